@@ -1,0 +1,79 @@
+"""ApiVersions, which follows from what a handler set handles (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from klamm.api_set import ApiHandler
+from klamm.context import RequestContext
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages import api_versions
+from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_PRODUCE: Final = 0
+
+
+def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
+    """What a client is told of these handlers, ordered by API key."""
+    ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
+    ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
+    if _PRODUCE in ranges:
+        # librdkafka takes Produce from version 0 on for a sign of life; Kafka tells the same (KAFKA-18659).
+        ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
+    return ApiVersionsResponse(api_keys=[ApiVersion(key, *versions) for key, versions in sorted(ranges.items())])
+
+
+def unsupported_version_response(min_version: int, max_version: int) -> ApiVersionsResponse:
+    """The answer, in version 0, to ApiVersions of a version that is not known."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_versions.API_KEY, min_version, max_version)]
+    )
+
+
+def note_client_software(request: ApiVersionsRequest, context: RequestContext) -> bool:
+    """Remember who the client says it is (KIP-511); False if that is no valid name or version."""
+    if context.api_version < 3:
+        return True
+    name, version = request.client_software_name, request.client_software_version
+    if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+        return False
+    context.connection.client_software_name = name
+    context.connection.client_software_version = version
+    return True
+
+
+def api_versions_handler(
+    answer: ApiVersionsResponse,
+) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
+    """A handler that always gives this answer, or INVALID_REQUEST for a malformed client software name."""
+    invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+    def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        return answer if note_client_software(request, context) else invalid
+
+    return handle
+
+
+def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+    """The handlers of a set, with ApiVersions if it has none of its own."""
+    complete: list[ApiHandler] = list(handlers)
+    if not any(handler.api_key == api_versions.API_KEY for handler in complete):
+        complete.append(default_api_versions(complete))
+    return complete
+
+
+def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
+    """ApiVersions for these handlers."""
+    module: Any = api_versions
+    return ApiHandler(
+        api_key=api_versions.API_KEY,
+        name=api_versions.NAME,
+        module=module,
+        min_version=api_versions.VERSIONS.start,
+        max_version=api_versions.VERSIONS.stop - 1,
+        handle=api_versions_handler(api_versions_response(handlers)),
+        blocking=False,
+    )

@@ -1,0 +1,196 @@
+"""What handlers, gates and observers are told: of the server, the listener, the connection and the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from klamm.api_set import LATER, NO_RESPONSE, Pending
+from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from klamm.clock import Clock
+    from klamm.scheduler import Scheduler
+
+
+class Address(tuple[str, int]):
+    """Host and port."""
+
+    __slots__ = ()
+
+    def __new__(cls, host: str, port: int) -> Address:
+        return super().__new__(cls, (host, port))
+
+    @property
+    def host(self) -> str:
+        return self[0]
+
+    @property
+    def port(self) -> int:
+        return self[1]
+
+    def __str__(self) -> str:
+        return f"[{self[0]}]:{self[1]}" if ":" in self[0] else f"{self[0]}:{self[1]}"
+
+
+@dataclass(slots=True)
+class ListenerContext:
+    """One listener as its plugins see it.
+
+    `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
+    `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+    """
+
+    name: str
+    bound: Address
+    advertised: Address
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """The server as a handler set sees it when it opens.
+
+    `data_dir`    exists and is the set's to write in.
+    `listeners`   by name; complete when `open` is called.
+    `scheduler`   runs timers and periodic work on a thread of its own.
+    `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
+    `temporary_data` the directory goes away with the server.
+    """
+
+    data_dir: Path
+    clock: Clock
+    scheduler: Scheduler
+    listeners: Mapping[str, ListenerContext]
+    random_bytes: Callable[[int], bytes]
+    temporary_data: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionContext:
+    """One connection; made once, shared by all of its requests.
+
+    `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
+    peer, or the real client behind a trusted proxy. `principal` is ANONYMOUS until authentication has finished.
+    `client_software_name` and `client_software_version` are what ApiVersions v3 told (KIP-511), else "unknown".
+    `state` is the handler set's own, e.g. what it keeps per connection.
+    """
+
+    connection_id: str
+    listener: ListenerContext
+    local_address: Address
+    client_address: Address
+    principal: KafkaPrincipal = ANONYMOUS
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+    opened_ns: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Responder(Protocol):
+    """Where a response goes: the processor that owns the connection."""
+
+    def run_request(self, request: RequestContext) -> None: ...
+
+    def respond(self, request: RequestContext, response: Any) -> None: ...
+
+    def close_connection(self, request: RequestContext, reason: str) -> None: ...
+
+
+class RequestContext:
+    """One request: its header, the connection it came on, and the way to answer it.
+
+    `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
+    its length. Handlers return the response, or `context.later()` and call `respond` once, from any thread.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body_offset",
+        "client_id",
+        "completed_ns",
+        "connection",
+        "correlation_id",
+        "dequeued_ns",
+        "error_code",
+        "frame",
+        "handler",
+        "handler_start_ns",
+        "local_end_ns",
+        "owner",
+        "parked",
+        "received_ns",
+        "responder",
+        "response_bytes",
+        "size_bytes",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        connection: ConnectionContext,
+        responder: Responder,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        size_bytes: int = 0,
+    ) -> None:
+        self.connection = connection
+        self.responder = responder
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size_bytes = size_bytes
+        self.frame: Any = b""
+        self.body_offset = 0
+        self.handler: Any = None
+        self.owner: Any = None
+        self.received_ns = 0
+        self.handler_start_ns = 0
+        self.local_end_ns = 0
+        self.completed_ns = 0
+        self.dequeued_ns = 0
+        self.error_code = 0
+        self.response_bytes = 0
+        self.parked = False
+        self.throttle_time_ms = 0
+
+    @property
+    def listener(self) -> ListenerContext:
+        """The listener the request came through."""
+        return self.connection.listener
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def client_address(self) -> Address:
+        """Where from."""
+        return self.connection.client_address
+
+    def later(self) -> Pending:
+        """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""
+        return LATER
+
+    def no_response(self) -> Pending:
+        """To be returned by a handler whose request has no answer."""
+        return NO_RESPONSE
+
+    def respond(self, response: Any) -> None:
+        """Answer a request that was put off with `later()`: a response message, NO_RESPONSE, or an exception.
+
+        From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
+        raised. The connection may be gone by now: then nothing happens.
+        """
+        self.responder.respond(self, response)
+
+    def close_connection(self, reason: str) -> None:
+        """Close the connection instead of answering; `reason` goes to the log."""
+        self.responder.close_connection(self, reason)

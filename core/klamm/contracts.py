@@ -1,0 +1,270 @@
+"""What a plugin implements: transports, authenticators, gates, throttles, observers, assigners, schedulers.
+
+Each contract fits on a screen. A *provider's instance* (`Transport`, `AuthenticatorFactory`, `ConnectionGate` …) is
+made once per listener with its settings, opened before the listener accepts, and closed if and only if `open`
+returned. What it makes per connection (`TransportLayer`, `Authenticator`) lives on one processor thread and needs no
+locks. Authorizers are in `klamm.security.authorizer`, handler sets in `klamm.api_set`.
+"""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+
+if TYPE_CHECKING:
+    from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class ListenerPart:
+    """Lifecycle that all per-listener providers share."""
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def open(self, listener: ListenerContext) -> None:
+        """Get ready. May block. Raising stops the start, with the provider's name and the cause."""
+
+    def reload(self) -> None:
+        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
+
+    def close(self) -> None:
+        """Give back what `open` took. Called exactly once if `open` returned."""
+
+
+class Interest(IntFlag):
+    """What a transport waits for; the values are epoll's, which every poller here speaks."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 4
+
+
+WOULD_BLOCK: Final = 0
+END_OF_STREAM: Final = -1
+
+
+class TransportLayer(ABC):
+    """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
+
+    All calls come from the thread of the processor that owns the channel. None blocks. An `OSError` means that the
+    connection is lost; any other exception closes it too, and is logged with its traceback.
+    """
+
+    @abstractmethod
+    def handshake(self) -> Interest:
+        """Carry the handshake on; NONE once it is done, else what must become possible before the next call."""
+
+    @abstractmethod
+    def read_into(self, buffer: memoryview) -> int:
+        """Read at most `len(buffer)` bytes: how many, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
+
+    @abstractmethod
+    def write(self, chunks: Sequence[Buffer]) -> int:
+        """Write what goes at once, in order; how many bytes went (0: would block). `chunks` is never empty."""
+
+    @abstractmethod
+    def send_file(self, descriptor: int, position: int, count: int) -> int:
+        """Write up to `count` bytes of a file from `position`; how many went (0: would block)."""
+
+    @property
+    def has_buffered_data(self) -> bool:
+        """Whether bytes wait inside the transport, so that the socket alone may never become readable again."""
+        return False
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The identity that the transport itself proves, e.g. by certificate."""
+        return ANONYMOUS
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the socket. Never raises, never blocks, may be called twice."""
+
+
+class Transport(ListenerPart, ABC):
+    """Makes a `TransportLayer` of each accepted socket."""
+
+    security_protocol: str = "PLAINTEXT"
+    """Kafka's name for the transport: PLAINTEXT or SSL."""
+
+    @abstractmethod
+    def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:
+        """Take over a connected, non-blocking socket. Must not do I/O: the acceptor or a processor calls it."""
+
+
+@dataclass(slots=True)
+class AuthenticationStep:
+    """What comes of one frame.
+
+    `send`      frames to send back, without their length.
+    `complete`  the principal is known; further frames are requests.
+    `failed`    the reason; `send` goes out first, then the channel closes after the failed-authentication delay.
+    """
+
+    send: Sequence[Buffer] = ()
+    complete: bool = False
+    failed: str | None = None
+
+
+class Authenticator(ABC):
+    """Finds out who one connection is: frames in, frames out, no I/O of its own. Kafka's interface of that name."""
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether requests may pass. True from the start where nothing is asked."""
+
+    @property
+    @abstractmethod
+    def principal(self) -> KafkaPrincipal:
+        """The identity; meaningful once complete."""
+
+    @abstractmethod
+    def receive(self, frame: Buffer) -> AuthenticationStep:
+        """One frame of a channel that is not READY."""
+
+    def reauthenticates(self, api_key: int) -> bool:
+        """Whether a frame of this API on a READY channel belongs to the authenticator again (KIP-368)."""
+        return False
+
+    @property
+    def session_expires_ns(self) -> int | None:
+        """Monotonic time at which the session ends unless renewed; None never (KIP-368)."""
+        return None
+
+    def close(self) -> None:
+        """The channel is closed."""
+
+
+class AuthenticatorFactory(ListenerPart, ABC):
+    """Makes one `Authenticator` per connection."""
+
+    security_protocol: str = ""
+    """`SASL_` if the listener's security protocol gets that prefix, else empty."""
+
+    @abstractmethod
+    def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
+        """For a connection whose transport handshake is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A gate's No: the connection is closed at once. `reason` is a metric label: few values, lower_snake_case."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A gate's Not yet.
+
+    `pause_acceptor=True`: the whole listener waits `delay_ms` before it accepts on (Kafka's listener rate limit).
+    Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
+    """
+
+    delay_ms: int
+    reason: str
+    pause_acceptor: bool = False
+
+
+Admission: TypeAlias = Refuse | Delay | None
+
+
+class ConnectionGate(ListenerPart, ABC):
+    """Says which connections may come in; asked on the acceptor thread, in the order of the TOML.
+
+    `release` follows exactly once for each connection that this gate admitted, from any thread, even if a later gate
+    refused it.
+    """
+
+    @abstractmethod
+    def admit(self, address: Address) -> Admission:
+        """None admits. Must not block: waiting is said with `Delay`."""
+
+    @abstractmethod
+    def release(self, address: Address) -> None:
+        """An admitted connection is closed."""
+
+
+class Throttle(ListenerPart, ABC):
+    """Charges requests to quotas (KIP-13, KIP-124, KIP-219)."""
+
+    @abstractmethod
+    def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
+        """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.
+
+        The answer goes out at once and tells the client; klamm keeps the channel muted for that long.
+        """
+
+
+@dataclass(slots=True)
+class RequestEvent:
+    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673."""
+
+    context: RequestContext
+    error_code: int
+    response_bytes: int
+    request_queue_time_ns: int
+    local_time_ns: int
+    remote_time_ns: int
+    throttle_time_ms: int
+    response_queue_time_ns: int
+    send_time_ns: int
+    total_time_ns: int
+
+
+class RequestObserver(ListenerPart):
+    """Is told what happened; never asked. Calls must not block: they come from processor threads."""
+
+    def connection_opened(self, connection: ConnectionContext) -> None:
+        """A channel became READY."""
+
+    def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
+        """A channel, READY or not, is gone."""
+
+    def completed(self, event: RequestEvent) -> None:
+        """A response has been handed to the socket whole, or the request needed none."""
+
+
+class ProcessorAssigner(ListenerPart, ABC):
+    """Chooses the processor of a new connection; Kafka's acceptor goes round."""
+
+    @abstractmethod
+    def assign(self, address: Address, loads: Sequence[int]) -> int:
+        """Index of the processor; `loads` has the number of connections of each."""
+
+
+class RequestScheduler(ABC):
+    """The order in which queued requests reach the handlers; a bounded multi-lane queue.
+
+    Used by all processors and handlers at once. One instance per server.
+    """
+
+    def __init__(self, settings: Any, capacity: int) -> None:
+        self.settings = settings
+        self.capacity = capacity
+
+    @abstractmethod
+    def offer(self, request: RequestContext) -> bool:
+        """Queue a request; False when it is full. Never blocks."""
+
+    @abstractmethod
+    def take(self) -> RequestContext | None:
+        """The next request, waiting for it; None after `wake` for one waiting thread."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Let one `take` return None."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many requests wait; the metric RequestQueueSize."""

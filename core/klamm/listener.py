@@ -1,0 +1,197 @@
+"""One listener: its socket, its parts, its acceptor and its processors."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from klamm.api_set import ApiHandler
+from klamm.clock import Clock
+from klamm.context import Address, ListenerContext
+from klamm.contracts import (
+    AuthenticatorFactory,
+    ConnectionGate,
+    ListenerPart,
+    ProcessorAssigner,
+    RequestObserver,
+    Throttle,
+    Transport,
+)
+from klamm.network.acceptor import Acceptor
+from klamm.network.dispatcher import RequestDispatcher
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.observation import Observation
+from klamm.network.poller import Waker, make_poller
+from klamm.network.processor import Processor
+from klamm.network.request_channel import RequestChannel
+from klamm.network.selector import Selector
+from klamm.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan
+
+log = logging.getLogger("klamm.server")
+
+
+class BindError(Exception):
+    """A listener's address cannot be had; the message names listener, host, port and cause."""
+
+
+class Listener:
+    """Built in phases, as the server's two-phase start asks: `bind`, `open_parts`, `start`; then `stop`, `close`."""
+
+    def __init__(self, plan: ListenerPlan) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.parts: list[ListenerPart] = []
+        self.processors: list[Processor] = []
+        self.acceptor: Acceptor | None = None
+        self._opened: list[ListenerPart] = []
+        self._socket: socket.socket | None = None
+        self.context: ListenerContext
+
+    def bind(self) -> None:
+        """Take the address. Connections queue up in the backlog from here on. Raises BindError."""
+        settings = self.plan.settings
+        host, port = self.plan.bind
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            if sys.platform != "win32":
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if settings.socket_receive_buffer_bytes > 0:
+                # The window scale is agreed on at the handshake, so the listening socket must have it.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+            self._socket.bind(address)
+            self._socket.listen(settings.backlog)
+        except OSError as error:
+            self.close()
+            raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
+        name = self._socket.getsockname()
+        bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
+        self.context = ListenerContext(self.name, bound, self._advertised(bound))
+
+    def _advertised(self, bound: Address) -> Address:
+        if self.plan.advertise is not None:
+            host, port = self.plan.advertise
+            return Address(host, port or bound.port)
+        if bound.host in ("0.0.0.0", "::"):  # noqa: S104
+            return Address(socket.getfqdn(), bound.port)
+        return bound
+
+    def open_parts(
+        self,
+        handlers: Iterable[ApiHandler],
+        *,
+        clock: Clock,
+        scheduler: Scheduler,
+        request_channel: RequestChannel,
+        pool: MemoryPool | None,
+    ) -> None:
+        """Make and open every part that the plan names, and the processors over them."""
+        plan, settings = self.plan, self.plan.settings
+        transport: Transport = self._part(plan.transport)
+        authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
+        throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
+        observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
+        assigner: ProcessorAssigner = self._part(plan.assigner)
+        prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.security_protocol = prefix + transport.security_protocol
+        for part in self.parts:
+            part.open(self.context)
+            self._opened.append(part)
+        dispatcher = RequestDispatcher(
+            handlers, mode=settings.dispatch, clock=clock, throttles=throttles, timed=bool(observers)
+        )
+        observation = Observation(observers, clock) if observers else None
+        for index in range(settings.processors):
+            waker = Waker(settings.poller)
+            selector = Selector(
+                make_poller(settings.poller),
+                waker,
+                clock,
+                idle_timeout_ns=settings.connections_max_idle_ms * 1_000_000,
+                pool=pool,
+                use_send_file=settings.send_file and hasattr(os, "sendfile"),
+            )
+            self.processors.append(
+                Processor(
+                    index,
+                    self.context,
+                    selector,
+                    waker,
+                    clock,
+                    scheduler,
+                    dispatcher,
+                    request_channel,
+                    transport=transport,
+                    authenticators=authenticators,
+                    observation=observation,
+                    pool=pool,
+                    max_incoming=settings.max_incoming,
+                    max_request_bytes=settings.socket_request_max_bytes,
+                    failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                )
+            )
+        assert self._socket is not None
+        self.acceptor = Acceptor(
+            self.name,
+            self._socket,
+            make_poller(settings.poller),
+            Waker(settings.poller),
+            clock,
+            scheduler,
+            gates=gates,
+            assigner=assigner,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+        )
+
+    def _part(self, plan: Any) -> Any:
+        part = plan.build()
+        self.parts.append(part)
+        return part
+
+    def start(self) -> None:
+        """Serve."""
+        for processor in self.processors:
+            processor.start()
+        assert self.acceptor is not None
+        self.acceptor.start(self.processors)
+
+    def stop_accepting(self) -> None:
+        """Close the door; connections that are in stay."""
+        if self.acceptor is not None:
+            self.acceptor.stop()
+
+    def reload(self) -> list[str]:
+        """Let every part read its files again; one line per part that could not."""
+        problems = []
+        for part in self._opened:
+            try:
+                part.reload()
+            except Exception as error:
+                log.exception("listener=%s: reload of %r failed", self.name, part)
+                problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+        return problems
+
+    def close(self) -> None:
+        """Close the parts and the socket; may follow any phase."""
+        for part in reversed(self._opened):
+            try:
+                part.close()
+            except Exception:
+                log.exception("listener=%s: closing %r failed", self.name, part)
+        self._opened.clear()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()

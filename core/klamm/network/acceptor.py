@@ -1,0 +1,195 @@
+"""`Acceptor`: one thread per listener that takes connections in and hands them to processors."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.clock import Clock
+from klamm.context import Address
+from klamm.contracts import ConnectionGate, Delay, ProcessorAssigner, Refuse
+from klamm.network.poller import READ, Poller, Waker
+from klamm.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klamm.network.processor import Processor
+
+log = logging.getLogger("klamm.network")
+
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_S: Final = 0.1
+
+
+class Acceptor:
+    """Accepts, asks the gates, and gives each connection to a processor.
+
+    A processor whose queue of new connections is full is passed over; when all are, the acceptor waits on the last
+    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns` counts that.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server_socket: socket.socket,
+        poller: Poller,
+        waker: Waker,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        gates: tuple[ConnectionGate, ...],
+        assigner: ProcessorAssigner,
+        send_buffer_bytes: int,
+        receive_buffer_bytes: int,
+    ) -> None:
+        self.name = name
+        self._socket = server_socket
+        self._poller = poller
+        self._waker = waker
+        self._clock = clock
+        self._scheduler = scheduler
+        self._gates = gates
+        self._assigner = assigner
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self.processors: Sequence[Processor] = ()
+        self.blocked_ns = 0
+        self.accepted = 0
+        self.refused: dict[str, int] = {}
+        self._pause = threading.Event()
+        self._stopping = False
+        self._out_of_descriptors = False
+        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
+
+    def start(self, processors: Sequence[Processor]) -> None:
+        """Begin to accept."""
+        self.processors = processors
+        self._socket.setblocking(False)
+        self._poller.register(self._socket.fileno(), READ)
+        self._poller.register(self._waker.descriptor, READ)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Accept no more, and close the listening socket."""
+        self._stopping = True
+        self._pause.set()
+        self._waker.wake()
+        for processor in self.processors:
+            processor.stop_accepting()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened; for an acceptor that never started, or has stopped."""
+        self._socket.close()
+        self._poller.close()
+        self._waker.close()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                if any(fd == self._socket.fileno() for fd, _ in self._poller.poll(60.0)):
+                    self._accept_new_connections()
+            except Exception:
+                log.exception("listener=%s: accepting failed", self.name)
+                self._pause.wait(_PAUSE_S)
+
+    def _accept_new_connections(self) -> None:
+        while not self._stopping:
+            try:
+                sock, peer = self._socket.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue
+            except OSError as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS:
+                    raise
+                if not self._out_of_descriptors:
+                    self._out_of_descriptors = True
+                    log.error("listener=%s: accepting pauses: %s", self.name, error.strerror)
+                self._pause.wait(_PAUSE_S)
+                return
+            if self._out_of_descriptors:
+                self._out_of_descriptors = False
+                log.warning("listener=%s: accepting again", self.name)
+            try:
+                self._take_in(sock, Address(peer[0], peer[1]))
+            except Exception:
+                log.exception("listener=%s peer=%s: taking a connection in failed", self.name, peer)
+                sock.close()
+
+    def _take_in(self, sock: socket.socket, peer: Address) -> None:
+        admitted: list[ConnectionGate] = []
+        try:
+            refusal = self._ask_gates(peer, admitted)
+            if refusal is None:
+                self._set_options(sock)
+                self._assign(sock, peer, tuple(admitted))
+                self.accepted += 1
+                return
+        except BaseException:
+            self._release(admitted, peer)
+            raise
+        self._release(admitted, peer)
+        self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
+        if isinstance(refusal, Delay):
+            # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612).
+            self._scheduler.schedule(refusal.delay_ms, sock.close)
+        else:
+            log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
+            sock.close()
+
+    def _ask_gates(self, peer: Address, admitted: list[ConnectionGate]) -> Refuse | Delay | None:
+        for gate in self._gates:
+            while True:
+                try:
+                    answer = gate.admit(peer)
+                except Exception:
+                    # A gate that fails protects nothing: it must not be a way in.
+                    log.exception("listener=%s peer=%s: gate %r failed", self.name, peer, gate)
+                    return Refuse("gate_failed")
+                if isinstance(answer, Delay) and answer.pause_acceptor:
+                    self._pause.wait(answer.delay_ms / 1000)
+                    if self._stopping:
+                        return Refuse("stopping")
+                    continue
+                break
+            if answer is not None:
+                return answer
+            admitted.append(gate)
+        return None
+
+    def _release(self, gates: list[ConnectionGate], peer: Address) -> None:
+        for gate in gates:
+            try:
+                gate.release(peer)
+            except Exception:
+                log.exception("listener=%s peer=%s: gate %r failed to release", self.name, peer, gate)
+
+    def _set_options(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        if self._receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+
+    def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
+        processors = self.processors
+        first = self._assigner.assign(peer, [processor.connection_count for processor in processors])
+        count = len(processors)
+        for step in range(count):
+            processor = processors[(first + step) % count]
+            if processor.accept(sock, peer, gates, wait=False):
+                return
+        start_ns = self._clock.monotonic_ns()
+        accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
+        self.blocked_ns += self._clock.monotonic_ns() - start_ns
+        if not accepted:
+            raise ConnectionAbortedError("the listener is stopping")

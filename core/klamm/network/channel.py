@@ -1,0 +1,199 @@
+"""`KafkaChannel`: a transport layer and an authenticator, with the states of one connection."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from klamm.contracts import Authenticator, ConnectionGate, TransportLayer
+from klamm.network.poller import READ, WRITE
+
+if TYPE_CHECKING:
+    from klamm.context import Address, ConnectionContext, RequestContext
+    from klamm.network.receive import NetworkReceive
+    from klamm.network.send import NetworkSend
+
+
+class IllegalTransitionError(Exception):
+    """A state machine was asked for the impossible: a bug, which closes the channel."""
+
+
+class ChannelState(enum.Enum):
+    """Where a connection is in its life; Kafka's `ChannelState` as a server sees it.
+
+    ```
+    HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
+        │              │                   (peer gone, received frames left)
+        │              ▼
+        │      AUTHENTICATION_FAILED ──(delay)──► CLOSED
+        └────────────────────────────────────────► CLOSED   (any state may end here)
+    ```
+    """
+
+    HANDSHAKE = enum.auto()
+    AUTHENTICATE = enum.auto()
+    READY = enum.auto()
+    AUTHENTICATION_FAILED = enum.auto()
+    CLOSING = enum.auto()
+    CLOSED = enum.auto()
+
+
+_S = ChannelState
+CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
+    _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.CLOSED}),
+    _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
+    _S.READY: frozenset({_S.CLOSING, _S.CLOSED}),
+    _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
+    _S.CLOSING: frozenset({_S.CLOSED}),
+    _S.CLOSED: frozenset(),
+}
+
+
+class MuteState(enum.Enum):
+    """Why a channel's next request waits; Kafka's `ChannelMuteState` (KIP-219).
+
+    ```
+    NOT_MUTED ─► MUTED ─► MUTED_AND_RESPONSE_PENDING ─► MUTED ─► NOT_MUTED
+                                  │  ▲                    ▲
+                throttle started  ▼  │ throttle ended     │ throttle ended
+           MUTED_AND_THROTTLED_AND_RESPONSE_PENDING ─► MUTED_AND_THROTTLED
+                                        response sent
+    ```
+    A request that is answered at once on the processor's thread never leaves its hands and needs no muting.
+    """
+
+    NOT_MUTED = enum.auto()
+    MUTED = enum.auto()
+    MUTED_AND_RESPONSE_PENDING = enum.auto()
+    MUTED_AND_THROTTLED = enum.auto()
+    MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = enum.auto()
+
+
+class MuteEvent(enum.Enum):
+    """What moves a `MuteState`; Kafka's `ChannelMuteEvent`, with muting and unmuting themselves."""
+
+    MUTE = enum.auto()
+    REQUEST_RECEIVED = enum.auto()
+    RESPONSE_SENT = enum.auto()
+    THROTTLE_STARTED = enum.auto()
+    THROTTLE_ENDED = enum.auto()
+    UNMUTE = enum.auto()
+
+
+_M, _E = MuteState, MuteEvent
+MUTE_TRANSITIONS: Final[dict[tuple[MuteState, MuteEvent], MuteState]] = {
+    (_M.NOT_MUTED, _E.MUTE): _M.MUTED,
+    (_M.MUTED, _E.REQUEST_RECEIVED): _M.MUTED_AND_RESPONSE_PENDING,
+    (_M.MUTED, _E.THROTTLE_STARTED): _M.MUTED_AND_THROTTLED,
+    (_M.MUTED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _M.MUTED,
+    (_M.MUTED_AND_RESPONSE_PENDING, _E.THROTTLE_STARTED): _M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
+    (_M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.RESPONSE_SENT): _M.MUTED_AND_THROTTLED,
+    (_M.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _E.THROTTLE_ENDED): _M.MUTED_AND_RESPONSE_PENDING,
+    (_M.MUTED_AND_THROTTLED, _E.THROTTLE_ENDED): _M.MUTED,
+    (_M.MUTED, _E.UNMUTE): _M.NOT_MUTED,
+}
+
+
+class KafkaChannel:
+    """One connection, owned by one processor thread.
+
+    `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
+    answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
+    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order.
+    """
+
+    __slots__ = (
+        "accepted_from",
+        "answering",
+        "authenticator",
+        "close_reason",
+        "connection",
+        "descriptor",
+        "gates",
+        "in_flight",
+        "interest",
+        "last_active_ns",
+        "mute_state",
+        "receive",
+        "send",
+        "sending",
+        "session_expires_ns",
+        "state",
+        "transport",
+        "waiting_for_turn",
+    )
+
+    def __init__(
+        self,
+        descriptor: int,
+        transport: TransportLayer,
+        connection: ConnectionContext,
+        receive: NetworkReceive,
+        gates: tuple[ConnectionGate, ...],
+        accepted_from: Address,
+    ) -> None:
+        self.descriptor = descriptor
+        self.transport = transport
+        self.connection = connection
+        self.receive = receive
+        self.gates = gates
+        self.accepted_from = accepted_from
+        self.authenticator: Authenticator | None = None
+        self.state = ChannelState.HANDSHAKE
+        self.mute_state = MuteState.NOT_MUTED
+        self.send: NetworkSend | None = None
+        self.in_flight: RequestContext | None = None
+        self.interest = READ
+        self.last_active_ns = 0
+        self.session_expires_ns: int | None = None
+        self.sending: list[RequestContext] | None = None
+        self.answering = False
+        self.close_reason = ""
+        self.waiting_for_turn = False
+
+    @property
+    def can_process(self) -> bool:
+        """Whether the next received frame may be taken up."""
+        return self.send is None and self.mute_state is MuteState.NOT_MUTED
+
+    @property
+    def may_read(self) -> bool:
+        """Whether more bytes may be taken from the transport."""
+        return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+
+    def move(self, state: ChannelState) -> None:
+        """Change state; IllegalTransitionError if the table does not know the way."""
+        if state not in CHANNEL_TRANSITIONS[self.state]:
+            raise IllegalTransitionError(f"channel {self.connection.connection_id}: {self.state} to {state}")
+        self.state = state
+
+    def on_mute_event(self, event: MuteEvent) -> None:
+        """Change the mute state; IllegalTransitionError if the table does not know the way."""
+        state = MUTE_TRANSITIONS.get((self.mute_state, event))
+        if state is None:
+            raise IllegalTransitionError(f"channel {self.connection.connection_id}: {event} while {self.mute_state}")
+        self.mute_state = state
+
+    def request_received(self, request: RequestContext) -> None:
+        """A request leaves the processor's hands; nothing more is taken up until its answer has been sent."""
+        self.in_flight = request
+        self.on_mute_event(MuteEvent.MUTE)
+        self.on_mute_event(MuteEvent.REQUEST_RECEIVED)
+
+    def response_sent(self) -> None:
+        """The answer is out, or there is none."""
+        self.in_flight = None
+        self.on_mute_event(MuteEvent.RESPONSE_SENT)
+        self.maybe_unmute()
+
+    def maybe_unmute(self) -> None:
+        """Unmute if nothing is pending and no throttle holds."""
+        if self.mute_state is MuteState.MUTED:
+            self.on_mute_event(MuteEvent.UNMUTE)
+
+    @property
+    def wanted_interest(self) -> int:
+        """What the poller should watch for."""
+        if self.send is not None:
+            return WRITE
+        return READ if self.may_read else 0

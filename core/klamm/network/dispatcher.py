@@ -1,0 +1,207 @@
+"""From a frame to a response: headers, routes, and the answers to everything that goes wrong.
+
+One `RequestDispatcher` per listener, made when the listener is built; it holds no state of a request, so processors
+and handlers use it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any, Final
+
+from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, Pending
+from klamm.api_versions import unsupported_version_response
+from klamm.clock import Clock
+from klamm.context import ConnectionContext, RequestContext, Responder
+from klamm.contracts import Buffer, Throttle
+from klamm.network.send import Chunk, FileRegion, close_chunks, flatten_small
+from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.error_responses import error_response
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.headers import decode_request_header
+from klamm.wire.primitives import WireError
+
+log = logging.getLogger("klamm.requests")
+
+_HEADER_V0: Final = Struct(">ii")
+_HEADER_V1: Final = Struct(">iiB")
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+
+
+class InvalidRequestError(Exception):
+    """What cannot be answered: Kafka closes the connection, and so does klamm. The message is the log line's reason."""
+
+
+class Route:
+    """One API of a listener, with everything a request needs looked up."""
+
+    __slots__ = (
+        "decode",
+        "flexible_from",
+        "handle",
+        "has_records",
+        "inline_max_bytes",
+        "max_version",
+        "min_version",
+        "name",
+    )
+
+    def __init__(self, handler: ApiHandler, mode: str) -> None:
+        spec = spec_of(handler.api_key)
+        self.name = handler.name
+        self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
+        self.handle = handler.handle
+        self.min_version = handler.min_version
+        self.max_version = handler.max_version
+        response_class = handler.module.__dict__[f"{handler.name}Response"]
+        self.has_records = hasattr(response_class, "encode_chunks")
+        # ApiVersions is answered with header v0 at every version: its asker does not know yet what the server speaks.
+        self.flexible_from = 1 << 15 if handler.api_key == _API_VERSIONS else spec.flexible_from
+        if mode == "pool":
+            self.inline_max_bytes = -1
+        elif mode == "inline" or not handler.blocking:
+            self.inline_max_bytes = 1 << 31
+        else:
+            self.inline_max_bytes = handler.inline_max_bytes or -1
+
+
+class RequestDispatcher:
+    """See the module. `mode` is `hybrid`, `inline` or `pool`."""
+
+    def __init__(
+        self,
+        handlers: Iterable[ApiHandler],
+        *,
+        mode: str,
+        clock: Clock,
+        throttles: tuple[Throttle, ...] = (),
+        timed: bool = False,
+    ) -> None:
+        self._routes: list[Route | None] = [None] * 128
+        for handler in handlers:
+            self._routes[handler.api_key] = Route(handler, mode)
+        self._throttles = throttles
+        self._clock = clock
+        self.timed = timed or bool(throttles)
+
+    def parse(self, frame: Buffer, connection: ConnectionContext, responder: Responder) -> RequestContext:
+        """The request in a frame, with its route. Raises InvalidRequestError."""
+        try:
+            api_key, api_version, correlation_id, client_id, body_offset = decode_request_header(frame)
+        except WireError as error:
+            raise InvalidRequestError(f"malformed request header: {error}") from error
+        request = RequestContext(connection, responder, api_key, api_version, correlation_id, client_id, len(frame))
+        route = self._routes[api_key] if 0 <= api_key < 128 else None
+        if route is None:
+            raise InvalidRequestError(f"API key {api_key} is not served by this listener")
+        if not route.min_version <= api_version <= route.max_version:
+            if api_key != _API_VERSIONS:
+                raise InvalidRequestError(
+                    f"{route.name} version {api_version} is not served, only {route.min_version} to {route.max_version}"
+                )
+            frame = b""
+        request.handler = route
+        request.frame = frame
+        request.body_offset = body_offset
+        return request
+
+    def execute(self, request: RequestContext) -> list[Chunk] | Pending:
+        """Run the handler: the whole frame to send, LATER or NO_RESPONSE.
+
+        Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer.
+        """
+        route: Route = request.handler
+        if self.timed:
+            request.handler_start_ns = self._clock.monotonic_ns()
+        frame = request.frame
+        if not frame:
+            return self._encode_unsupported(request, route)
+        try:
+            message = route.decode(request.api_version, frame, request.body_offset)
+        except WireError as error:
+            raise InvalidRequestError(f"malformed {route.name} v{request.api_version} request: {error}") from error
+        # The frame lives on only in the views that the message holds.
+        request.frame = message
+        try:
+            response = route.handle(message, request)
+        except Exception as error:
+            response = error
+        if self.timed:
+            request.local_end_ns = self._clock.monotonic_ns()
+        return LATER if response is LATER else self.complete(request, response)
+
+    def complete(self, request: RequestContext, response: Any) -> list[Chunk] | Pending:
+        """Turn what a handler returned, raised or answered later into a frame, or NO_RESPONSE."""
+        route: Route = request.handler
+        if isinstance(response, Exception):
+            response = self._error_response(request, route, response)
+        if self.timed:
+            self._account(request, response)
+        try:
+            return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
+        except Exception as error:
+            return self._encode(request, route, self._error_response(request, route, error))
+
+    def _error_response(self, request: RequestContext, route: Route, error: Exception) -> Any:
+        if isinstance(error, KafkaError):
+            code, message = error.error_code, error.message
+        else:
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+            log.error(
+                "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
+                request.listener.name,
+                request.connection.connection_id,
+                request.principal,
+                route.name,
+                request.api_version,
+                request.correlation_id,
+                exc_info=error,
+            )
+        response = error_response(request.frame, request.api_version, code, message)
+        if response is None:
+            # Kafka's way to tell a producer with acks=0 that something is wrong.
+            raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
+        return response
+
+    def _account(self, request: RequestContext, response: Any) -> None:
+        request.completed_ns = self._clock.monotonic_ns()
+        request.error_code = getattr(response, "error_code", 0)
+        seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
+        for throttle in self._throttles:
+            try:
+                throttle_time_ms = throttle.charge(request, request.size_bytes, seconds)
+            except Exception:
+                log.exception("listener=%s: throttle %r failed", request.listener.name, throttle)
+                continue
+            if throttle_time_ms > request.throttle_time_ms:
+                request.throttle_time_ms = throttle_time_ms
+        if request.throttle_time_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = request.throttle_time_ms
+
+    def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
+        version = request.api_version
+        if not route.has_records:
+            body = response.encode(version)
+            if version >= route.flexible_from:
+                return [_HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body]
+            return [_HEADER_V0.pack(len(body) + 4, request.correlation_id) + body]
+        chunks: list[Chunk] = response.encode_chunks(version)
+        size_bytes = sum(chunk.size_bytes if isinstance(chunk, FileRegion) else len(chunk) for chunk in chunks)
+        if version >= route.flexible_from:
+            head = _HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0)
+        else:
+            head = _HEADER_V0.pack(size_bytes + 4, request.correlation_id)
+        try:
+            chunks = flatten_small(chunks)
+        except Exception:
+            close_chunks(chunks)
+            raise
+        if all(type(chunk) is bytes for chunk in chunks):
+            return [head + b"".join(chunks)]  # type: ignore[arg-type]
+        return [head, *chunks]
+
+    def _encode_unsupported(self, request: RequestContext, route: Route) -> list[Chunk]:
+        body = unsupported_version_response(route.min_version, route.max_version).encode(0)
+        return [_HEADER_V0.pack(len(body) + 4, request.correlation_id) + body]

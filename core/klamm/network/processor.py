@@ -1,0 +1,321 @@
+"""`Processor`: the thread that owns connections: reads requests, writes responses, and runs what does not block."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.api_set import LATER, NO_RESPONSE
+from klamm.clock import Clock
+from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
+from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
+from klamm.network.channel import KafkaChannel
+from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.observation import Observation
+from klamm.network.pump import ChannelPump, release_gates
+from klamm.network.receive import NetworkReceive
+from klamm.network.request_channel import RequestChannel, Response, ResponseKind
+from klamm.network.selector import Selector
+from klamm.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klamm.network.poller import Waker
+
+log = logging.getLogger("klamm.network")
+
+_POLL_S: Final = 0.3
+
+
+class Processor:
+    """Runs Kafka's turn until drained; nothing that one channel does may stop it.
+
+    Its own thread calls everything but `accept`, `respond`, `close_connection`, `run_request`, `enqueue`, `wakeup`,
+    and what starts and stops it.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        listener: ListenerContext,
+        selector: Selector,
+        waker: Waker,
+        clock: Clock,
+        scheduler: Scheduler,
+        dispatcher: RequestDispatcher,
+        request_channel: RequestChannel,
+        *,
+        transport: Transport,
+        authenticators: AuthenticatorFactory | None,
+        observation: Observation | None,
+        pool: MemoryPool | None,
+        max_incoming: int,
+        max_request_bytes: int,
+        failed_authentication_delay_ms: int,
+    ) -> None:
+        self.index = index
+        self.listener = listener
+        self._selector = selector
+        self._waker = waker
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._transport = transport
+        self._pool = pool
+        self._max_incoming = max_incoming
+        self._max_request_bytes = max_request_bytes
+        self._pump = ChannelPump(
+            self,
+            selector,
+            scheduler,
+            dispatcher,
+            request_channel,
+            authenticators,
+            observation,
+            failed_authentication_delay_ms,
+        )
+        self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
+        self._room = threading.Condition()
+        self._responses: deque[Response] = deque()
+        self._connection_index = itertools.count()
+        self._sleeping = False
+        self._accepting = True
+        self._draining = False
+        self._drain_deadline_ns = 0
+        self._grace_end_ns = 0
+        self.idle_ns = 0
+        self.expired_connections = 0
+        self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
+
+    # ---- from other threads
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def connection_count(self) -> int:
+        """Connections it has or is about to have."""
+        return len(self._selector.channels) + len(self._new_connections)
+
+    @property
+    def response_queue_size(self) -> int:
+        """Responses that wait; the metric ResponseQueueSize."""
+        return len(self._responses)
+
+    def accept(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...], *, wait: bool) -> bool:
+        """Take a connection over, if there is room in the queue of new ones or `wait` is set. False if not."""
+        with self._room:
+            while len(self._new_connections) >= self._max_incoming:
+                if not wait or not self._accepting:
+                    return False
+                self._room.wait()
+            if not self._accepting:
+                return False
+            self._new_connections.append((sock, peer, gates))
+        self.wakeup()
+        return True
+
+    def stop_accepting(self) -> None:
+        """Refuse further connections, and let an acceptor that waits go."""
+        with self._room:
+            self._accepting = False
+            self._room.notify_all()
+
+    def enqueue(self, response: Response) -> None:
+        """Have a response processed in the next turn."""
+        self._responses.append(response)
+        self.wakeup()
+
+    def wakeup(self) -> None:
+        """Make a sleeping processor look around."""
+        if self._sleeping:
+            self._waker.wake()
+
+    def respond(self, request: RequestContext, response: Any) -> None:
+        """Answer a request that was put off; from any thread. See `RequestContext.respond`."""
+        channel = self._disown(request)
+        if channel is None:
+            raise RuntimeError(f"correlation_id={request.correlation_id}: answered twice")
+        try:
+            result = self._dispatcher.complete(request, response)
+        except InvalidRequestError as error:
+            self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=str(error)))
+        else:
+            self._enqueue_result(channel, request, result)
+
+    def close_connection(self, request: RequestContext, reason: str) -> None:
+        """Close the connection that a request came on; from any thread."""
+        channel = self._disown(request)
+        if channel is not None:
+            self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=reason))
+
+    def run_request(self, request: RequestContext) -> None:
+        """A handler thread's part: execute a queued request and hand the answer back."""
+        channel: KafkaChannel = request.owner
+        try:
+            result = self._dispatcher.execute(request)
+        except BaseException as error:
+            request.owner = None
+            self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=str(error) or repr(error)))
+            if not isinstance(error, InvalidRequestError):
+                raise
+            return
+        if result is LATER:
+            request.parked = True
+            return
+        request.owner = None
+        self._enqueue_result(channel, request, result)
+
+    @staticmethod
+    def _disown(request: RequestContext) -> KafkaChannel | None:
+        channel: KafkaChannel | None = request.owner
+        request.owner = None
+        return channel
+
+    def _enqueue_result(self, channel: KafkaChannel, request: RequestContext, result: Any) -> None:
+        if request.throttle_time_ms:
+            start = Response(ResponseKind.START_THROTTLING, channel, request, throttle_time_ms=request.throttle_time_ms)
+            self._responses.append(start)
+        if result is NO_RESPONSE:
+            self.enqueue(Response(ResponseKind.NO_OP, channel, request))
+        else:
+            self.enqueue(Response(ResponseKind.SEND, channel, request, result))
+
+    def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
+        """Finish what is at hand and end: running requests until `deadline_ns`, parked ones until `grace_end_ns`."""
+        self.stop_accepting()
+        self._drain_deadline_ns = deadline_ns
+        self._grace_end_ns = grace_end_ns
+        self._draining = True
+        self._waker.wake()
+
+    def join(self) -> None:
+        """Wait for the thread's end."""
+        self._thread.join()
+
+    # ---- its own thread
+
+    def _run(self) -> None:
+        while not self._drained():
+            try:
+                self.run_once()
+            except Exception:
+                log.exception("listener=%s processor=%d: turn failed", self.listener.name, self.index)
+        for channel in list(self._selector.channels.values()):
+            self._pump.close(channel, "server stops")
+        while self._new_connections:
+            sock, peer, gates = self._new_connections.popleft()
+            sock.close()
+            release_gates(gates, peer)
+        self._selector.close_all()
+        self._waker.close()
+
+    def run_once(self) -> None:
+        """One turn, in the order of Kafka's `Processor.run`."""
+        if self._new_connections:
+            self._configure_new_connections()
+        if self._responses:
+            self._process_new_responses()
+        if self._pump.waiting_for_queue:
+            self._pump.retry_queue()
+        self._poll()
+        if self._selector.completed_receives:
+            self._process_completed_receives()
+        if self._selector.completed_sends:
+            self._process_completed_sends()
+        if self._selector.disconnected:
+            self._process_disconnected()
+        self._close_excess_connections()
+        if self._pump.unfinished:
+            self._pump.take_turns()
+
+    def _configure_new_connections(self) -> None:
+        for _ in range(min(len(self._new_connections), self._max_incoming)):
+            with self._room:
+                sock, peer, gates = self._new_connections.popleft()
+                self._room.notify()
+            try:
+                self._register(sock, peer, gates)
+            except Exception as error:
+                level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+                log.log(level, "listener=%s peer=%s: connection failed: %r", self.listener.name, peer, error)
+                sock.close()
+                release_gates(gates, peer)
+
+    def _register(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
+        name = sock.getsockname()
+        local = Address(name[0], name[1])
+        connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+        connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
+        receive = NetworkReceive(self._max_request_bytes, self._pool)
+        channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
+        try:
+            self._selector.register(channel)
+        except Exception:
+            self._selector.close(channel)
+            raise
+
+    def _process_new_responses(self) -> None:
+        responses = self._responses
+        for _ in range(len(responses)):
+            self._pump.respond(responses.popleft())
+
+    def _poll(self) -> None:
+        timeout_s = _POLL_S
+        if self._pump.next_close_ns is not None:
+            timeout_s = min(timeout_s, max(0.0, (self._pump.next_close_ns - self._clock.monotonic_ns()) / 1e9))
+        if self._draining:
+            timeout_s = min(timeout_s, 0.01)
+        self._sleeping = True
+        # Whoever enqueues either sees that we sleep, or is seen here.
+        if self._responses or self._new_connections or self._pump.unfinished or self._selector.completed_receives:
+            timeout_s = 0.0
+        started_ns = self._clock.monotonic_ns() if timeout_s else 0
+        self._selector.poll(timeout_s)
+        self._sleeping = False
+        if timeout_s:
+            self.idle_ns += self._selector.now_ns - started_ns
+
+    def _process_completed_receives(self) -> None:
+        channels, self._selector.completed_receives = self._selector.completed_receives, []
+        for channel in channels:
+            self._pump.advance(channel)
+
+    def _process_completed_sends(self) -> None:
+        channels, self._selector.completed_sends = self._selector.completed_sends, []
+        for channel in channels:
+            try:
+                self._pump.sent(channel)
+            except Exception as error:
+                log.exception("connection_id=%s: channel failed", channel.connection.connection_id)
+                self._pump.close(channel, f"channel failed: {error!r}")
+
+    def _process_disconnected(self) -> None:
+        channels, self._selector.disconnected = self._selector.disconnected, []
+        for channel in channels:
+            self._pump.close(channel, channel.close_reason)
+
+    def _close_excess_connections(self) -> None:
+        self._pump.close_due(self._selector.now_ns)
+        for channel in self._selector.idle_channels():
+            self.expired_connections += 1
+            self._pump.close(channel, "idle for longer than connections.max.idle.ms")
+
+    def _drained(self) -> bool:
+        if not self._draining:
+            return False
+        self._selector.stop_reading()
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._drain_deadline_ns:
+            return True
+        for channel in self._selector.channels.values():
+            request = channel.in_flight
+            if channel.send is not None or (
+                request is not None and not (request.parked and now_ns >= self._grace_end_ns)
+            ):
+                return False
+        return not self._responses and not self._pump.waiting_for_queue

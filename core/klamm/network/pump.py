@@ -1,0 +1,314 @@
+"""`ChannelPump`: what a processor does for one channel: authenticate, serve, answer, close.
+
+Runs on the processor's thread only. Whatever goes wrong here costs the channel it concerns and nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from klamm.api_set import LATER, NO_RESPONSE
+from klamm.context import RequestContext
+from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate
+from klamm.network.authentication import authenticate, intercept
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent
+from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.observation import Observation
+from klamm.network.request_channel import RequestChannel, Response, ResponseKind
+from klamm.network.selector import Selector, describe
+from klamm.network.send import Chunk, close_chunks
+from klamm.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klamm.context import Address
+    from klamm.network.processor import Processor
+
+log = logging.getLogger("klamm.network")
+
+_JOIN_UP_TO_BYTES: Final = 256 * 1024
+_FRAMES_A_TURN: Final = 4096
+
+
+class ChannelPump:
+    """See the module. `unfinished` channels wait for their next turn, `waiting_for_queue` requests for a handler."""
+
+    def __init__(
+        self,
+        processor: Processor,
+        selector: Selector,
+        scheduler: Scheduler,
+        dispatcher: RequestDispatcher,
+        request_channel: RequestChannel,
+        authenticators: AuthenticatorFactory | None,
+        observation: Observation | None,
+        failed_authentication_delay_ms: int,
+    ) -> None:
+        self._processor = processor
+        self._selector = selector
+        self._scheduler = scheduler
+        self._dispatcher = dispatcher
+        self._request_channel = request_channel
+        self._authenticators = authenticators
+        self._observation = observation
+        self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
+        self._delayed_closes: list[tuple[int, int, KafkaChannel]] = []
+        self._order = itertools.count()
+        self.waiting_for_queue: deque[RequestContext] = deque()
+        self.unfinished: deque[KafkaChannel] = deque()
+
+    def advance(self, channel: KafkaChannel) -> None:
+        """Take up what a channel has received."""
+        try:
+            if channel.state is ChannelState.READY:
+                self._serve(channel)
+            elif channel.state is ChannelState.AUTHENTICATE:
+                self._authenticate(channel)
+            elif channel.state is ChannelState.CLOSING:
+                self._serve(channel)
+                self._maybe_finish(channel)
+        except InvalidRequestError as error:
+            log.warning("%s: closing connection: %s", describe(channel), error)
+            self.close(channel, str(error))
+        except OSError as error:
+            self.close(channel, str(error))
+        except Exception as error:
+            log.exception("%s: channel failed", describe(channel))
+            self.close(channel, f"channel failed: {error!r}")
+
+    def proceed(self, channel: KafkaChannel) -> None:
+        """A channel may go on: first with what it has received, then with reading."""
+        if channel.receive.frames or channel.state is ChannelState.CLOSING:
+            self.advance(channel)
+        if channel.state is not ChannelState.CLOSED and channel.can_process:
+            self._selector.resume(channel)
+
+    def respond(self, response: Response) -> None:
+        """A response has come back from a handler, a delayed operation or a timer."""
+        channel = response.channel
+        try:
+            self._respond(channel, response)
+        except OSError as error:
+            self.close(channel, str(error))
+        except Exception as error:
+            log.exception("%s: response failed", describe(channel))
+            self.close(channel, f"response failed: {error!r}")
+
+    def sent(self, channel: KafkaChannel) -> None:
+        """A send that had to wait has gone out whole."""
+        requests, channel.sending = channel.sending, None
+        if self._observation is not None and requests:
+            self._observation.completed(requests)
+        if channel.answering:
+            channel.answering = False
+            channel.response_sent()
+        if channel.state is ChannelState.AUTHENTICATE:
+            self.advance(channel)
+        self.proceed(channel)
+
+    def retry_queue(self) -> None:
+        """A handler may have made room in the request queue."""
+        waiting = self.waiting_for_queue
+        while waiting:
+            channel: KafkaChannel | None = waiting[0].owner
+            alive = channel is not None and channel.state is not ChannelState.CLOSED
+            if alive and not self._request_channel.send_request(waiting[0], self._processor):
+                return
+            waiting.popleft()
+
+    def take_turns(self) -> None:
+        """Go on with the channels that had more to serve than one turn allows."""
+        for _ in range(len(self.unfinished)):
+            channel = self.unfinished.popleft()
+            channel.waiting_for_turn = False
+            self.proceed(channel)
+
+    def close_due(self, now_ns: int) -> None:
+        """Close channels whose failed-authentication delay is over (KIP-306)."""
+        while self._delayed_closes and self._delayed_closes[0][0] <= now_ns:
+            channel = heapq.heappop(self._delayed_closes)[2]
+            self.close(channel, channel.close_reason)
+
+    @property
+    def next_close_ns(self) -> int | None:
+        """When `close_due` next has work."""
+        return self._delayed_closes[0][0] if self._delayed_closes else None
+
+    def close(self, channel: KafkaChannel, reason: str) -> None:
+        """Close a channel and give back all it held; once, whatever state it is in."""
+        if channel.state is ChannelState.CLOSED:
+            return
+        self._selector.close(channel)
+        if channel.in_flight is not None:
+            channel.receive.release(channel.in_flight.size_bytes)
+        release_gates(channel.gates, channel.accepted_from)
+        log.debug("%s: closed: %s", describe(channel), reason)
+        if self._observation is not None:
+            self._observation.closed(channel.connection, reason)
+
+    # ---- requests
+
+    def _serve(self, channel: KafkaChannel) -> None:
+        """Serve received frames in order until one has to wait; answers that are there at once leave together."""
+        frames = channel.receive.frames
+        out: list[bytes] = []
+        served: list[RequestContext] = []
+        out_bytes = 0
+        left = _FRAMES_A_TURN
+        try:
+            while frames and channel.can_process:
+                if not left or out_bytes > _JOIN_UP_TO_BYTES:
+                    # Let the others have their turn; what is unsent by then stops this channel.
+                    channel.waiting_for_turn = True
+                    self.unfinished.append(channel)
+                    break
+                left -= 1
+                chunks = self._take_up(channel, frames.popleft(), served)
+                if chunks is None:
+                    continue
+                head = chunks[0]
+                if len(chunks) == 1 and isinstance(head, bytes):
+                    out.append(head)
+                    out_bytes += len(head)
+                else:
+                    ready: list[Chunk] = [*out, *chunks]
+                    out, out_bytes = [], 0
+                    self._send(channel, ready, served)
+                    served = []
+        finally:
+            # Also when a later request fails: what was answered before it goes out.
+            if out:
+                self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
+        if channel.waiting_for_turn:
+            self._selector.update_interest(channel)
+
+    def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[RequestContext]) -> list[Chunk] | None:
+        """Start one request; its answer, if that is there at once and is to be sent."""
+        if channel.authenticator is not None:
+            reply = intercept(channel, frame, self._selector.now_ns)
+            if reply is not None:
+                channel.receive.release(len(frame))
+                return reply
+        dispatcher = self._dispatcher
+        request = dispatcher.parse(frame, channel.connection, self._processor)
+        request.owner = channel
+        if dispatcher.timed:
+            request.received_ns = self._selector.now_ns
+        if request.size_bytes > request.handler.inline_max_bytes:
+            channel.request_received(request)
+            if self.waiting_for_queue or not self._request_channel.send_request(request, self._processor):
+                self.waiting_for_queue.append(request)
+            return None
+        result = dispatcher.execute(request)
+        if result is LATER:
+            request.parked = True
+            channel.request_received(request)
+            return None
+        request.owner = None
+        channel.receive.release(request.size_bytes)
+        if request.throttle_time_ms:
+            channel.on_mute_event(MuteEvent.MUTE)
+            self._start_throttling(channel, request.throttle_time_ms)
+        if result is NO_RESPONSE:
+            if self._observation is not None:
+                self._observation.completed([request])
+            return None
+        if self._observation is not None:
+            served.append(request)
+        return result  # type: ignore[return-value]
+
+    def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
+        if channel.state is ChannelState.CLOSING:
+            close_chunks(chunks)
+            return True
+        if not self._selector.send(channel, chunks):
+            if served:
+                channel.sending = [*channel.sending, *served] if channel.sending else served
+            return False
+        if served and self._observation is not None:
+            self._observation.completed(served)
+        return True
+
+    def _respond(self, channel: KafkaChannel, response: Response) -> None:
+        kind, request = response.kind, response.request
+        if kind is ResponseKind.END_THROTTLING:
+            if channel.state is not ChannelState.CLOSED:
+                channel.on_mute_event(MuteEvent.THROTTLE_ENDED)
+                channel.maybe_unmute()
+                self.proceed(channel)
+            return
+        if channel.state is ChannelState.CLOSED or request is None or channel.in_flight is not request:
+            close_chunks(response.chunks or [])
+        elif kind is ResponseKind.START_THROTTLING:
+            self._start_throttling(channel, response.throttle_time_ms)
+        elif kind is ResponseKind.CLOSE_CONNECTION:
+            log.warning("%s: closing connection: %s", describe(channel), response.reason)
+            self.close(channel, response.reason)
+        else:
+            channel.receive.release(request.size_bytes)
+            self._answer(channel, request, response.chunks)
+
+    def _answer(self, channel: KafkaChannel, request: RequestContext, chunks: list[Chunk] | None) -> None:
+        observed: list[RequestContext] = []
+        if self._observation is not None:
+            request.dequeued_ns = self._selector.now_ns
+            observed.append(request)
+        if chunks is None:
+            if self._observation is not None:
+                self._observation.completed(observed)
+        elif not self._send(channel, chunks, observed):
+            channel.answering = True
+            return
+        channel.response_sent()
+        self.proceed(channel)
+
+    def _start_throttling(self, channel: KafkaChannel, throttle_time_ms: int) -> None:
+        channel.on_mute_event(MuteEvent.THROTTLE_STARTED)
+        end = Response(ResponseKind.END_THROTTLING, channel)
+        self._scheduler.schedule(throttle_time_ms, lambda: self._processor.enqueue(end))
+
+    # ---- the beginning and the end of a channel
+
+    def _authenticate(self, channel: KafkaChannel) -> None:
+        if channel.authenticator is None and self._authenticators is not None:
+            channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
+        while True:
+            reply, failed = authenticate(channel)
+            if reply and not self._selector.send(channel, reply) and failed is None:
+                # The rest of the exchange goes on once this is out.
+                return
+            if failed is not None:
+                self._fail_authentication(channel, failed)
+                return
+            if channel.state is ChannelState.READY:
+                break
+            if not channel.receive.frames:
+                return
+        if self._observation is not None:
+            self._observation.opened(channel.connection)
+        if channel.receive.frames:
+            self._serve(channel)
+
+    def _fail_authentication(self, channel: KafkaChannel, reason: str) -> None:
+        log.warning("%s: authentication failed: %s", describe(channel), reason)
+        channel.close_reason = f"authentication failed: {reason}"
+        channel.on_mute_event(MuteEvent.MUTE)
+        self._selector.update_interest(channel)
+        due_ns = self._selector.now_ns + self._failed_authentication_delay_ns
+        heapq.heappush(self._delayed_closes, (due_ns, next(self._order), channel))
+
+    def _maybe_finish(self, channel: KafkaChannel) -> None:
+        if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:
+            self.close(channel, channel.close_reason)
+
+
+def release_gates(gates: tuple[ConnectionGate, ...], address: Address) -> None:
+    """Tell every gate that admitted a connection that it is gone."""
+    for gate in gates:
+        try:
+            gate.release(address)
+        except Exception:
+            log.exception("gate %r failed to release %s", gate, address)

@@ -1,0 +1,137 @@
+"""`NetworkReceive`: bytes in, frames out. A frame is a 4-byte big-endian size and that many bytes.
+
+One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor
+share; only a frame that has not come whole gets a buffer of its own. A declared size costs no memory: large buffers
+are anonymous maps, whose pages the system hands out as bytes arrive.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from struct import Struct
+from typing import Final
+
+from klamm.network.memory_pool import MemoryPool
+
+_SIZE: Final = Struct(">i")
+_MAP_FROM_BYTES: Final = 64 * 1024
+
+
+class InvalidReceiveError(Exception):
+    """The peer declared a size that no request may have. Kafka's `InvalidReceiveException`."""
+
+
+class NetworkReceive:
+    """The incoming side of one channel.
+
+    ```
+       feed ──► size not whole ──► body not whole ──► frame ──► frames
+                     ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
+                     └──────────────────┴──┘
+    ```
+    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's.
+    """
+
+    __slots__ = ("_filled", "_head", "_max_size_bytes", "_pool", "_stash", "_target", "frames")
+
+    def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
+        self._max_size_bytes = max_size_bytes
+        self._pool = pool
+        self._head = b""
+        self._target: memoryview | None = None
+        self._filled = 0
+        self._stash = b""
+        self.frames: deque[bytearray | memoryview] = deque()
+
+    @property
+    def waiting_for_memory(self) -> bool:
+        """The pool had no room; nothing may be read until `resume` returns True."""
+        return bool(self._stash)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the last frame has come whole and nothing follows."""
+        return not self._head and self._target is None and not self._stash
+
+    def direct_buffer(self, at_least: int) -> memoryview | None:
+        """Where to read to, if a frame misses `at_least` bytes or more; followed by `filled`."""
+        target = self._target
+        if target is not None and len(target) - self._filled >= at_least:
+            return target[self._filled :]
+        return None
+
+    def filled(self, count: int) -> None:
+        """`count` bytes have been read to `direct_buffer`."""
+        target = self._target
+        assert target is not None
+        self._filled += count
+        if self._filled == len(target):
+            self.frames.append(target)
+            self._target = None
+
+    def feed(self, data: memoryview, count: int) -> None:
+        """Take `count` bytes read to `data`, which the caller may use again afterwards.
+
+        Raises InvalidReceiveError for a negative or too large size.
+        """
+        position = 0
+        target = self._target
+        if target is not None:
+            position = min(count, len(target) - self._filled)
+            target[self._filled : self._filled + position] = data[:position]
+            self.filled(position)
+            if position == count:
+                return
+        if self._head:
+            data = memoryview(self._head + bytes(data[position:count]))
+            self._head = b""
+            position, count = 0, len(data)
+        frames = self.frames
+        while count - position >= 4:
+            (size_bytes,) = _SIZE.unpack_from(data, position)
+            if size_bytes < 0 or size_bytes > self._max_size_bytes:
+                raise InvalidReceiveError(
+                    f"declared size {size_bytes} bytes; between 0 and {self._max_size_bytes} may be sent "
+                    "(socket.request.max.bytes)"
+                )
+            if self._pool is not None and not self._pool.try_allocate(size_bytes):
+                self._stash = bytes(data[position:count])
+                return
+            position += 4
+            end = position + size_bytes
+            if end > count:
+                self._start(size_bytes, data[position:count])
+                return
+            frames.append(bytearray(data[position:end]))
+            position = end
+        if position < count:
+            self._head = bytes(data[position:count])
+
+    def resume(self) -> bool:
+        """Try again for memory; True if reading may go on."""
+        stash, self._stash = self._stash, b""
+        self.feed(memoryview(stash), len(stash))
+        return not self._stash
+
+    def release(self, frame_bytes: int) -> None:
+        """A frame has been dealt with; its memory goes back to the pool."""
+        if self._pool is not None:
+            self._pool.release(frame_bytes)
+
+    def discard(self) -> None:
+        """The channel is gone: everything that is held goes back to the pool."""
+        if self._pool is not None:
+            held = sum(map(len, self.frames)) + (len(self._target) if self._target is not None else 0)
+            self._pool.release(held)
+        self.frames.clear()
+        self._target = None
+        self._stash = self._head = b""
+
+    def _start(self, size_bytes: int, first: memoryview) -> None:
+        if size_bytes <= _MAP_FROM_BYTES:
+            self._target = memoryview(bytearray(size_bytes))
+        else:
+            self._target = memoryview(mmap.mmap(-1, size_bytes))
+        self._filled = len(first)
+        self._target[: self._filled] = first

@@ -1,0 +1,312 @@
+"""`Selector`: all channels of one processor: what can be read, sent, or is gone.
+
+Not thread safe: one processor thread uses it. What happens in one `poll` is left in `completed_receives`,
+`completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never leaves it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from klamm.clock import Clock
+from klamm.contracts import END_OF_STREAM, Interest
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
+from klamm.network.receive import InvalidReceiveError
+from klamm.network.send import Chunk, NetworkSend
+
+log = logging.getLogger("klamm.network")
+
+READ_AHEAD_BYTES: Final = 128 * 1024
+_DIRECT_FROM_BYTES: Final = 64 * 1024
+_MEMORY_POLL_S: Final = 0.01
+
+
+class Selector:
+    """See the module. `prepare` is called for each channel whose transport or authentication is not done."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        waker: Waker,
+        clock: Clock,
+        *,
+        idle_timeout_ns: int,
+        pool: MemoryPool | None,
+        use_send_file: bool,
+        shuffle: Callable[[list[tuple[int, int]]], None] = random.shuffle,
+    ) -> None:
+        self._poller = poller
+        self._poll = poller.poll
+        self._waker = waker
+        self._clock = clock
+        self._idle_timeout_ns = idle_timeout_ns
+        self._pool = pool
+        self._use_send_file = use_send_file
+        self._shuffle = shuffle
+        self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
+        self.channels: dict[int, KafkaChannel] = {}
+        self._next_idle_check_ns = 0
+        self._reading_stopped = False
+        self._buffered: set[KafkaChannel] = set()
+        self._memory_waiters: set[KafkaChannel] = set()
+        self.completed_receives: list[KafkaChannel] = []
+        self.completed_sends: list[KafkaChannel] = []
+        self.disconnected: list[KafkaChannel] = []
+        self.now_ns = clock.monotonic_ns()
+        self._poller.register(waker.descriptor, READ)
+
+    def register(self, channel: KafkaChannel) -> None:
+        """Watch a new channel and begin its handshake."""
+        channel.last_active_ns = self.now_ns
+        self._poller.register(channel.descriptor, channel.interest)
+        self.channels[channel.descriptor] = channel
+        self._handshake(channel)
+
+    def poll(self, timeout_s: float) -> None:
+        """Wait for something to happen, and read and write what can be."""
+        if self._memory_waiters:
+            # Memory may come back on another processor, which wakes nobody.
+            timeout_s = 0.0 if self._resume_memory_waiters() else min(timeout_s, _MEMORY_POLL_S)
+        if self._buffered:
+            timeout_s = 0.0
+        events = self._poll(timeout_s)
+        now_ns = self.now_ns = self._clock.monotonic_ns()
+        if self._pool is not None and len(events) > 1 and self._pool.is_low:
+            self._shuffle(events)
+        channels = self.channels
+        for descriptor, mask in events:
+            channel = channels.get(descriptor)
+            if channel is None:
+                if descriptor == self._waker.descriptor:
+                    self._waker.drain()
+                continue
+            channel.last_active_ns = now_ns
+            try:
+                if mask & WRITE and channel.send is not None:
+                    self._write(channel)
+                if mask & READ:
+                    self._read(channel)
+                elif mask & (HANG_UP | ERROR):
+                    self._lost(channel, "connection reset by peer")
+                elif mask & WRITE and channel.state is ChannelState.HANDSHAKE:
+                    self._handshake(channel)
+            except OSError as error:
+                self._lost(channel, str(error))
+            except InvalidReceiveError as error:
+                self.reject(channel, f"invalid receive: {error}")
+            except Exception as error:
+                log.exception("%s: channel failed", describe(channel))
+                self.reject(channel, f"channel failed: {error!r}")
+        if self._buffered:
+            self._read_buffered(now_ns)
+
+    def _read(self, channel: KafkaChannel) -> None:
+        if channel.state is ChannelState.HANDSHAKE:
+            self._handshake(channel)
+            return
+        if not channel.may_read or self._reading_stopped:
+            # Lazy mute: the mask changes only now that it matters.
+            self.update_interest(channel)
+            return
+        receive = channel.receive
+        direct = receive.direct_buffer(_DIRECT_FROM_BYTES)
+        if direct is not None:
+            count = channel.transport.read_into(direct)
+            if count > 0:
+                receive.filled(count)
+        else:
+            count = channel.transport.read_into(self._read_ahead)
+            if count > 0:
+                receive.feed(self._read_ahead, count)
+        if receive.frames:
+            self.completed_receives.append(channel)
+        if count == END_OF_STREAM:
+            self._lost(channel, "closed by peer")
+            return
+        if receive.waiting_for_memory:
+            self._memory_waiters.add(channel)
+            self.update_interest(channel)
+        if channel.transport.has_buffered_data:
+            self._buffered.add(channel)
+
+    def _handshake(self, channel: KafkaChannel) -> None:
+        interest = channel.transport.handshake()
+        if interest is Interest.NONE:
+            channel.move(ChannelState.AUTHENTICATE)
+            # Data may have come with the last flight of the handshake, and the state needs a look even without.
+            self.completed_receives.append(channel)
+            if channel.transport.has_buffered_data:
+                self._buffered.add(channel)
+            interest = Interest.READ
+        if channel.interest != interest:
+            channel.interest = int(interest)
+            self._poller.modify(channel.descriptor, channel.interest)
+
+    def _read_buffered(self, now_ns: int) -> None:
+        # Bytes inside a transport never make its socket readable again.
+        for channel in list(self._buffered):
+            if channel.state is ChannelState.CLOSED or not channel.transport.has_buffered_data:
+                self._buffered.discard(channel)
+            elif channel.may_read:
+                self._buffered.discard(channel)
+                channel.last_active_ns = now_ns
+                try:
+                    self._read(channel)
+                except OSError as error:
+                    self._lost(channel, str(error))
+                except InvalidReceiveError as error:
+                    self.reject(channel, f"invalid receive: {error}")
+            else:
+                # Taken up again by `resume` once the channel may go on.
+                self._buffered.discard(channel)
+
+    def _resume_memory_waiters(self) -> bool:
+        progress = False
+        for channel in random.sample(list(self._memory_waiters), len(self._memory_waiters)):
+            if channel.receive.resume():
+                self._memory_waiters.discard(channel)
+                self.update_interest(channel)
+            if channel.receive.frames and channel.can_process:
+                self.completed_receives.append(channel)
+                progress = True
+        return progress
+
+    def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
+        """Send one response (or several joined ones); True if it went whole at once, which needs no event.
+
+        What cannot go yet goes out in later polls, behind what was waiting already, as one send.
+        """
+        if channel.send is None and len(chunks) == 1 and isinstance(chunks[0], bytes):
+            # The common case: try at once, and let nothing be allocated when it goes.
+            data = chunks[0]
+            sent = channel.transport.write(chunks)  # type: ignore[arg-type]
+            if sent == len(data):
+                return True
+            chunks = [memoryview(data)[sent:]]
+        if channel.send is not None:
+            channel.send.extend(chunks)
+            return False
+        send = channel.send = NetworkSend(chunks, use_send_file=self._use_send_file)
+        if send.write_to(channel.transport):
+            channel.send = None
+            return True
+        self.update_interest(channel)
+        return False
+
+    def _write(self, channel: KafkaChannel) -> None:
+        assert channel.send is not None
+        if channel.send.write_to(channel.transport):
+            channel.send = None
+            self.completed_sends.append(channel)
+
+    def resume(self, channel: KafkaChannel) -> None:
+        """A channel may be read again: watch it, and look into its transport."""
+        self.update_interest(channel)
+        if channel.transport.has_buffered_data:
+            self._buffered.add(channel)
+
+    def update_interest(self, channel: KafkaChannel) -> None:
+        """Tell the poller what the channel's state wants, if that has changed."""
+        if self.channels.get(channel.descriptor) is not channel:
+            return
+        interest = channel.wanted_interest
+        if self._reading_stopped:
+            interest &= ~READ
+        if interest != channel.interest:
+            channel.interest = interest
+            self._poller.modify(channel.descriptor, interest)
+
+    def _lost(self, channel: KafkaChannel, reason: str) -> None:
+        """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""
+        channel.close_reason = channel.close_reason or reason
+        busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
+        if channel.state is ChannelState.READY and busy:
+            channel.move(ChannelState.CLOSING)
+            self._forget(channel)
+            if channel.send is not None:
+                channel.send.close()
+                channel.send = None
+            if channel.can_process:
+                self.completed_receives.append(channel)
+        else:
+            self.disconnected.append(channel)
+
+    def reject(self, channel: KafkaChannel, reason: str) -> None:
+        """Give a channel up for what it did; the reason is logged when it is closed."""
+        log.warning("%s: closing connection: %s", describe(channel), reason)
+        channel.close_reason = reason
+        self.disconnected.append(channel)
+
+    def close(self, channel: KafkaChannel) -> None:
+        """Close and forget a channel, once."""
+        if channel.state is ChannelState.CLOSED:
+            return
+        channel.move(ChannelState.CLOSED)
+        self._forget(channel)
+        self._memory_waiters.discard(channel)
+        self._buffered.discard(channel)
+        if channel.send is not None:
+            channel.send.close()
+            channel.send = None
+        channel.receive.discard()
+        if channel.authenticator is not None:
+            try:
+                channel.authenticator.close()
+            except Exception:
+                log.exception("%s: authenticator.close failed", describe(channel))
+        try:
+            channel.transport.close()
+        except Exception:
+            log.exception("%s: transport.close failed", describe(channel))
+
+    def _forget(self, channel: KafkaChannel) -> None:
+        # The number may belong to a newer connection already.
+        if self.channels.get(channel.descriptor) is channel:
+            del self.channels[channel.descriptor]
+            try:
+                self._poller.unregister(channel.descriptor)
+            except (OSError, KeyError, ValueError):
+                log.debug("%s: descriptor was already closed", describe(channel))
+
+    def idle_channels(self) -> list[KafkaChannel]:
+        """Channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
+
+        Looks at all of them, but at most once a second: a request then costs no more than setting a time.
+        """
+        if self._idle_timeout_ns <= 0 or self.now_ns < self._next_idle_check_ns:
+            return []
+        self._next_idle_check_ns = self.now_ns + min(1_000_000_000, self._idle_timeout_ns // 4)
+        limit_ns = self.now_ns - self._idle_timeout_ns
+        idle = [c for c in self.channels.values() if c.last_active_ns <= limit_ns and c.in_flight is None]
+        idle.sort(key=lambda channel: channel.last_active_ns)
+        return idle
+
+    def least_recently_used(self) -> KafkaChannel | None:
+        """The channel that can best be done without; Kafka's `lowestPriorityChannel`."""
+        return min(self.channels.values(), key=lambda channel: channel.last_active_ns, default=None)
+
+    def stop_reading(self) -> None:
+        """Read no more from any channel: the server drains."""
+        if not self._reading_stopped:
+            self._reading_stopped = True
+            for channel in self.channels.values():
+                self.update_interest(channel)
+
+    def close_all(self) -> None:
+        """Close what is left, and the poller."""
+        for channel in list(self.channels.values()):
+            self.close(channel)
+        self._poller.close()
+
+
+def describe(channel: KafkaChannel) -> str:
+    """The fixed words that a log line about a channel starts with."""
+    connection = channel.connection
+    return (
+        f"listener={connection.listener.name} connection_id={connection.connection_id} principal={connection.principal}"
+    )

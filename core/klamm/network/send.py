@@ -1,0 +1,131 @@
+"""`NetworkSend` and `FileSend`: one response on its way out, in buffers and file regions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from klamm.contracts import Buffer, TransportLayer
+
+_PIECE_BYTES: Final = 1024 * 1024
+_COPY_UP_TO_BYTES: Final = 32 * 1024
+_TURN_BYTES: Final = 4 * 1024 * 1024
+_GATHER: Final = 64
+
+
+@runtime_checkable
+class FileRegion(Protocol):
+    """A stretch of an open file that a response carries: Kafka's `FileRecords` slice.
+
+    The file stays readable until `close`, whatever becomes of its name.
+    """
+
+    size_bytes: int
+    position: int
+
+    def fileno(self) -> int: ...
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Bytes at `position` of the file; fewer only at its end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+Chunk: TypeAlias = Buffer | FileRegion
+
+
+class NetworkSend:
+    """What is left to send on one channel. `write_to` until it returns True; `close` whatever happens."""
+
+    __slots__ = ("_chunks", "_position", "_remaining", "_use_send_file", "size_bytes")
+
+    def __init__(self, chunks: Sequence[Chunk], *, use_send_file: bool) -> None:
+        self._chunks: deque[Chunk] = deque(chunks)
+        self._position = 0
+        self._remaining = -1
+        self._use_send_file = use_send_file
+        self.size_bytes = 0
+
+    def write_to(self, transport: TransportLayer) -> bool:
+        """Write what goes; True once all has gone. At most a few MiB a call, so that no channel holds the others up."""
+        budget = self.size_bytes + _TURN_BYTES
+        while self._chunks:
+            head = self._chunks[0]
+            if isinstance(head, (bytes, bytearray, memoryview)):
+                sent = self._write_buffers(transport)
+            else:
+                sent = self._write_region(head, transport)
+            if sent <= 0 or self.size_bytes >= budget:
+                return not self._chunks
+        return True
+
+    def _write_buffers(self, transport: TransportLayer) -> int:
+        buffers: list[Buffer] = []
+        total = 0
+        for chunk in self._chunks:
+            if not isinstance(chunk, (bytes, bytearray, memoryview)) or len(buffers) == _GATHER:
+                break
+            buffers.append(chunk)
+            total += len(chunk)
+        sent = transport.write(buffers)
+        self.size_bytes += sent
+        rest = sent
+        while buffers and rest >= len(buffers[0]):
+            rest -= len(buffers.pop(0))
+            self._chunks.popleft()
+        if rest:
+            self._chunks[0] = memoryview(buffers[0])[rest:]
+        return 1 if sent == total else 0
+
+    def _write_region(self, region: FileRegion, transport: TransportLayer) -> int:
+        if self._remaining < 0:
+            self._position, self._remaining = region.position, region.size_bytes
+        piece_bytes = min(self._remaining, _PIECE_BYTES)
+        if self._use_send_file:
+            sent = transport.send_file(region.fileno(), self._position, piece_bytes)
+        else:
+            data = region.read(self._position, piece_bytes)
+            if len(data) < piece_bytes:
+                raise OSError(f"file ended {piece_bytes - len(data)} bytes early")
+            sent = transport.write([data])
+        self._position += sent
+        self._remaining -= sent
+        self.size_bytes += sent
+        if self._remaining == 0:
+            self._chunks.popleft()
+            self._remaining = -1
+            region.close()
+            return 1
+        return sent
+
+    def extend(self, chunks: Sequence[Chunk]) -> None:
+        """Send these after what is left."""
+        self._chunks.extend(chunks)
+
+    def close(self) -> None:
+        """Let go of files that were not sent."""
+        close_chunks(self._chunks)
+        self._chunks.clear()
+
+
+def close_chunks(chunks: Sequence[Chunk] | deque[Chunk]) -> None:
+    """Let go of the file regions among chunks that will not be sent."""
+    for chunk in chunks:
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            chunk.close()
+
+
+def flatten_small(chunks: list[Chunk]) -> list[Chunk]:
+    """Read small file regions into memory: one system call with the bytes around them beats sendfile there."""
+    flat: list[Chunk] = []
+    for chunk in chunks:
+        if isinstance(chunk, (bytes, bytearray, memoryview)):
+            flat.append(chunk)
+        elif chunk.size_bytes <= _COPY_UP_TO_BYTES:
+            flat.append(chunk.read(chunk.position, chunk.size_bytes))
+            chunk.close()
+        else:
+            flat.append(chunk)
+    return flat

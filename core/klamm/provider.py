@@ -1,0 +1,72 @@
+"""What a plugin hands to klamm: light descriptors that name a part and say where its code is.
+
+A hook such as `klamm_transports` yields `Provider`s. The factory is a string, imported only when a TOML file names
+the provider, so that an installed plugin costs nothing until it is used.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class ProviderKind(enum.Enum):
+    """The places in a listener or server that a provider can fill; the value is the hook that yields it."""
+
+    TRANSPORT = "klamm_transports"
+    AUTHENTICATOR = "klamm_authenticators"
+    SASL_MECHANISM = "klamm_sasl_mechanisms"
+    CONNECTION_GATE = "klamm_connection_gates"
+    THROTTLE = "klamm_throttles"
+    AUTHORIZER = "klamm_authorizers"
+    API_SET = "klamm_api_sets"
+    REQUEST_OBSERVER = "klamm_request_observers"
+    PROCESSOR_ASSIGNER = "klamm_processor_assigners"
+    REQUEST_SCHEDULER = "klamm_request_schedulers"
+    COMMAND = "klamm_commands"
+
+    @property
+    def hook(self) -> str:
+        """Name of the pluggy hook."""
+        return self.value
+
+    @property
+    def label(self) -> str:
+        """How messages call it, e.g. `api set`."""
+        return self.name.lower().replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One named part that TOML can ask for.
+
+    `name`      how TOML calls it; unique within its kind.
+    `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
+    `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
+    `summary`   one line for `klamm plugins`.
+    """
+
+    name: str
+    factory: str
+    settings: str | type | None = None
+    summary: str = ""
+
+    def load_factory(self) -> Callable[[Any], Any]:
+        """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""
+        factory: Callable[[Any], Any] = _load(self.factory)
+        return factory
+
+    def load_settings(self) -> type | None:
+        """The settings class, imported if it was given by name."""
+        if isinstance(self.settings, str):
+            settings: type = _load(self.settings)
+            return settings
+        return self.settings
+
+
+def _load(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,174 @@
+"""`SocketServer`: listeners, handler sets and threads, from a two-phase start to a drained stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.api_set import ApiHandler, ApiSet
+from klamm.api_versions import with_api_versions
+from klamm.clock import Clock, SystemClock
+from klamm.context import RequestContext, ServerContext
+from klamm.listener import BindError, Listener
+from klamm.network.handler_pool import KafkaRequestHandlerPool
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.request_channel import RequestChannel
+from klamm.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ServerPlan
+
+log = logging.getLogger("klamm.server")
+
+_PARKED_GRACE_NS = 250_000_000
+
+
+class StartError(Exception):
+    """The server cannot start; the message says what and why. Everything that was opened is closed again."""
+
+
+class SocketServer:
+    """A running klamm. `start` returns once every listener answers; `stop` once everything is closed.
+
+    Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
+    """
+
+    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None) -> None:
+        self.plan = plan
+        self.clock = clock or SystemClock()
+        self.scheduler = Scheduler(self.clock)
+        self.listeners: list[Listener] = []
+        self.api_sets: dict[str, ApiSet] = {}
+        self._opened_sets: list[tuple[str, ApiSet]] = []
+        self._temporary: Path | None = None
+        self.data_dir = Path()
+        self.pool: MemoryPool | None = None
+        self.request_channel: RequestChannel
+        self.handler_pool: KafkaRequestHandlerPool
+        self._handlers_started = False
+        self._stopped = False
+
+    def start(self) -> None:
+        """Raises StartError, having closed what was opened."""
+        try:
+            self._start()
+        except StartError:
+            self.stop(deadline_ms=0)
+            raise
+        except BindError as error:
+            self.stop(deadline_ms=0)
+            raise StartError(str(error)) from error
+        except BaseException:
+            self.stop(deadline_ms=0)
+            raise
+
+    def _start(self) -> None:
+        settings = self.plan.server
+        for listener_plan in self.plan.listeners:
+            listener = Listener(listener_plan)
+            self.listeners.append(listener)
+            listener.bind()
+        self._prepare_data_dir()
+        if settings.queued_max_request_bytes > 0:
+            self.pool = MemoryPool(settings.queued_max_request_bytes)
+        scheduler_plan = self.plan.request_scheduler
+        self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
+        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
+        handlers = self._open_api_sets()
+        for listener in self.listeners:
+            listener.open_parts(
+                handlers[listener.plan.api_set],
+                clock=self.clock,
+                scheduler=self.scheduler,
+                request_channel=self.request_channel,
+                pool=self.pool,
+            )
+            self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+        self.scheduler.start()
+        self.handler_pool.resize(settings.io_threads)
+        self._handlers_started = True
+        for listener in self.listeners:
+            listener.start()
+
+    def _prepare_data_dir(self) -> None:
+        if self.plan.server.data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            self.data_dir = self._temporary
+            return
+        self.data_dir = self.plan.server.data_dir
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
+
+    def _open_api_sets(self) -> dict[str, list[ApiHandler]]:
+        handlers = {}
+        contexts = {listener.name: listener.context for listener in self.listeners}
+        for name, part in self.plan.api_sets.items():
+            # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
+            data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
+            data_dir.mkdir(parents=True, exist_ok=True)
+            api_set: ApiSet = part.build()
+            self.api_sets[name] = api_set
+            try:
+                api_set.open(
+                    ServerContext(
+                        data_dir,
+                        self.clock,
+                        self.scheduler,
+                        contexts,
+                        os.urandom,
+                        temporary_data=self._temporary is not None,
+                    )
+                )
+            except Exception as error:
+                log.debug("api set %s failed to open", name, exc_info=True)
+                raise StartError(f"api set {name} ({part.distribution}): {error}") from error
+            self._opened_sets.append((name, api_set))
+            handlers[name] = with_api_versions(api_set.handlers())
+        return handlers
+
+    def stop(self, deadline_ms: int | None = None) -> None:
+        """Stop accepting, finish what is at hand within the deadline, close everything. May be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if deadline_ms is None:
+            deadline_ms = self.plan.server.shutdown_deadline_ms
+        for listener in self.listeners:
+            listener.stop_accepting()
+        now_ns = self.clock.monotonic_ns()
+        deadline_ns = now_ns + deadline_ms * 1_000_000
+        started = [p for listener in self.listeners for p in listener.processors if self._handlers_started]
+        for processor in started:
+            processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
+        for processor in started:
+            processor.join()
+        if self._handlers_started and not self.handler_pool.shutdown(timeout_s=max(0.1, deadline_ms / 1000)):
+            log.warning("request handlers were still busy after the shutdown deadline of %d ms", deadline_ms)
+        for name, api_set in reversed(self._opened_sets):
+            try:
+                api_set.close()
+            except Exception:
+                log.exception("api set %s failed to close", name)
+        self.scheduler.stop()
+        for listener in self.listeners:
+            listener.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def reload(self) -> list[str]:
+        """Let the parts read their files again; the problems, one line each."""
+        return [problem for listener in self.listeners for problem in listener.reload()]
+
+    def addresses(self) -> dict[str, str]:
+        """Where each listener listens."""
+        return {listener.name: str(listener.context.bound) for listener in self.listeners}
+
+
+def _run(request: RequestContext) -> None:
+    request.responder.run_request(request)

@@ -1,0 +1,129 @@
+"""`klamm serve`: one server in one process, its signals, and what it says on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.server import SocketServer, StartError
+from klamm.version import __version__
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ServerPlan
+
+
+def run(
+    plan: ServerPlan,
+    *,
+    ready_file: Path | None = None,
+    reload_plan: Callable[[], ServerPlan] | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP reloads what can be reloaded and says what cannot."""
+    begun_ns = time.monotonic_ns()
+    raise_descriptor_limit()
+    wanted = threading.Event()
+    signals: list[signal.Signals] = []
+
+    def note(number: int, _frame: object) -> None:
+        signals.append(signal.Signals(number))
+        wanted.set()
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), note)
+    server = SocketServer(plan)
+    try:
+        server.start()
+    except StartError as error:
+        print(f"klamm: {error}", file=sys.stderr)
+        return 1
+    print(banner(server, (time.monotonic_ns() - begun_ns) / 1e6), flush=True)
+    if ready_file is not None:
+        write_ready_file(ready_file, server)
+    while True:
+        wanted.wait()
+        wanted.clear()
+        while signals:
+            received = signals.pop(0)
+            if received.name == "SIGHUP":
+                for line in reload(server, reload_plan):
+                    print(f"klamm: {line}", flush=True)
+                continue
+            print(f"klamm: {received.name}: stopping", flush=True)
+            server.stop()
+            return 0
+
+
+def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
+    """Reload files that parts read, and compare the settings; what happened, line by line."""
+    lines = []
+    try:
+        changed = _changes(server.plan, reload_plan()) if reload_plan is not None else []
+    except Exception as error:
+        return [f"reload: nothing changed: {error}"]
+    lines += [f"reload: {what} has changed; this takes effect at the next start" for what in changed]
+    lines += [f"reload: {problem}" for problem in server.reload()]
+    lines.append("reload: done")
+    return lines
+
+
+def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
+    changed = []
+    if old.server != new.server:
+        changed.append("[server]")
+    before = {plan.name: plan for plan in old.listeners}
+    after = {plan.name: plan for plan in new.listeners}
+    changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
+    changed += [f"[{name}]" for name in old.api_sets | new.api_sets if old.api_sets.get(name) != new.api_sets.get(name)]
+    return changed
+
+
+def banner(server: SocketServer, milliseconds: float) -> str:
+    """What listens where, over which parts, and where the data are."""
+    details = "; ".join(text for text in (api_set.describe() for api_set in server.api_sets.values()) if text)
+    where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
+    lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
+    rows = []
+    for listener in server.listeners:
+        plan = listener.plan
+        channel = " + ".join(part.name for part in (plan.transport, plan.authenticator) if part is not None)
+        extras = ", ".join(
+            part.name for part in (plan.authorizer, *plan.gates, *plan.throttles, *plan.observers) if part is not None
+        )
+        rows.append((plan.name, str(listener.context.bound), channel, plan.api_set, extras))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = "   ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
+        lines.append(f"  {cells}".rstrip())
+    lines.append(f"ready in {milliseconds:.0f} ms")
+    return "\n".join(lines)
+
+
+def write_ready_file(path: Path, server: SocketServer) -> None:
+    """Say, all at once, that every listener answers: a reader never sees half of it."""
+    content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(content + "\n")
+    temporary.replace(path)
+
+
+def raise_descriptor_limit() -> None:
+    """Connections and segments take descriptors: use all that the hard limit gives, as Kafka's start script asks."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        wanted = min(hard, 1_048_576) if hard != resource.RLIM_INFINITY else 1_048_576
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        except (ValueError, OSError):
+            return

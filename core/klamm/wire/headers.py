@@ -1,0 +1,73 @@
+"""Request and response headers; after Kafka's `RequestHeader.parse` and KIP-482."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from klamm.wire.api_keys import SPECS
+from klamm.wire.primitives import DECODE_ERRORS, ReadBuffer, WireError, skip_tagged_fields
+
+_HEADER: Final = Struct(">hhih")
+_V0: Final = Struct(">hhi")
+_NEVER: Final = 32767
+_CONTROLLED_SHUTDOWN: Final = 7
+_FLEXIBLE_FROM: Final = tuple(
+    {spec.api_key: spec.flexible_from for spec in SPECS}.get(api_key, _NEVER)
+    for api_key in range(max(spec.api_key for spec in SPECS) + 1)
+)
+_KNOWN: Final = len(_FLEXIBLE_FROM)
+
+
+def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
+    """API key, version, correlation id, client id, and where the body begins. Raises WireError.
+
+    A key or version that is not known is no error here; its header is read as the nearest known one would be.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+        position = 10
+        client_id: str | None = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise WireError(f"client id of {length} bytes, {len(frame) - 10} are left")
+            client_id = str(frame[10:position], "utf-8")
+        if 0 <= api_key < _KNOWN and api_version >= _FLEXIBLE_FROM[api_key]:
+            if frame[position]:
+                position = skip_tagged_fields(frame, position)
+            else:
+                position += 1
+        return api_key, api_version, correlation_id, client_id, position
+    except DECODE_ERRORS as error:
+        if len(frame) >= _V0.size:
+            api_key, api_version, correlation_id = _V0.unpack_from(frame)
+            if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+                return api_key, api_version, correlation_id, None, _V0.size
+        raise WireError(str(error)) from error
+
+
+def request_header_version(api_key: int, api_version: int) -> int:
+    """0, 1 or 2. Only ControlledShutdown v0 has no client id."""
+    if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+        return 0
+    return 2 if 0 <= api_key < _KNOWN and api_version >= _FLEXIBLE_FROM[api_key] else 1
+
+
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None = None) -> bytes:
+    """What a client puts before a body."""
+    version = request_header_version(api_key, api_version)
+    head = _V0.pack(api_key, api_version, correlation_id)
+    if version == 0:
+        return head
+    data = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(data)
+    return head + length.to_bytes(2, "big", signed=True) + data + (b"\0" if version == 2 else b"")
+
+
+def response_header_size(api_key: int, api_version: int) -> int:
+    """Bytes before a response's body: correlation id, and from flexible versions on an empty set of tagged fields.
+
+    ApiVersions has none even then: its asker may not know yet what the server speaks (KIP-511).
+    """
+    return 5 if api_key != 18 and request_header_version(api_key, api_version) == 2 else 4

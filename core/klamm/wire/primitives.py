@@ -1,0 +1,335 @@
+"""Kafka's primitive types, as the generated messages read and write them.
+
+Readers take `(buffer, position)` and return `(value, next position)`; writers append to a bytearray. Every length is
+checked against what is there before anything is made of it. Source: Kafka's `protocol.types.Type`, KIP-482.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+ReadBuffer: TypeAlias = bytes | bytearray | memoryview
+
+ZERO_UUID: Final = bytes(16)
+EMPTY: Final[Any] = object()
+"""Stands for "a new empty list" in the signatures of the messages."""
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_unpack_int16: Final = _INT16.unpack_from
+_unpack_int32: Final = _INT32.unpack_from
+_pack_int16: Final = _INT16.pack
+_pack_int32: Final = _INT32.pack
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(128))
+_MAX_STRING: Final = 32767
+
+DECODE_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
+ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
+
+
+class WireError(Exception):
+    """Bytes that are no message, or a message that its version cannot carry."""
+
+
+@runtime_checkable
+class RecordsRegion(Protocol):
+    """Records that lie in a file; see `klamm.network.send.FileRegion`."""
+
+    size_bytes: int
+    position: int
+
+    def read(self, position: int, size_bytes: int) -> bytes: ...
+
+
+class ChunkBuffer(bytearray):
+    """An output buffer that leaves file regions, and large buffers, uncopied between the bytes."""
+
+    __slots__ = ("chunks",)
+    COPY_UP_TO_BYTES: Final = 8192
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: list[Any] = []
+
+    def put(self, chunk: Any) -> None:
+        """Append records of any kind."""
+        if isinstance(chunk, (bytes, bytearray, memoryview)):
+            if len(chunk) <= self.COPY_UP_TO_BYTES:
+                self += chunk
+                return
+        elif chunk.size_bytes == 0:
+            chunk.close()
+            return
+        if self:
+            self.chunks.append(bytes(self))
+            self.clear()
+        self.chunks.append(chunk)
+
+    def finish(self) -> list[Any]:
+        """All chunks in order."""
+        if self:
+            self.chunks.append(bytes(self))
+        return self.chunks
+
+
+def join_chunks(chunks: list[Any]) -> bytes:
+    """All chunks as bytes; file regions are read."""
+    return b"".join(
+        chunk if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.read(chunk.position, chunk.size_bytes)
+        for chunk in chunks
+    )
+
+
+def _short(needed: int, buffer: ReadBuffer, position: int) -> WireError:
+    return WireError(f"{needed} bytes declared at byte {position}, {len(buffer) - position} are left")
+
+
+def read_unsigned_varint(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """At most 5 bytes, 32 bits."""
+    value = buffer[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+    raise WireError(f"varint before byte {position} is longer than 32 bits")
+
+
+def write_unsigned_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
+    (length,) = _unpack_int16(buffer, position)
+    position += 2
+    end = position + length
+    if length < 0:
+        raise WireError(f"null string at byte {position - 2} where none may be")
+    if end > len(buffer):
+        raise _short(length, buffer, position)
+    return str(buffer[position:end], "utf-8"), end
+
+
+def read_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None, int]:
+    (length,) = _unpack_int16(buffer, position)
+    if length < 0:
+        return None, position + 2
+    return read_string(buffer, position)
+
+
+def read_compact_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
+    length, position = read_unsigned_varint(buffer, position)
+    end = position + length - 1
+    if not length:
+        raise WireError(f"null string before byte {position} where none may be")
+    if end > len(buffer):
+        raise _short(length - 1, buffer, position)
+    if length - 1 > _MAX_STRING:
+        raise WireError(f"string of {length - 1} bytes at byte {position} is longer than {_MAX_STRING}")
+    return str(buffer[position:end], "utf-8"), end
+
+
+def read_compact_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None, int]:
+    if buffer[position] == 0:
+        return None, position + 1
+    return read_compact_string(buffer, position)
+
+
+def write_string(out: bytearray, value: str) -> None:
+    data = value.encode()
+    out += _pack_int16(len(data))
+    out += data
+
+
+def write_nullable_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out += b"\xff\xff"
+    else:
+        write_string(out, value)
+
+
+def write_compact_string(out: bytearray, value: str) -> None:
+    data = value.encode()
+    length = len(data) + 1
+    if length < 128:
+        out += _ONE_BYTE[length]
+    elif length > _MAX_STRING + 1:
+        raise WireError(f"string of {length - 1} bytes is longer than {_MAX_STRING}")
+    else:
+        write_unsigned_varint(out, length)
+    out += data
+
+
+def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+    else:
+        write_compact_string(out, value)
+
+
+def read_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
+    """Nullable bytes with a 4-byte length: a slice of the buffer, not a copy where the buffer is a memoryview."""
+    (length,) = _unpack_int32(buffer, position)
+    position += 4
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(buffer):
+        raise _short(length, buffer, position)
+    return buffer[position:end], end
+
+
+def read_compact_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
+    """Nullable bytes with a varint length, as `read_data`."""
+    length, position = read_unsigned_varint(buffer, position)
+    if not length:
+        return None, position
+    end = position + length - 1
+    if end > len(buffer):
+        raise _short(length - 1, buffer, position)
+    return buffer[position:end], end
+
+
+def read_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
+    data, end = read_data(buffer, position)
+    if data is None:
+        raise WireError(f"null bytes at byte {position} where none may be")
+    return bytes(data), end
+
+
+def read_nullable_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None, int]:
+    data, end = read_data(buffer, position)
+    return (None if data is None else bytes(data)), end
+
+
+def read_compact_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
+    data, end = read_compact_data(buffer, position)
+    if data is None:
+        raise WireError(f"null bytes at byte {position} where none may be")
+    return bytes(data), end
+
+
+def read_compact_nullable_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None, int]:
+    data, end = read_compact_data(buffer, position)
+    return (None if data is None else bytes(data)), end
+
+
+def write_bytes(out: bytearray, value: ReadBuffer) -> None:
+    out += _pack_int32(len(value))
+    out += value
+
+
+def write_nullable_bytes(out: bytearray, value: ReadBuffer | None) -> None:
+    if value is None:
+        out += b"\xff\xff\xff\xff"
+    else:
+        write_bytes(out, value)
+
+
+def write_compact_bytes(out: bytearray, value: ReadBuffer) -> None:
+    write_unsigned_varint(out, len(value) + 1)
+    out += value
+
+
+def write_compact_nullable_bytes(out: bytearray, value: ReadBuffer | None) -> None:
+    if value is None:
+        out.append(0)
+    else:
+        write_compact_bytes(out, value)
+
+
+def _size_of(records: Any) -> int:
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        return len(records)
+    size_bytes: int = records.size_bytes
+    return size_bytes
+
+
+def write_records(out: ChunkBuffer, value: Any) -> None:
+    if value is None:
+        out += b"\xff\xff\xff\xff"
+    else:
+        out += _pack_int32(_size_of(value))
+        out.put(value)
+
+
+def write_compact_records(out: ChunkBuffer, value: Any) -> None:
+    if value is None:
+        out.append(0)
+    else:
+        write_unsigned_varint(out, _size_of(value) + 1)
+        out.put(value)
+
+
+def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """-1 for null. No element takes less than a byte, so more of them than bytes are left is refused here."""
+    (length,) = _unpack_int32(buffer, position)
+    position += 4
+    if length > len(buffer) - position:
+        raise _short(length, buffer, position)
+    return (length if length >= 0 else -1), position
+
+
+def read_compact_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """As `read_array_length`, from a varint."""
+    length, position = read_unsigned_varint(buffer, position)
+    if length - 1 > len(buffer) - position:
+        raise _short(length - 1, buffer, position)
+    return length - 1, position
+
+
+def write_array_length(out: bytearray, length: int) -> None:
+    out += _pack_int32(length)
+
+
+def write_compact_array_length(out: bytearray, length: int) -> None:
+    if length < 127:
+        out += _ONE_BYTE[length + 1]
+    else:
+        write_unsigned_varint(out, length + 1)
+
+
+def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
+    """Over tagged fields that this version does not know (KIP-482)."""
+    count, position = read_unsigned_varint(buffer, position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(buffer, position)
+        size, position = read_unsigned_varint(buffer, position)
+        position = skip(buffer, position, size)
+    return position
+
+
+def skip(buffer: ReadBuffer, position: int, size: int) -> int:
+    """Over `size` bytes, which must be there."""
+    if position + size > len(buffer):
+        raise _short(size, buffer, position)
+    return position + size
+
+
+def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) -> None:
+    """Tagged fields, in the order of their tags."""
+    write_unsigned_varint(out, len(fields))
+    for tag, data in fields:
+        write_unsigned_varint(out, tag)
+        write_unsigned_varint(out, len(data))
+        out += data
+
+
+def null_where_none_may_be(name: str) -> WireError:
+    return WireError(f"{name} is null where it may not be")
+
+
+def not_in_version(name: str, version: int) -> WireError:
+    return WireError(f"{name} is set, which version {version} cannot carry")

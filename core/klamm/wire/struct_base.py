@@ -1,0 +1,38 @@
+"""What all generated messages have in common."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+
+class WireStruct:
+    """Slots with a constructor; equal when the slots are."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+class Message(Protocol):
+    """A request or a response."""
+
+    API_KEY: ClassVar[int]
+
+    def encode(self, version: int) -> bytes:
+        """The body, without header. Raises WireError for a version or value that cannot be."""
+        ...
+
+
+class MessageWithRecords(Message, Protocol):
+    """A message whose records may lie in files."""
+
+    def encode_chunks(self, version: int) -> list[Any]:
+        """The body as buffers and file regions, in order."""
+        ...

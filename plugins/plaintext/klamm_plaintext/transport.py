@@ -1,0 +1,60 @@
+"""Bytes as they are, over a TCP socket; after Kafka's `PlaintextTransportLayer`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transport, TransportLayer
+
+
+class PlaintextTransport(Transport):
+    """The transport `plaintext`: nothing is encrypted, nobody is identified."""
+
+    security_protocol = "PLAINTEXT"
+
+    def wrap(self, sock: socket.socket, peer: Address) -> PlaintextTransportLayer:
+        return PlaintextTransportLayer(sock)
+
+
+class PlaintextTransportLayer(TransportLayer):
+    """One connected socket."""
+
+    __slots__ = ("_descriptor", "_recv_into", "_send", "_socket")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._descriptor = sock.fileno()
+        self._recv_into = sock.recv_into
+        self._send = sock.send
+
+    def handshake(self) -> Interest:
+        return Interest.NONE
+
+    def read_into(self, buffer: memoryview) -> int:
+        try:
+            return self._recv_into(buffer) or END_OF_STREAM
+        except BlockingIOError:
+            return WOULD_BLOCK
+
+    def write(self, chunks: Sequence[Buffer]) -> int:
+        try:
+            if len(chunks) == 1:
+                return self._send(chunks[0])
+            return self._socket.sendmsg(chunks)
+        except BlockingIOError:
+            return WOULD_BLOCK
+
+    def send_file(self, descriptor: int, position: int, count: int) -> int:
+        try:
+            sent = os.sendfile(self._descriptor, descriptor, position, count)
+        except BlockingIOError:
+            return WOULD_BLOCK
+        if sent == 0:
+            # Waiting would not bring back what the file has lost.
+            raise OSError("the file ended before the region that was promised")
+        return sent
+
+    def close(self) -> None:
+        self._socket.close()

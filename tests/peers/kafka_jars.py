@@ -1,0 +1,63 @@
+"""Apache Kafka's published jars, fetched once by Maven into a cache: the yardstick of tests and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+VERSION = "4.3.1"
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>klamm</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{dependencies}</dependencies></project>"""
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _fetch(folder: Path, dependencies: list[tuple[str, str, str]], *, transitive: bool = True) -> None:
+    if (folder / ".complete").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    pom = folder / "pom.xml"
+    pom.write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(*parts) for parts in dependencies)))
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    command += [f"-DoutputDirectory={folder}", *([] if transitive else ["-DexcludeTransitive=true"])]
+    subprocess.run(command, check=True, timeout=600)
+    (folder / ".complete").touch()
+
+
+def folder() -> Path:
+    """Where the server, the tools and the clients of `VERSION` lie. `KAFKA_JARS` names another place."""
+    if os.environ.get("KAFKA_JARS"):
+        return Path(os.environ["KAFKA_JARS"])
+    for name in (f"kafka-jars-{VERSION}", f"klamm-test-jars-{VERSION}"):
+        if (_cache() / name / ".complete").exists():
+            return _cache() / name
+    target = _cache() / f"klamm-test-jars-{VERSION}"
+    _fetch(
+        target,
+        [
+            ("org.apache.kafka", "kafka_2.13", VERSION),
+            ("org.apache.kafka", "kafka-tools", VERSION),
+            ("org.slf4j", "slf4j-nop", "1.7.36"),
+        ],
+    )
+    return target
+
+
+def classpath() -> str:
+    """For `java -cp`."""
+    return str(folder() / "*")
+
+
+def jar(artifact: str, version: str = VERSION) -> Path:
+    """One jar of `org.apache.kafka`."""
+    if version == VERSION:
+        return folder() / f"{artifact}-{version}.jar"
+    target = _cache() / f"klamm-test-jars-{version}-{artifact}"
+    _fetch(target, [("org.apache.kafka", artifact, version)], transitive=False)
+    return target / f"{artifact}-{version}.jar"

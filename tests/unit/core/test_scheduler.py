@@ -1,0 +1,114 @@
+"""Scheduler and purgatory, with a clock that moves when told to."""
+
+import pytest
+
+from klamm.clock import ManualClock
+from klamm.purgatory import DelayedOperation, Purgatory
+from klamm.scheduler import Scheduler
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def scheduler(clock):
+    return Scheduler(clock)
+
+
+def test_calls_come_in_the_order_of_their_deadlines(clock, scheduler):
+    calls = []
+    scheduler.schedule(20, lambda: calls.append("b"))
+    scheduler.schedule(10, lambda: calls.append("a"))
+    scheduler.schedule(20, lambda: calls.append("c"))
+    assert scheduler.run_due() == pytest.approx(0.010)
+    clock.advance_ms(20)
+    assert scheduler.run_due() is None
+    assert calls == ["a", "b", "c"]
+
+
+def test_a_cancelled_timer_never_runs_and_many_cost_no_memory(clock, scheduler):
+    timers = [scheduler.schedule(1_000_000, pytest.fail) for _ in range(5000)]
+    for timer in timers:
+        timer.cancel()
+        timer.cancel()
+    assert len(scheduler._heap) < 2500
+    clock.advance_ms(1_000_001)
+    assert scheduler.run_due() is None
+
+
+def test_a_call_that_raises_costs_only_itself(clock, scheduler, caplog):
+    calls = []
+    scheduler.schedule(1, lambda: 1 / 0)
+    scheduler.schedule(2, lambda: calls.append(1))
+    clock.advance_ms(5)
+    scheduler.run_due()
+    assert calls == [1]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_periodic_work_goes_on_until_it_is_cancelled(clock, scheduler):
+    calls = []
+    timer = scheduler.every(10, lambda: calls.append(clock.monotonic_ns()))
+    for _ in range(3):
+        clock.advance_ms(10)
+        scheduler.run_due()
+    timer.cancel()
+    clock.advance_ms(100)
+    scheduler.run_due()
+    assert len(calls) == 3
+
+
+class Waiting(DelayedOperation):
+    __slots__ = ("log", "ready")
+
+    def __init__(self, delay_ms):
+        super().__init__(delay_ms)
+        self.ready = False
+        self.log = []
+
+    def try_complete(self):
+        return self.ready and self.force_complete()
+
+    def on_complete(self):
+        self.log.append("complete")
+
+    def on_expiration(self):
+        self.log.append("expired")
+
+
+def test_an_operation_whose_condition_holds_completes_at_once(scheduler):
+    operation = Waiting(10)
+    operation.ready = True
+    purgatory = Purgatory(scheduler)
+    assert purgatory.try_complete_else_watch(operation, ["k"])
+    assert operation.log == ["complete"]
+    assert purgatory.watched() == 0
+
+
+def test_an_operation_completes_by_any_of_its_keys_and_only_once(clock, scheduler):
+    operation = Waiting(10)
+    purgatory = Purgatory(scheduler)
+    assert not purgatory.try_complete_else_watch(operation, ["a", "b"])
+    assert purgatory.check_and_complete("a") == 0
+    operation.ready = True
+    assert purgatory.check_and_complete("b") == 1
+    assert purgatory.check_and_complete("a") == 0
+    clock.advance_ms(100)
+    scheduler.run_due()
+    assert operation.log == ["complete"]
+    assert purgatory.watched() == 0
+
+
+def test_an_operation_expires_before_it_completes(clock, scheduler):
+    operation = Waiting(10)
+    purgatory = Purgatory(scheduler)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    clock.advance_ms(9)
+    scheduler.run_due()
+    assert operation.log == []
+    clock.advance_ms(1)
+    scheduler.run_due()
+    assert operation.log == ["expired", "complete"]
+    assert not operation.force_complete()

@@ -1,0 +1,73 @@
+"""The two state tables of a channel: every way they know, and that they raise on all others."""
+
+import itertools
+
+import pytest
+
+from klamm.network.channel import (
+    CHANNEL_TRANSITIONS,
+    MUTE_TRANSITIONS,
+    ChannelState,
+    IllegalTransitionError,
+    KafkaChannel,
+    MuteEvent,
+    MuteState,
+)
+from klamm.network.receive import NetworkReceive
+from tests.unit.network.fakes import connection_context
+
+
+def channel():
+    return KafkaChannel(3, None, connection_context(), NetworkReceive(100), (), ("127.0.0.1", 1))
+
+
+@pytest.mark.parametrize(("before", "after"), itertools.product(ChannelState, ChannelState))
+def test_channel_states_move_as_the_table_says_or_raise(before, after):
+    subject = channel()
+    subject.state = before
+    if after in CHANNEL_TRANSITIONS[before]:
+        subject.move(after)
+        assert subject.state is after
+    else:
+        with pytest.raises(IllegalTransitionError):
+            subject.move(after)
+        assert subject.state is before
+
+
+@pytest.mark.parametrize(("before", "event"), itertools.product(MuteState, MuteEvent))
+def test_mute_states_move_as_the_table_says_or_raise(before, event):
+    subject = channel()
+    subject.mute_state = before
+    if (before, event) in MUTE_TRANSITIONS:
+        subject.on_mute_event(event)
+        assert subject.mute_state is MUTE_TRANSITIONS[before, event]
+    else:
+        with pytest.raises(IllegalTransitionError):
+            subject.on_mute_event(event)
+
+
+def test_every_state_can_be_closed_and_closed_is_the_end():
+    assert all(ChannelState.CLOSED in CHANNEL_TRANSITIONS[state] for state in ChannelState if state.name != "CLOSED")
+    assert not CHANNEL_TRANSITIONS[ChannelState.CLOSED]
+
+
+def test_a_throttle_that_ends_before_the_response_is_sent_leaves_the_channel_muted_for_it():
+    subject = channel()
+    subject.request_received(object())
+    subject.on_mute_event(MuteEvent.THROTTLE_STARTED)
+    subject.on_mute_event(MuteEvent.THROTTLE_ENDED)
+    subject.maybe_unmute()
+    assert not subject.can_process
+    subject.response_sent()
+    assert subject.can_process
+
+
+def test_a_response_that_is_sent_during_a_throttle_unmutes_only_at_its_end():
+    subject = channel()
+    subject.request_received(object())
+    subject.on_mute_event(MuteEvent.THROTTLE_STARTED)
+    subject.response_sent()
+    assert not subject.can_process
+    subject.on_mute_event(MuteEvent.THROTTLE_ENDED)
+    subject.maybe_unmute()
+    assert subject.can_process

@@ -1,0 +1,100 @@
+"""NetworkReceive: however the bytes are cut, the same frames come out, and a declared size costs nothing."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.receive import InvalidReceiveError, NetworkReceive
+
+MAX = 200_000
+
+
+def framed(bodies):
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def feed_in_pieces(receive, data, cuts, direct_from):
+    """As the selector does: straight to the frame's own buffer when enough is missing, else through a shared one."""
+    shared = memoryview(bytearray(300_000))
+    position = 0
+    for cut in [*sorted(cuts), len(data)]:
+        while position < cut:
+            direct = receive.direct_buffer(direct_from)
+            if direct is not None:
+                count = min(len(direct), cut - position)
+                direct[:count] = data[position : position + count]
+                receive.filled(count)
+            else:
+                count = cut - position
+                shared[:count] = data[position:cut]
+                receive.feed(shared, count)
+            position += count
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=300) | st.binary(min_size=70_000, max_size=70_001), max_size=8),
+    cuts=st.lists(st.integers(0, 3000), max_size=12),
+    direct_from=st.sampled_from([1, 64, 65536]),
+)
+def test_frames_do_not_depend_on_how_bytes_arrive(bodies, cuts, direct_from):
+    receive = NetworkReceive(MAX)
+    data = framed(bodies)
+    feed_in_pieces(receive, data, [min(cut, len(data)) for cut in cuts], direct_from)
+    assert [bytes(frame) for frame in receive.frames] == bodies
+    assert receive.idle
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), MAX + 1, 2**31 - 1])
+def test_impossible_sizes_are_refused_before_anything_is_taken(size):
+    pool = MemoryPool(1000)
+    receive = NetworkReceive(MAX, pool)
+    with pytest.raises(InvalidReceiveError, match=str(size)):
+        receive.feed(memoryview(struct.pack(">i", size)), 4)
+    assert pool.available_bytes == 1000
+
+
+def test_frames_are_writable_and_outlive_the_shared_buffer():
+    receive = NetworkReceive(MAX)
+    shared = bytearray(framed([b"abc"]))
+    receive.feed(memoryview(shared), len(shared))
+    shared[:] = bytes(len(shared))
+    frame = receive.frames.popleft()
+    frame[0:1] = b"X"
+    assert bytes(frame) == b"Xbc"
+
+
+def test_an_empty_pool_stops_reading_until_memory_is_back():
+    pool = MemoryPool(10)
+    receive = NetworkReceive(MAX, pool)
+    data = framed([b"12345678", b"abcdef", b"z"])
+    receive.feed(memoryview(data), len(data))
+    assert [bytes(f) for f in receive.frames] == [b"12345678"]
+    assert receive.waiting_for_memory
+    assert not receive.resume()
+    assert pool.depletions == 2
+    receive.release(len(receive.frames.popleft()))
+    assert receive.resume()
+    assert [bytes(f) for f in receive.frames] == [b"abcdef", b"z"]
+    assert pool.used_bytes == 7
+
+
+def test_a_request_larger_than_the_pool_passes_alone():
+    pool = MemoryPool(10)
+    receive = NetworkReceive(MAX, pool)
+    data = framed([b"x" * 100])
+    receive.feed(memoryview(data), len(data))
+    assert len(receive.frames) == 1
+    assert not pool.try_allocate(1)
+
+
+def test_discard_gives_everything_back():
+    pool = MemoryPool(100)
+    receive = NetworkReceive(MAX, pool)
+    data = framed([b"12345678"]) + struct.pack(">i", 50) + b"half"
+    receive.feed(memoryview(data), len(data))
+    assert pool.used_bytes == 58
+    receive.discard()
+    assert pool.used_bytes == 0
