@@ -48,7 +48,7 @@ HEAD = (
 def snake(name: str) -> str:
     """`topicId` → `topic_id`."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-    return name + "_" if keyword.iskeyword(name) else name
+    return name + "_" if keyword.iskeyword(name) or name in ("b", "p", "s", "version") else name
 
 
 @dataclass(frozen=True)
@@ -406,9 +406,9 @@ class Function:
             if not nullable:
                 return plain
             test = [
-                "present = b[p]",
+                "_present = b[p]",
                 "p += 1",
-                "if present == 1:",
+                "if _present == 1:",
                 "    " + plain[0],
                 "else:",
                 f"    {item.name} = None",
@@ -429,22 +429,22 @@ class Function:
 
     def read_array(self, item: Field) -> list[str]:
         compact = "compact_" if self.flexible else ""
-        lines = [f"n, p = {self.module.use(f'read_{compact}array_length')}(b, p)"]
+        lines = [f"_n, p = {self.module.use(f'read_{compact}array_length')}(b, p)"]
         nullable, condition = self.nullable(item)
         name = item.name
         if not nullable:
             self.module.use("null_where_none_may_be")
-            lines += ["if n < 0:", f'    raise null_where_none_may_be("{name}")']
+            lines += ["if _n < 0:", f'    raise null_where_none_may_be("{name}")']
         elif condition:
             self.module.use("null_where_none_may_be")
-            lines += [f"if n < 0 and not ({condition}):", f'    raise null_where_none_may_be("{name}")']
+            lines += [f"if _n < 0 and not ({condition}):", f'    raise null_where_none_may_be("{name}")']
         body: list[str]
         element = item.element
         single = f"{name}_item"
         if element in FIXED and element != "uuid" and element != "bool":
             width = {"b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8}[FIXED[element]]
             self.module.use("unpack_from")
-            body = [f'{name} = list(unpack_from(f">{{n}}{FIXED[element]}", b, p))', f"p += {width} * n"]
+            body = [f'{name} = list(unpack_from(f">{{_n}}{FIXED[element]}", b, p))', f"p += {width} * _n"]
         else:
             one = Field(
                 single, element, item.versions, Versions(1, 0), Versions(1, 0), -1, None, False, False, item.struct
@@ -452,13 +452,13 @@ class Function:
             read = self.read_one(one)
             body = [
                 f"{name} = []",
-                "for _ in range(n):",
+                "for _ in range(_n):",
                 *("    " + line for line in read),
                 f"    {name}.append({single})",
             ]
         if not nullable:
             return lines + body
-        return [*lines, "if n < 0:", f"    {name} = None", "else:", *("    " + line for line in body)]
+        return [*lines, "if _n < 0:", f"    {name} = None", "else:", *("    " + line for line in body)]
 
     def read_tagged(self) -> list[str]:
         if not self.tagged:
@@ -467,19 +467,19 @@ class Function:
         varint = self.module.use("read_unsigned_varint")
         self.module.use("skip")
         lines = [
-            f"count, p = {varint}(b, p)",
-            "for _ in range(count):",
-            f"    tag, p = {varint}(b, p)",
-            f"    size, p = {varint}(b, p)",
-            "    end = skip(b, p, size)",
+            f"_count, p = {varint}(b, p)",
+            "for _ in range(_count):",
+            f"    _tag, p = {varint}(b, p)",
+            f"    _size, p = {varint}(b, p)",
+            "    _end = skip(b, p, _size)",
         ]
         word = "if"
         for item in self.tagged:
             condition = self.condition(item.versions & item.tagged)
-            lines.append(f"    {word} tag == {item.tag}" + (f" and {condition}:" if condition else ":"))
+            lines.append(f"    {word} _tag == {item.tag}" + (f" and {condition}:" if condition else ":"))
             lines += ["        " + line for line in self.read_one(item)]
             word = "elif"
-        lines += ["    p = end"]
+        lines += ["    p = _end"]
         return lines
 
     # ---- writing
@@ -519,8 +519,11 @@ class Function:
         default = self.owner.default(item)
         if default == "EMPTY":
             return f"s.{item.name}" if not item.nullable else f"(s.{item.name} is None or s.{item.name})"
-        if default in ("None",):
-            return f"s.{item.name} is not None"
+        if default == "None":
+            set_to = f"s.{item.name} is not None"
+            if item.struct is not None and item.default != "null":
+                return f"{set_to} and s.{item.name} != {self.owner.class_name(item.struct)}()"
+            return set_to
         if default == 'b""' or default == '""':
             return f"s.{item.name}" if not item.nullable else f"s.{item.name} != {default}"
         if default == "False":

@@ -16,7 +16,7 @@ from klamm.wire.errors import ErrorCode
 class Mirror(NamedTuple):
     """How a list in a request becomes a list in its error response.
 
-    `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
+    `message_from` is the first version that carries a message. `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
     number) goes to the only one. `constants` are set as they are, on top of the error code and message.
     """
 
@@ -27,6 +27,7 @@ class Mirror(NamedTuple):
     nested: Mirror | None = None
     constants: tuple[tuple[str, Any], ...] = ()
     error_field: str = "error_code"
+    message_from: int = 0
 
 
 _PARTITIONS: Final = "partition_index"
@@ -70,7 +71,6 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
             Mirror("partitions", "partitions", "ListOffsetsPartitionResponse", "partition_index"),
         ),
     ),
-    ApiKey.METADATA: (Mirror("topics", "topics", "MetadataResponseTopic", "name topic_id"),),
     ApiKey.OFFSET_COMMIT: (
         Mirror(
             "topics",
@@ -80,7 +80,7 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
             Mirror("partitions", "partitions", "OffsetCommitResponsePartition", "partition_index"),
         ),
     ),
-    ApiKey.DESCRIBE_GROUPS: (Mirror("groups", "groups", "DescribedGroup", "group_id"),),
+    ApiKey.DESCRIBE_GROUPS: (Mirror("groups", "groups", "DescribedGroup", "group_id", message_from=6),),
     ApiKey.CREATE_TOPICS: (Mirror("topics", "topics", "CreatableTopicResult", "name"),),
     ApiKey.DELETE_RECORDS: (
         Mirror(
@@ -168,6 +168,43 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
         Mirror("groups", "groups", "DescribeShareGroupOffsetsResponseGroup", "group_id"),
     ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
+        Mirror(
+            "topics",
+            "responses",
+            "ReassignableTopicResponse",
+            "name",
+            Mirror("partitions", "partitions", "ReassignablePartitionResponse", "partition_index"),
+        ),
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (
+        Mirror(
+            "topics",
+            "topics",
+            "OngoingTopicReassignment",
+            "name",
+            Mirror("partition_indexes", "partitions", "OngoingPartitionReassignment", _PARTITIONS, error_field=""),
+        ),
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Mirror("users", "results", "DescribeUserScramCredentialsResult", ""),),
+    **{
+        api_key: (
+            Mirror(
+                "topics",
+                "results",
+                struct,
+                "topic_id",
+                Mirror("partitions", "partitions", "PartitionResult", "partition"),
+            ),
+        )
+        for api_key, struct in (
+            (ApiKey.INITIALIZE_SHARE_GROUP_STATE, "InitializeStateResult"),
+            (ApiKey.READ_SHARE_GROUP_STATE, "ReadStateResult"),
+            (ApiKey.WRITE_SHARE_GROUP_STATE, "WriteStateResult"),
+            (ApiKey.DELETE_SHARE_GROUP_STATE, "DeleteStateResult"),
+            (ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "ReadStateSummaryResult"),
+        )
+    },
     ApiKey.ALTER_CLIENT_QUOTAS: (
         Mirror(
             "entries",
@@ -198,9 +235,15 @@ def error_response(
     if special is not None:
         return special(module, request, response, api_version, error_code, message)
     for mirror in _MIRRORS.get(api_key, ()):
-        setattr(response, mirror.target, _mirrored(module, mirror, request, error_code, message))
+        setattr(
+            response,
+            mirror.target,
+            _mirrored(module, mirror, request, error_code, message if api_version >= mirror.message_from else None),
+        )
     if api_key == ApiKey.PRODUCE and request.acks == 0:
         return None
+    if api_key == ApiKey.FETCH:
+        response.session_id = request.session_id
     if api_key == ApiKey.ELECT_LEADERS and api_version == 0:
         response.error_code = 0
     return response
@@ -289,9 +332,31 @@ def _join_group(m: Any, request: Any, response: Any, version: int, error: ErrorC
     return response
 
 
+def _metadata(m: Any, request: Any, response: Any, version: int, error: ErrorCode, message: str | None) -> Any:
+    response.topics = [
+        m.MetadataResponseTopic(int(error), topic.name or "", topic.topic_id) for topic in request.topics or ()
+    ]
+    return response
+
+
 def _api_versions(m: Any, request: Any, response: Any, version: int, error: ErrorCode, message: str | None) -> Any:
     if error is ErrorCode.UNSUPPORTED_VERSION:
         response.api_keys = [m.ApiVersion(m.API_KEY, m.VERSIONS.start, m.VERSIONS.stop - 1)]
+    return response
+
+
+def _init_producer_id(m: Any, request: Any, response: Any, version: int, error: ErrorCode, message: str | None) -> Any:
+    response.producer_epoch = -1
+    return response
+
+
+def _create_delegation_token(
+    m: Any, request: Any, response: Any, version: int, error: ErrorCode, message: str | None
+) -> Any:
+    response.principal_type, response.principal_name = "User", "ANONYMOUS"
+    if version >= 3:
+        response.token_requester_principal_type, response.token_requester_principal_name = "User", "ANONYMOUS"
+    response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = -1
     return response
 
 
@@ -323,12 +388,15 @@ def _alter_user_scram(m: Any, request: Any, response: Any, version: int, error: 
 
 _Special = Callable[[Any, Any, Any, int, ErrorCode, str | None], Any]
 _SPECIAL: Final[dict[int, _Special]] = {
+    ApiKey.METADATA: _metadata,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.JOIN_GROUP: _join_group,
     ApiKey.API_VERSIONS: _api_versions,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram,

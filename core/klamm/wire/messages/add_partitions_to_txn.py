@@ -225,11 +225,11 @@ class AddPartitionsToTxnResponse(WireStruct):
 
 def _read_add_partitions_to_txn_topic(b: ReadBuffer, p: int, version: int) -> tuple[AddPartitionsToTxnTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return AddPartitionsToTxnTopic(name, partitions), p
 
 
@@ -243,11 +243,11 @@ def _read_add_partitions_to_txn_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AddPartitionsToTxnTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -300,11 +300,11 @@ def _read_add_partitions_to_txn_transaction_compact(
         producer_id, producer_epoch, verify_only = _unpack_qhB_(b, p)
         p += 11
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_add_partitions_to_txn_topic_compact(b, p, version)
             topics.append(topics_item)
     if b[p]:
@@ -343,11 +343,11 @@ def _read_add_partitions_to_txn_request(b: ReadBuffer, p: int, version: int) -> 
     v3_and_below_transactional_id, p = read_string(b, p)
     v3_and_below_producer_id, v3_and_below_producer_epoch = _unpack_qh(b, p)
     p += 10
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("v3_and_below_topics")
     v3_and_below_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         v3_and_below_topics_item, p = _read_add_partitions_to_txn_topic(b, p, version)
         v3_and_below_topics.append(v3_and_below_topics_item)
     return AddPartitionsToTxnRequest(
@@ -378,11 +378,11 @@ def _read_add_partitions_to_txn_request_compact(
     v3_and_below_producer_epoch: int = 0
     v3_and_below_topics: list[AddPartitionsToTxnTopic] = []
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("transactions")
         transactions = []
-        for _ in range(n):
+        for _ in range(_n):
             transactions_item, p = _read_add_partitions_to_txn_transaction_compact(b, p, version)
             transactions.append(transactions_item)
     if version <= 3:
@@ -391,11 +391,11 @@ def _read_add_partitions_to_txn_request_compact(
         v3_and_below_producer_id, v3_and_below_producer_epoch = _unpack_qh(b, p)
         p += 10
     if version <= 3:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("v3_and_below_topics")
         v3_and_below_topics = []
-        for _ in range(n):
+        for _ in range(_n):
             v3_and_below_topics_item, p = _read_add_partitions_to_txn_topic_compact(b, p, version)
             v3_and_below_topics.append(v3_and_below_topics_item)
     if b[p]:
@@ -474,11 +474,11 @@ def _read_add_partitions_to_txn_topic_result(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AddPartitionsToTxnTopicResult, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results_by_partition")
     results_by_partition = []
-    for _ in range(n):
+    for _ in range(_n):
         results_by_partition_item, p = _read_add_partitions_to_txn_partition_result(b, p, version)
         results_by_partition.append(results_by_partition_item)
     return AddPartitionsToTxnTopicResult(name, results_by_partition), p
@@ -495,11 +495,11 @@ def _read_add_partitions_to_txn_topic_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AddPartitionsToTxnTopicResult, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results_by_partition")
     results_by_partition = []
-    for _ in range(n):
+    for _ in range(_n):
         results_by_partition_item, p = _read_add_partitions_to_txn_partition_result_compact(b, p, version)
         results_by_partition.append(results_by_partition_item)
     if b[p]:
@@ -540,11 +540,11 @@ def _read_add_partitions_to_txn_result_compact(
     if version >= 4:
         transactional_id, p = read_compact_string(b, p)
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topic_results")
         topic_results = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_results_item, p = _read_add_partitions_to_txn_topic_result_compact(b, p, version)
             topic_results.append(topic_results_item)
     if b[p]:
@@ -573,11 +573,11 @@ def _read_add_partitions_to_txn_response(b: ReadBuffer, p: int, version: int) ->
     results_by_transaction: list[AddPartitionsToTxnResult] = []
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results_by_topic_v3_and_below")
     results_by_topic_v3_and_below = []
-    for _ in range(n):
+    for _ in range(_n):
         results_by_topic_v3_and_below_item, p = _read_add_partitions_to_txn_topic_result(b, p, version)
         results_by_topic_v3_and_below.append(results_by_topic_v3_and_below_item)
     return AddPartitionsToTxnResponse(
@@ -606,19 +606,19 @@ def _read_add_partitions_to_txn_response_compact(
         (error_code,) = _unpack_h(b, p)
         p += 2
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("results_by_transaction")
         results_by_transaction = []
-        for _ in range(n):
+        for _ in range(_n):
             results_by_transaction_item, p = _read_add_partitions_to_txn_result_compact(b, p, version)
             results_by_transaction.append(results_by_transaction_item)
     if version <= 3:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("results_by_topic_v3_and_below")
         results_by_topic_v3_and_below = []
-        for _ in range(n):
+        for _ in range(_n):
             results_by_topic_v3_and_below_item, p = _read_add_partitions_to_txn_topic_result_compact(b, p, version)
             results_by_topic_v3_and_below.append(results_by_topic_v3_and_below_item)
     if b[p]:

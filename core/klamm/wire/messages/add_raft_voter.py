@@ -171,11 +171,11 @@ def _read_add_raft_voter_request_compact(b: ReadBuffer, p: int, version: int) ->
     cluster_id, p = read_compact_nullable_string(b, p)
     timeout_ms, voter_id, voter_directory_id = _unpack_iiu(b, p)
     p += 24
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("listeners")
     listeners = []
-    for _ in range(n):
+    for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)
         listeners.append(listeners_item)
     if version >= 1:

@@ -260,18 +260,18 @@ def _write_op_data_compact(out: bytearray, s: OpData, version: int) -> None:
 
 
 def _read_request_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[RequestEntryData, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_request_entity_data(b, p, version)
         entity.append(entity_item)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("ops")
     ops = []
-    for _ in range(n):
+    for _ in range(_n):
         ops_item, p = _read_op_data(b, p, version)
         ops.append(ops_item)
     return RequestEntryData(entity, ops), p
@@ -287,18 +287,18 @@ def _write_request_entry_data(out: bytearray, s: RequestEntryData, version: int)
 
 
 def _read_request_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestEntryData, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_request_entity_data_compact(b, p, version)
         entity.append(entity_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("ops")
     ops = []
-    for _ in range(n):
+    for _ in range(_n):
         ops_item, p = _read_op_data_compact(b, p, version)
         ops.append(ops_item)
     if b[p]:
@@ -319,11 +319,11 @@ def _write_request_entry_data_compact(out: bytearray, s: RequestEntryData, versi
 
 
 def _read_alter_client_quotas_request(b: ReadBuffer, p: int, version: int) -> tuple[AlterClientQuotasRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entries")
     entries = []
-    for _ in range(n):
+    for _ in range(_n):
         entries_item, p = _read_request_entry_data(b, p, version)
         entries.append(entries_item)
     (validate_only,) = _unpack_B_(b, p)
@@ -341,11 +341,11 @@ def _write_alter_client_quotas_request(out: bytearray, s: AlterClientQuotasReque
 def _read_alter_client_quotas_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterClientQuotasRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entries")
     entries = []
-    for _ in range(n):
+    for _ in range(_n):
         entries_item, p = _read_request_entry_data_compact(b, p, version)
         entries.append(entries_item)
     (validate_only,) = _unpack_B_(b, p)
@@ -396,11 +396,11 @@ def _read_response_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[Resp
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_response_entity_data(b, p, version)
         entity.append(entity_item)
     return ResponseEntryData(error_code, error_message, entity), p
@@ -418,11 +418,11 @@ def _read_response_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_response_entity_data_compact(b, p, version)
         entity.append(entity_item)
     if b[p]:
@@ -444,11 +444,11 @@ def _write_response_entry_data_compact(out: bytearray, s: ResponseEntryData, ver
 def _read_alter_client_quotas_response(b: ReadBuffer, p: int, version: int) -> tuple[AlterClientQuotasResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entries")
     entries = []
-    for _ in range(n):
+    for _ in range(_n):
         entries_item, p = _read_response_entry_data(b, p, version)
         entries.append(entries_item)
     return AlterClientQuotasResponse(throttle_time_ms, entries), p
@@ -466,11 +466,11 @@ def _read_alter_client_quotas_response_compact(
 ) -> tuple[AlterClientQuotasResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entries")
     entries = []
-    for _ in range(n):
+    for _ in range(_n):
         entries_item, p = _read_response_entry_data_compact(b, p, version)
         entries.append(entries_item)
     if b[p]:

@@ -259,17 +259,17 @@ def _read_request_partition_data_compact(b: ReadBuffer, p: int, version: int) ->
     partition_index, leader_epoch = _unpack_ii(b, p)
     p += 8
     if version <= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("new_isr")
-        new_isr = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        new_isr = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if version >= 3:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("new_isr_with_epochs")
         new_isr_with_epochs = []
-        for _ in range(n):
+        for _ in range(_n):
             new_isr_with_epochs_item, p = _read_broker_state_compact(b, p, version)
             new_isr_with_epochs.append(new_isr_with_epochs_item)
     leader_recovery_state, partition_epoch = _unpack_bi(b, p)
@@ -303,11 +303,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -328,11 +328,11 @@ def _write_request_topic_data_compact(out: bytearray, s: RequestTopicData, versi
 def _read_alter_partition_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[AlterPartitionRequest, int]:
     broker_id, broker_epoch = _unpack_iq(b, p)
     p += 12
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -353,11 +353,11 @@ def _write_alter_partition_request_compact(out: bytearray, s: AlterPartitionRequ
 def _read_response_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponsePartitionData, int]:
     partition_index, error_code, leader_id, leader_epoch = _unpack_ihii(b, p)
     p += 14
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr")
-    isr = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     leader_recovery_state, partition_epoch = _unpack_bi(b, p)
     p += 5
     if b[p]:
@@ -380,11 +380,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -405,11 +405,11 @@ def _write_response_topic_data_compact(out: bytearray, s: ResponseTopicData, ver
 def _read_alter_partition_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[AlterPartitionResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

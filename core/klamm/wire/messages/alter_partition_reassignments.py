@@ -189,12 +189,12 @@ class AlterPartitionReassignmentsResponse(WireStruct):
 def _read_reassignable_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReassignablePartition, int]:
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         replicas = None
     else:
-        replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -214,11 +214,11 @@ def _write_reassignable_partition_compact(out: bytearray, s: ReassignablePartiti
 
 def _read_reassignable_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReassignableTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_reassignable_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -245,11 +245,11 @@ def _read_alter_partition_reassignments_request_compact(
     if version >= 1:
         (allow_replication_factor_change,) = _unpack_B_(b, p)
         p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_reassignable_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -298,11 +298,11 @@ def _read_reassignable_topic_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ReassignableTopicResponse, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_reassignable_partition_response_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -332,11 +332,11 @@ def _read_alter_partition_reassignments_response_compact(
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_reassignable_topic_response_compact(b, p, version)
         responses.append(responses_item)
     if b[p]:

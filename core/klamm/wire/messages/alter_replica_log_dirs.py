@@ -177,11 +177,11 @@ class AlterReplicaLogDirsResponse(WireStruct):
 
 def _read_alter_replica_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDirTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return AlterReplicaLogDirTopic(name, partitions), p
 
 
@@ -195,11 +195,11 @@ def _read_alter_replica_log_dir_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterReplicaLogDirTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -216,11 +216,11 @@ def _write_alter_replica_log_dir_topic_compact(out: bytearray, s: AlterReplicaLo
 
 def _read_alter_replica_log_dir(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDir, int]:
     path, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_alter_replica_log_dir_topic(b, p, version)
         topics.append(topics_item)
     return AlterReplicaLogDir(path, topics), p
@@ -235,11 +235,11 @@ def _write_alter_replica_log_dir(out: bytearray, s: AlterReplicaLogDir, version:
 
 def _read_alter_replica_log_dir_compact(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDir, int]:
     path, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_alter_replica_log_dir_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -258,11 +258,11 @@ def _write_alter_replica_log_dir_compact(out: bytearray, s: AlterReplicaLogDir, 
 
 
 def _read_alter_replica_log_dirs_request(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDirsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("dirs")
     dirs = []
-    for _ in range(n):
+    for _ in range(_n):
         dirs_item, p = _read_alter_replica_log_dir(b, p, version)
         dirs.append(dirs_item)
     return AlterReplicaLogDirsRequest(dirs), p
@@ -277,11 +277,11 @@ def _write_alter_replica_log_dirs_request(out: bytearray, s: AlterReplicaLogDirs
 def _read_alter_replica_log_dirs_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterReplicaLogDirsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("dirs")
     dirs = []
-    for _ in range(n):
+    for _ in range(_n):
         dirs_item, p = _read_alter_replica_log_dir_compact(b, p, version)
         dirs.append(dirs_item)
     if b[p]:
@@ -335,11 +335,11 @@ def _read_alter_replica_log_dir_topic_result(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterReplicaLogDirTopicResult, int]:
     topic_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_alter_replica_log_dir_partition_result(b, p, version)
         partitions.append(partitions_item)
     return AlterReplicaLogDirTopicResult(topic_name, partitions), p
@@ -356,11 +356,11 @@ def _read_alter_replica_log_dir_topic_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterReplicaLogDirTopicResult, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_alter_replica_log_dir_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -385,11 +385,11 @@ def _read_alter_replica_log_dirs_response(
 ) -> tuple[AlterReplicaLogDirsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_alter_replica_log_dir_topic_result(b, p, version)
         results.append(results_item)
     return AlterReplicaLogDirsResponse(throttle_time_ms, results), p
@@ -407,11 +407,11 @@ def _read_alter_replica_log_dirs_response_compact(
 ) -> tuple[AlterReplicaLogDirsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_alter_replica_log_dir_topic_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -204,11 +204,11 @@ def _read_alter_share_group_offsets_request_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterShareGroupOffsetsRequestTopic, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_alter_share_group_offsets_request_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -232,11 +232,11 @@ def _read_alter_share_group_offsets_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterShareGroupOffsetsRequest, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_alter_share_group_offsets_request_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -283,11 +283,11 @@ def _read_alter_share_group_offsets_response_topic_compact(
     topic_name, p = read_compact_string(b, p)
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_alter_share_group_offsets_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -314,11 +314,11 @@ def _read_alter_share_group_offsets_response_compact(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_alter_share_group_offsets_response_topic_compact(b, p, version)
         responses.append(responses_item)
     if b[p]:

@@ -214,18 +214,18 @@ def _write_scram_credential_upsertion_compact(out: bytearray, s: ScramCredential
 def _read_alter_user_scram_credentials_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[AlterUserScramCredentialsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("deletions")
     deletions = []
-    for _ in range(n):
+    for _ in range(_n):
         deletions_item, p = _read_scram_credential_deletion_compact(b, p, version)
         deletions.append(deletions_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("upsertions")
     upsertions = []
-    for _ in range(n):
+    for _ in range(_n):
         upsertions_item, p = _read_scram_credential_upsertion_compact(b, p, version)
         upsertions.append(upsertions_item)
     if b[p]:
@@ -275,11 +275,11 @@ def _read_alter_user_scram_credentials_response_compact(
 ) -> tuple[AlterUserScramCredentialsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_alter_user_scram_credentials_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -220,11 +220,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -245,11 +245,11 @@ def _write_request_topic_data_compact(out: bytearray, s: RequestTopicData, versi
 def _read_request_directory_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestDirectoryData, int]:
     (id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -272,11 +272,11 @@ def _read_assign_replicas_to_dirs_request_compact(
 ) -> tuple[AssignReplicasToDirsRequest, int]:
     broker_id, broker_epoch = _unpack_iq(b, p)
     p += 12
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("directories")
     directories = []
-    for _ in range(n):
+    for _ in range(_n):
         directories_item, p = _read_request_directory_data_compact(b, p, version)
         directories.append(directories_item)
     if b[p]:
@@ -314,11 +314,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -339,11 +339,11 @@ def _write_response_topic_data_compact(out: bytearray, s: ResponseTopicData, ver
 def _read_response_directory_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseDirectoryData, int]:
     (id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -366,11 +366,11 @@ def _read_assign_replicas_to_dirs_response_compact(
 ) -> tuple[AssignReplicasToDirsResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("directories")
     directories = []
-    for _ in range(n):
+    for _ in range(_n):
         directories_item, p = _read_response_directory_data_compact(b, p, version)
         directories.append(directories_item)
     if b[p]:

@@ -270,11 +270,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 
 def _read_request_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data(b, p, version)
         partitions.append(partitions_item)
     return RequestTopicData(topic_name, partitions), p
@@ -289,11 +289,11 @@ def _write_request_topic_data(out: bytearray, s: RequestTopicData, version: int)
 
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -350,11 +350,11 @@ def _read_begin_quorum_epoch_request(b: ReadBuffer, p: int, version: int) -> tup
     voter_id: int = -1
     leader_endpoints: list[LeaderEndpoint] = []
     cluster_id, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data(b, p, version)
         topics.append(topics_item)
     return BeginQuorumEpochRequest(cluster_id, voter_id, topics, leader_endpoints), p
@@ -373,18 +373,18 @@ def _read_begin_quorum_epoch_request_compact(
     cluster_id, p = read_compact_nullable_string(b, p)
     (voter_id,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("leader_endpoints")
     leader_endpoints = []
-    for _ in range(n):
+    for _ in range(_n):
         leader_endpoints_item, p = _read_leader_endpoint_compact(b, p, version)
         leader_endpoints.append(leader_endpoints_item)
     if b[p]:
@@ -433,11 +433,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 
 def _read_response_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data(b, p, version)
         partitions.append(partitions_item)
     return ResponseTopicData(topic_name, partitions), p
@@ -452,11 +452,11 @@ def _write_response_topic_data(out: bytearray, s: ResponseTopicData, version: in
 
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -514,11 +514,11 @@ def _read_begin_quorum_epoch_response(b: ReadBuffer, p: int, version: int) -> tu
     node_endpoints: list[NodeEndpoint] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data(b, p, version)
         topics.append(topics_item)
     return BeginQuorumEpochResponse(error_code, topics, node_endpoints), p
@@ -539,27 +539,27 @@ def _read_begin_quorum_epoch_response_compact(
     node_endpoints: list[NodeEndpoint] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return BeginQuorumEpochResponse(error_code, topics, node_endpoints), p
 
 

@@ -237,18 +237,18 @@ def _read_broker_registration_request_compact(
     cluster_id, p = read_compact_string(b, p)
     (incarnation_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("listeners")
     listeners = []
-    for _ in range(n):
+    for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)
         listeners.append(listeners_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("features")
     features = []
-    for _ in range(n):
+    for _ in range(_n):
         features_item, p = _read_feature_compact(b, p, version)
         features.append(features_item)
     rack, p = read_compact_nullable_string(b, p)
@@ -256,11 +256,11 @@ def _read_broker_registration_request_compact(
         (is_migrating_zk_broker,) = _unpack_B_(b, p)
         p += 1
     if version >= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("log_dirs")
         log_dirs = []
-        for _ in range(n):
+        for _ in range(_n):
             (log_dirs_item,) = _unpack_u(b, p)
             p += 16
             log_dirs.append(log_dirs_item)

@@ -239,11 +239,11 @@ class ConsumerGroupDescribeResponse(WireStruct):
 def _read_consumer_group_describe_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ConsumerGroupDescribeRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("group_ids")
     group_ids = []
-    for _ in range(n):
+    for _ in range(_n):
         group_ids_item, p = read_compact_string(b, p)
         group_ids.append(group_ids_item)
     (include_authorized_operations,) = _unpack_B_(b, p)
@@ -269,11 +269,11 @@ def _read_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple
     (topic_id,) = _unpack_u(b, p)
     p += 16
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -290,11 +290,11 @@ def _write_topic_partitions_compact(out: bytearray, s: TopicPartitions, version:
 
 
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_partitions")
     topic_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_partitions_item, p = _read_topic_partitions_compact(b, p, version)
         topic_partitions.append(topic_partitions_item)
     if b[p]:
@@ -320,11 +320,11 @@ def _read_member_compact(b: ReadBuffer, p: int, version: int) -> tuple[Member, i
     p += 4
     client_id, p = read_compact_string(b, p)
     client_host, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("subscribed_topic_names")
     subscribed_topic_names = []
-    for _ in range(n):
+    for _ in range(_n):
         subscribed_topic_names_item, p = read_compact_string(b, p)
         subscribed_topic_names.append(subscribed_topic_names_item)
     subscribed_topic_regex, p = read_compact_nullable_string(b, p)
@@ -379,11 +379,11 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     group_epoch, assignment_epoch = _unpack_ii(b, p)
     p += 8
     assignor_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_member_compact(b, p, version)
         members.append(members_item)
     (authorized_operations,) = _unpack_i(b, p)
@@ -424,11 +424,11 @@ def _read_consumer_group_describe_response_compact(
 ) -> tuple[ConsumerGroupDescribeResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:

@@ -209,11 +209,11 @@ class ConsumerGroupHeartbeatResponse(WireStruct):
 def _read_request_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicPartitions, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -240,23 +240,23 @@ def _read_consumer_group_heartbeat_request_compact(
     rack_id, p = read_compact_nullable_string(b, p)
     (rebalance_timeout_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         subscribed_topic_names = None
     else:
         subscribed_topic_names = []
-        for _ in range(n):
+        for _ in range(_n):
             subscribed_topic_names_item, p = read_compact_string(b, p)
             subscribed_topic_names.append(subscribed_topic_names_item)
     if version >= 1:
         subscribed_topic_regex, p = read_compact_nullable_string(b, p)
     server_assignor, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topic_partitions = None
     else:
         topic_partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_partitions_item, p = _read_request_topic_partitions_compact(b, p, version)
             topic_partitions.append(topic_partitions_item)
     if b[p]:
@@ -309,11 +309,11 @@ def _write_consumer_group_heartbeat_request_compact(
 def _read_response_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicPartitions, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -329,11 +329,11 @@ def _write_response_topic_partitions_compact(out: bytearray, s: ResponseTopicPar
 
 
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_partitions")
     topic_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_partitions_item, p = _read_response_topic_partitions_compact(b, p, version)
         topic_partitions.append(topic_partitions_item)
     if b[p]:
@@ -359,9 +359,9 @@ def _read_consumer_group_heartbeat_response_compact(
     member_id, p = read_compact_nullable_string(b, p)
     member_epoch, heartbeat_interval_ms = _unpack_ii(b, p)
     p += 8
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         assignment, p = _read_assignment_compact(b, p, version)
     else:
         assignment = None

@@ -77,11 +77,11 @@ class ConsumerProtocolAssignment(WireStruct):
 
 def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartition, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return TopicPartition(topic, partitions), p
 
 
@@ -92,11 +92,11 @@ def _write_topic_partition(out: bytearray, s: TopicPartition, version: int) -> N
 
 
 def _read_consumer_protocol_assignment(b: ReadBuffer, p: int, version: int) -> tuple[ConsumerProtocolAssignment, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("assigned_partitions")
     assigned_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         assigned_partitions_item, p = _read_topic_partition(b, p, version)
         assigned_partitions.append(assigned_partitions_item)
     user_data, p = read_nullable_bytes(b, p)

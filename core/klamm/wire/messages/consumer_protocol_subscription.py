@@ -94,11 +94,11 @@ def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPar
     if version >= 1:
         topic, p = read_string(b, p)
     if version >= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partitions")
-        partitions = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partitions = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     return TopicPartition(topic, partitions), p
 
 
@@ -120,20 +120,20 @@ def _read_consumer_protocol_subscription(
     owned_partitions: list[TopicPartition] = []
     generation_id: int = -1
     rack_id: str | None = None
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = read_string(b, p)
         topics.append(topics_item)
     user_data, p = read_nullable_bytes(b, p)
     if version >= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("owned_partitions")
         owned_partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             owned_partitions_item, p = _read_topic_partition(b, p, version)
             owned_partitions.append(owned_partitions_item)
     if version >= 2:

@@ -204,11 +204,11 @@ def _write_remaining_partition_compact(out: bytearray, s: RemainingPartition, ve
 def _read_controlled_shutdown_response(b: ReadBuffer, p: int, version: int) -> tuple[ControlledShutdownResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("remaining_partitions")
     remaining_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         remaining_partitions_item, p = _read_remaining_partition(b, p, version)
         remaining_partitions.append(remaining_partitions_item)
     return ControlledShutdownResponse(error_code, remaining_partitions), p
@@ -226,11 +226,11 @@ def _read_controlled_shutdown_response_compact(
 ) -> tuple[ControlledShutdownResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("remaining_partitions")
     remaining_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         remaining_partitions_item, p = _read_remaining_partition_compact(b, p, version)
         remaining_partitions.append(remaining_partitions_item)
     if b[p]:

@@ -203,18 +203,18 @@ def _read_controller_registration_request_compact(
 ) -> tuple[ControllerRegistrationRequest, int]:
     controller_id, incarnation_id, zk_migration_ready = _unpack_iuB_(b, p)
     p += 21
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("listeners")
     listeners = []
-    for _ in range(n):
+    for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)
         listeners.append(listeners_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("features")
     features = []
-    for _ in range(n):
+    for _ in range(_n):
         features_item, p = _read_feature_compact(b, p, version)
         features.append(features_item)
     if b[p]:

@@ -223,11 +223,11 @@ def _write_acl_creation_compact(out: bytearray, s: AclCreation, version: int) ->
 
 
 def _read_create_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("creations")
     creations = []
-    for _ in range(n):
+    for _ in range(_n):
         creations_item, p = _read_acl_creation(b, p, version)
         creations.append(creations_item)
     return CreateAclsRequest(creations), p
@@ -240,11 +240,11 @@ def _write_create_acls_request(out: bytearray, s: CreateAclsRequest, version: in
 
 
 def _read_create_acls_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("creations")
     creations = []
-    for _ in range(n):
+    for _ in range(_n):
         creations_item, p = _read_acl_creation_compact(b, p, version)
         creations.append(creations_item)
     if b[p]:
@@ -293,11 +293,11 @@ def _write_acl_creation_result_compact(out: bytearray, s: AclCreationResult, ver
 def _read_create_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_acl_creation_result(b, p, version)
         results.append(results_item)
     return CreateAclsResponse(throttle_time_ms, results), p
@@ -313,11 +313,11 @@ def _write_create_acls_response(out: bytearray, s: CreateAclsResponse, version: 
 def _read_create_acls_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_acl_creation_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -218,11 +218,11 @@ def _read_create_delegation_token_request(
 ) -> tuple[CreateDelegationTokenRequest, int]:
     owner_principal_type: str | None = ""
     owner_principal_name: str | None = ""
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("renewers")
     renewers = []
-    for _ in range(n):
+    for _ in range(_n):
         renewers_item, p = _read_creatable_renewers(b, p, version)
         renewers.append(renewers_item)
     (max_lifetime_ms,) = _unpack_q(b, p)
@@ -250,11 +250,11 @@ def _read_create_delegation_token_request_compact(
         owner_principal_type, p = read_compact_nullable_string(b, p)
     if version >= 3:
         owner_principal_name, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("renewers")
     renewers = []
-    for _ in range(n):
+    for _ in range(_n):
         renewers_item, p = _read_creatable_renewers_compact(b, p, version)
         renewers.append(renewers_item)
     (max_lifetime_ms,) = _unpack_q(b, p)

@@ -173,11 +173,11 @@ class CreatePartitionsResponse(WireStruct):
 
 
 def _read_create_partitions_assignment(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsAssignment, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("broker_ids")
-    broker_ids = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    broker_ids = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return CreatePartitionsAssignment(broker_ids), p
 
 
@@ -189,11 +189,11 @@ def _write_create_partitions_assignment(out: bytearray, s: CreatePartitionsAssig
 def _read_create_partitions_assignment_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[CreatePartitionsAssignment, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("broker_ids")
-    broker_ids = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    broker_ids = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -211,12 +211,12 @@ def _read_create_partitions_topic(b: ReadBuffer, p: int, version: int) -> tuple[
     name, p = read_string(b, p)
     (count,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         assignments = None
     else:
         assignments = []
-        for _ in range(n):
+        for _ in range(_n):
             assignments_item, p = _read_create_partitions_assignment(b, p, version)
             assignments.append(assignments_item)
     return CreatePartitionsTopic(name, count, assignments), p
@@ -237,12 +237,12 @@ def _read_create_partitions_topic_compact(b: ReadBuffer, p: int, version: int) -
     name, p = read_compact_string(b, p)
     (count,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         assignments = None
     else:
         assignments = []
-        for _ in range(n):
+        for _ in range(_n):
             assignments_item, p = _read_create_partitions_assignment_compact(b, p, version)
             assignments.append(assignments_item)
     if b[p]:
@@ -265,11 +265,11 @@ def _write_create_partitions_topic_compact(out: bytearray, s: CreatePartitionsTo
 
 
 def _read_create_partitions_request(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_create_partitions_topic(b, p, version)
         topics.append(topics_item)
     timeout_ms, validate_only = _unpack_iB_(b, p)
@@ -285,11 +285,11 @@ def _write_create_partitions_request(out: bytearray, s: CreatePartitionsRequest,
 
 
 def _read_create_partitions_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_create_partitions_topic_compact(b, p, version)
         topics.append(topics_item)
     timeout_ms, validate_only = _unpack_iB_(b, p)
@@ -349,11 +349,11 @@ def _write_create_partitions_topic_result_compact(out: bytearray, s: CreateParti
 def _read_create_partitions_response(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_create_partitions_topic_result(b, p, version)
         results.append(results_item)
     return CreatePartitionsResponse(throttle_time_ms, results), p
@@ -371,11 +371,11 @@ def _read_create_partitions_response_compact(
 ) -> tuple[CreatePartitionsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_create_partitions_topic_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

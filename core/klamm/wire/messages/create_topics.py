@@ -246,11 +246,11 @@ class CreateTopicsResponse(WireStruct):
 def _read_creatable_replica_assignment(b: ReadBuffer, p: int, version: int) -> tuple[CreatableReplicaAssignment, int]:
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("broker_ids")
-    broker_ids = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    broker_ids = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return CreatableReplicaAssignment(partition_index, broker_ids), p
 
 
@@ -265,11 +265,11 @@ def _read_creatable_replica_assignment_compact(
 ) -> tuple[CreatableReplicaAssignment, int]:
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("broker_ids")
-    broker_ids = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    broker_ids = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -315,18 +315,18 @@ def _read_creatable_topic(b: ReadBuffer, p: int, version: int) -> tuple[Creatabl
     name, p = read_string(b, p)
     num_partitions, replication_factor = _unpack_ih(b, p)
     p += 6
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("assignments")
     assignments = []
-    for _ in range(n):
+    for _ in range(_n):
         assignments_item, p = _read_creatable_replica_assignment(b, p, version)
         assignments.append(assignments_item)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_creatable_topic_config(b, p, version)
         configs.append(configs_item)
     return CreatableTopic(name, num_partitions, replication_factor, assignments, configs), p
@@ -347,18 +347,18 @@ def _read_creatable_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     name, p = read_compact_string(b, p)
     num_partitions, replication_factor = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("assignments")
     assignments = []
-    for _ in range(n):
+    for _ in range(_n):
         assignments_item, p = _read_creatable_replica_assignment_compact(b, p, version)
         assignments.append(assignments_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_creatable_topic_config_compact(b, p, version)
         configs.append(configs_item)
     if b[p]:
@@ -381,11 +381,11 @@ def _write_creatable_topic_compact(out: bytearray, s: CreatableTopic, version: i
 
 
 def _read_create_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_creatable_topic(b, p, version)
         topics.append(topics_item)
     timeout_ms, validate_only = _unpack_iB_(b, p)
@@ -401,11 +401,11 @@ def _write_create_topics_request(out: bytearray, s: CreateTopicsRequest, version
 
 
 def _read_create_topics_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_creatable_topic_compact(b, p, version)
         topics.append(topics_item)
     timeout_ms, validate_only = _unpack_iB_(b, p)
@@ -497,23 +497,23 @@ def _read_creatable_topic_result_compact(b: ReadBuffer, p: int, version: int) ->
     error_message, p = read_compact_nullable_string(b, p)
     num_partitions, replication_factor = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         configs = None
     else:
         configs = []
-        for _ in range(n):
+        for _ in range(_n):
             configs_item, p = _read_creatable_topic_configs_compact(b, p, version)
             configs.append(configs_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             (topic_config_error_code,) = _unpack_h(b, p)
             p += 2
-        p = end
+        p = _end
     return CreatableTopicResult(
         name, topic_id, error_code, error_message, topic_config_error_code, num_partitions, replication_factor, configs
     ), p
@@ -546,11 +546,11 @@ def _write_creatable_topic_result_compact(out: bytearray, s: CreatableTopicResul
 def _read_create_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_creatable_topic_result(b, p, version)
         topics.append(topics_item)
     return CreateTopicsResponse(throttle_time_ms, topics), p
@@ -566,11 +566,11 @@ def _write_create_topics_response(out: bytearray, s: CreateTopicsResponse, versi
 def _read_create_topics_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_creatable_topic_result_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

@@ -275,11 +275,11 @@ def _write_delete_acls_filter_compact(out: bytearray, s: DeleteAclsFilter, versi
 
 
 def _read_delete_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("filters")
     filters = []
-    for _ in range(n):
+    for _ in range(_n):
         filters_item, p = _read_delete_acls_filter(b, p, version)
         filters.append(filters_item)
     return DeleteAclsRequest(filters), p
@@ -292,11 +292,11 @@ def _write_delete_acls_request(out: bytearray, s: DeleteAclsRequest, version: in
 
 
 def _read_delete_acls_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("filters")
     filters = []
-    for _ in range(n):
+    for _ in range(_n):
         filters_item, p = _read_delete_acls_filter_compact(b, p, version)
         filters.append(filters_item)
     if b[p]:
@@ -396,11 +396,11 @@ def _read_delete_acls_filter_result(b: ReadBuffer, p: int, version: int) -> tupl
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("matching_acls")
     matching_acls = []
-    for _ in range(n):
+    for _ in range(_n):
         matching_acls_item, p = _read_delete_acls_matching_acl(b, p, version)
         matching_acls.append(matching_acls_item)
     return DeleteAclsFilterResult(error_code, error_message, matching_acls), p
@@ -418,11 +418,11 @@ def _read_delete_acls_filter_result_compact(b: ReadBuffer, p: int, version: int)
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("matching_acls")
     matching_acls = []
-    for _ in range(n):
+    for _ in range(_n):
         matching_acls_item, p = _read_delete_acls_matching_acl_compact(b, p, version)
         matching_acls.append(matching_acls_item)
     if b[p]:
@@ -444,11 +444,11 @@ def _write_delete_acls_filter_result_compact(out: bytearray, s: DeleteAclsFilter
 def _read_delete_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("filter_results")
     filter_results = []
-    for _ in range(n):
+    for _ in range(_n):
         filter_results_item, p = _read_delete_acls_filter_result(b, p, version)
         filter_results.append(filter_results_item)
     return DeleteAclsResponse(throttle_time_ms, filter_results), p
@@ -464,11 +464,11 @@ def _write_delete_acls_response(out: bytearray, s: DeleteAclsResponse, version: 
 def _read_delete_acls_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("filter_results")
     filter_results = []
-    for _ in range(n):
+    for _ in range(_n):
         filter_results_item, p = _read_delete_acls_filter_result_compact(b, p, version)
         filter_results.append(filter_results_item)
     if b[p]:

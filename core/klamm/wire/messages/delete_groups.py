@@ -130,11 +130,11 @@ class DeleteGroupsResponse(WireStruct):
 
 
 def _read_delete_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups_names")
     groups_names = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_names_item, p = read_string(b, p)
         groups_names.append(groups_names_item)
     return DeleteGroupsRequest(groups_names), p
@@ -147,11 +147,11 @@ def _write_delete_groups_request(out: bytearray, s: DeleteGroupsRequest, version
 
 
 def _read_delete_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups_names")
     groups_names = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_names_item, p = read_compact_string(b, p)
         groups_names.append(groups_names_item)
     if b[p]:
@@ -200,11 +200,11 @@ def _write_deletable_group_result_compact(out: bytearray, s: DeletableGroupResul
 def _read_delete_groups_response(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_deletable_group_result(b, p, version)
         results.append(results_item)
     return DeleteGroupsResponse(throttle_time_ms, results), p
@@ -220,11 +220,11 @@ def _write_delete_groups_response(out: bytearray, s: DeleteGroupsResponse, versi
 def _read_delete_groups_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_deletable_group_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -207,11 +207,11 @@ def _write_delete_records_partition_compact(out: bytearray, s: DeleteRecordsPart
 
 def _read_delete_records_topic(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_delete_records_partition(b, p, version)
         partitions.append(partitions_item)
     return DeleteRecordsTopic(name, partitions), p
@@ -226,11 +226,11 @@ def _write_delete_records_topic(out: bytearray, s: DeleteRecordsTopic, version: 
 
 def _read_delete_records_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -249,11 +249,11 @@ def _write_delete_records_topic_compact(out: bytearray, s: DeleteRecordsTopic, v
 
 
 def _read_delete_records_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_delete_records_topic(b, p, version)
         topics.append(topics_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -269,11 +269,11 @@ def _write_delete_records_request(out: bytearray, s: DeleteRecordsRequest, versi
 
 
 def _read_delete_records_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_delete_records_topic_compact(b, p, version)
         topics.append(topics_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -326,11 +326,11 @@ def _write_delete_records_partition_result_compact(
 
 def _read_delete_records_topic_result(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsTopicResult, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_result(b, p, version)
         partitions.append(partitions_item)
     return DeleteRecordsTopicResult(name, partitions), p
@@ -347,11 +347,11 @@ def _read_delete_records_topic_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DeleteRecordsTopicResult, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -372,11 +372,11 @@ def _write_delete_records_topic_result_compact(out: bytearray, s: DeleteRecordsT
 def _read_delete_records_response(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_delete_records_topic_result(b, p, version)
         topics.append(topics_item)
     return DeleteRecordsResponse(throttle_time_ms, topics), p
@@ -392,11 +392,11 @@ def _write_delete_records_response(out: bytearray, s: DeleteRecordsResponse, ver
 def _read_delete_records_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_delete_records_topic_result_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

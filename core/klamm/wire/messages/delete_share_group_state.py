@@ -189,11 +189,11 @@ def _write_partition_data_compact(out: bytearray, s: PartitionData, version: int
 def _read_delete_state_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteStateData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -215,11 +215,11 @@ def _read_delete_share_group_state_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DeleteShareGroupStateRequest, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_delete_state_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -259,11 +259,11 @@ def _write_partition_result_compact(out: bytearray, s: PartitionResult, version:
 def _read_delete_state_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteStateResult, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -284,11 +284,11 @@ def _write_delete_state_result_compact(out: bytearray, s: DeleteStateResult, ver
 def _read_delete_share_group_state_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DeleteShareGroupStateResponse, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_delete_state_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -200,11 +200,11 @@ def _write_delete_topic_state_compact(out: bytearray, s: DeleteTopicState, versi
 
 def _read_delete_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteTopicsRequest, int]:
     topics: list[DeleteTopicState] = []
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_names")
     topic_names = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_names_item, p = read_string(b, p)
         topic_names.append(topic_names_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -225,19 +225,19 @@ def _read_delete_topics_request_compact(b: ReadBuffer, p: int, version: int) -> 
     topics: list[DeleteTopicState] = []
     topic_names: list[str] = []
     if version >= 6:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_delete_topic_state_compact(b, p, version)
             topics.append(topics_item)
     if version <= 5:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topic_names")
         topic_names = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_names_item, p = read_compact_string(b, p)
             topic_names.append(topic_names_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -312,11 +312,11 @@ def _write_deletable_topic_result_compact(out: bytearray, s: DeletableTopicResul
 def _read_delete_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[DeleteTopicsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_deletable_topic_result(b, p, version)
         responses.append(responses_item)
     return DeleteTopicsResponse(throttle_time_ms, responses), p
@@ -332,11 +332,11 @@ def _write_delete_topics_response(out: bytearray, s: DeleteTopicsResponse, versi
 def _read_delete_topics_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteTopicsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_deletable_topic_result_compact(b, p, version)
         responses.append(responses_item)
     if b[p]:

@@ -286,11 +286,11 @@ def _read_describe_acls_resource(b: ReadBuffer, p: int, version: int) -> tuple[D
     resource_name, p = read_string(b, p)
     (pattern_type,) = _unpack_b(b, p)
     p += 1
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acls")
     acls = []
-    for _ in range(n):
+    for _ in range(_n):
         acls_item, p = _read_acl_description(b, p, version)
         acls.append(acls_item)
     return DescribeAclsResource(resource_type, resource_name, pattern_type, acls), p
@@ -311,11 +311,11 @@ def _read_describe_acls_resource_compact(b: ReadBuffer, p: int, version: int) ->
     resource_name, p = read_compact_string(b, p)
     (pattern_type,) = _unpack_b(b, p)
     p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acls")
     acls = []
-    for _ in range(n):
+    for _ in range(_n):
         acls_item, p = _read_acl_description_compact(b, p, version)
         acls.append(acls_item)
     if b[p]:
@@ -339,11 +339,11 @@ def _read_describe_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[D
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_describe_acls_resource(b, p, version)
         resources.append(resources_item)
     return DescribeAclsResponse(throttle_time_ms, error_code, error_message, resources), p
@@ -361,11 +361,11 @@ def _read_describe_acls_response_compact(b: ReadBuffer, p: int, version: int) ->
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_describe_acls_resource_compact(b, p, version)
         resources.append(resources_item)
     if b[p]:

@@ -229,11 +229,11 @@ def _write_component_data_compact(out: bytearray, s: ComponentData, version: int
 def _read_describe_client_quotas_request(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeClientQuotasRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("components")
     components = []
-    for _ in range(n):
+    for _ in range(_n):
         components_item, p = _read_component_data(b, p, version)
         components.append(components_item)
     (strict,) = _unpack_B_(b, p)
@@ -251,11 +251,11 @@ def _write_describe_client_quotas_request(out: bytearray, s: DescribeClientQuota
 def _read_describe_client_quotas_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeClientQuotasRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("components")
     components = []
-    for _ in range(n):
+    for _ in range(_n):
         components_item, p = _read_component_data_compact(b, p, version)
         components.append(components_item)
     (strict,) = _unpack_B_(b, p)
@@ -332,18 +332,18 @@ def _write_value_data_compact(out: bytearray, s: ValueData, version: int) -> Non
 
 
 def _read_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[EntryData, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_entity_data(b, p, version)
         entity.append(entity_item)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("values")
     values = []
-    for _ in range(n):
+    for _ in range(_n):
         values_item, p = _read_value_data(b, p, version)
         values.append(values_item)
     return EntryData(entity, values), p
@@ -359,18 +359,18 @@ def _write_entry_data(out: bytearray, s: EntryData, version: int) -> None:
 
 
 def _read_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[EntryData, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("entity")
     entity = []
-    for _ in range(n):
+    for _ in range(_n):
         entity_item, p = _read_entity_data_compact(b, p, version)
         entity.append(entity_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("values")
     values = []
-    for _ in range(n):
+    for _ in range(_n):
         values_item, p = _read_value_data_compact(b, p, version)
         values.append(values_item)
     if b[p]:
@@ -396,12 +396,12 @@ def _read_describe_client_quotas_response(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         entries = None
     else:
         entries = []
-        for _ in range(n):
+        for _ in range(_n):
             entries_item, p = _read_entry_data(b, p, version)
             entries.append(entries_item)
     return DescribeClientQuotasResponse(throttle_time_ms, error_code, error_message, entries), p
@@ -424,12 +424,12 @@ def _read_describe_client_quotas_response_compact(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         entries = None
     else:
         entries = []
-        for _ in range(n):
+        for _ in range(_n):
             entries_item, p = _read_entry_data_compact(b, p, version)
             entries.append(entries_item)
     if b[p]:

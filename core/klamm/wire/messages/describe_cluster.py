@@ -235,11 +235,11 @@ def _read_describe_cluster_response_compact(b: ReadBuffer, p: int, version: int)
     cluster_id, p = read_compact_string(b, p)
     (controller_id,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("brokers")
     brokers = []
-    for _ in range(n):
+    for _ in range(_n):
         brokers_item, p = _read_describe_cluster_broker_compact(b, p, version)
         brokers.append(brokers_item)
     (cluster_authorized_operations,) = _unpack_i(b, p)

@@ -229,12 +229,12 @@ def _read_describe_configs_resource(b: ReadBuffer, p: int, version: int) -> tupl
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         configuration_keys = None
     else:
         configuration_keys = []
-        for _ in range(n):
+        for _ in range(_n):
             configuration_keys_item, p = read_string(b, p)
             configuration_keys.append(configuration_keys_item)
     return DescribeConfigsResource(resource_type, resource_name, configuration_keys), p
@@ -255,12 +255,12 @@ def _read_describe_configs_resource_compact(b: ReadBuffer, p: int, version: int)
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         configuration_keys = None
     else:
         configuration_keys = []
-        for _ in range(n):
+        for _ in range(_n):
             configuration_keys_item, p = read_compact_string(b, p)
             configuration_keys.append(configuration_keys_item)
     if b[p]:
@@ -284,11 +284,11 @@ def _write_describe_configs_resource_compact(out: bytearray, s: DescribeConfigsR
 
 def _read_describe_configs_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsRequest, int]:
     include_documentation: bool = False
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_describe_configs_resource(b, p, version)
         resources.append(resources_item)
     (include_synonyms,) = _unpack_B_(b, p)
@@ -311,11 +311,11 @@ def _write_describe_configs_request(out: bytearray, s: DescribeConfigsRequest, v
 
 
 def _read_describe_configs_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_describe_configs_resource_compact(b, p, version)
         resources.append(resources_item)
     include_synonyms, include_documentation = _unpack_B_B_(b, p)
@@ -377,11 +377,11 @@ def _read_describe_configs_resource_result(
     value, p = read_nullable_string(b, p)
     read_only, config_source, is_sensitive = _unpack_B_bB_(b, p)
     p += 3
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("synonyms")
     synonyms = []
-    for _ in range(n):
+    for _ in range(_n):
         synonyms_item, p = _read_describe_configs_synonym(b, p, version)
         synonyms.append(synonyms_item)
     if version >= 3:
@@ -414,11 +414,11 @@ def _read_describe_configs_resource_result_compact(
     value, p = read_compact_nullable_string(b, p)
     read_only, config_source, is_sensitive = _unpack_B_bB_(b, p)
     p += 3
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("synonyms")
     synonyms = []
-    for _ in range(n):
+    for _ in range(_n):
         synonyms_item, p = _read_describe_configs_synonym_compact(b, p, version)
         synonyms.append(synonyms_item)
     (config_type,) = _unpack_b(b, p)
@@ -454,11 +454,11 @@ def _read_describe_configs_result(b: ReadBuffer, p: int, version: int) -> tuple[
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_describe_configs_resource_result(b, p, version)
         configs.append(configs_item)
     return DescribeConfigsResult(error_code, error_message, resource_type, resource_name, configs), p
@@ -481,11 +481,11 @@ def _read_describe_configs_result_compact(b: ReadBuffer, p: int, version: int) -
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_describe_configs_resource_result_compact(b, p, version)
         configs.append(configs_item)
     if b[p]:
@@ -509,11 +509,11 @@ def _write_describe_configs_result_compact(out: bytearray, s: DescribeConfigsRes
 def _read_describe_configs_response(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_describe_configs_result(b, p, version)
         results.append(results_item)
     return DescribeConfigsResponse(throttle_time_ms, results), p
@@ -529,11 +529,11 @@ def _write_describe_configs_response(out: bytearray, s: DescribeConfigsResponse,
 def _read_describe_configs_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_describe_configs_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

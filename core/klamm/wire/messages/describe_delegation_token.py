@@ -240,12 +240,12 @@ def _write_describe_delegation_token_owner_compact(
 def _read_describe_delegation_token_request(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeDelegationTokenRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         owners = None
     else:
         owners = []
-        for _ in range(n):
+        for _ in range(_n):
             owners_item, p = _read_describe_delegation_token_owner(b, p, version)
             owners.append(owners_item)
     return DescribeDelegationTokenRequest(owners), p
@@ -263,12 +263,12 @@ def _write_describe_delegation_token_request(out: bytearray, s: DescribeDelegati
 def _read_describe_delegation_token_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeDelegationTokenRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         owners = None
     else:
         owners = []
-        for _ in range(n):
+        for _ in range(_n):
             owners_item, p = _read_describe_delegation_token_owner_compact(b, p, version)
             owners.append(owners_item)
     if b[p]:
@@ -332,11 +332,11 @@ def _read_described_delegation_token(b: ReadBuffer, p: int, version: int) -> tup
     p += 24
     token_id, p = read_string(b, p)
     hmac, p = read_bytes(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("renewers")
     renewers = []
-    for _ in range(n):
+    for _ in range(_n):
         renewers_item, p = _read_described_delegation_token_renewer(b, p, version)
         renewers.append(renewers_item)
     return DescribedDelegationToken(
@@ -383,11 +383,11 @@ def _read_described_delegation_token_compact(
     p += 24
     token_id, p = read_compact_string(b, p)
     hmac, p = read_compact_bytes(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("renewers")
     renewers = []
-    for _ in range(n):
+    for _ in range(_n):
         renewers_item, p = _read_described_delegation_token_renewer_compact(b, p, version)
         renewers.append(renewers_item)
     if b[p]:
@@ -433,11 +433,11 @@ def _read_describe_delegation_token_response(
 ) -> tuple[DescribeDelegationTokenResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("tokens")
     tokens = []
-    for _ in range(n):
+    for _ in range(_n):
         tokens_item, p = _read_described_delegation_token(b, p, version)
         tokens.append(tokens_item)
     (throttle_time_ms,) = _unpack_i(b, p)
@@ -458,11 +458,11 @@ def _read_describe_delegation_token_response_compact(
 ) -> tuple[DescribeDelegationTokenResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("tokens")
     tokens = []
-    for _ in range(n):
+    for _ in range(_n):
         tokens_item, p = _read_described_delegation_token_compact(b, p, version)
         tokens.append(tokens_item)
     (throttle_time_ms,) = _unpack_i(b, p)

@@ -190,11 +190,11 @@ class DescribeGroupsResponse(WireStruct):
 
 def _read_describe_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeGroupsRequest, int]:
     include_authorized_operations: bool = False
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = read_string(b, p)
         groups.append(groups_item)
     if version >= 3:
@@ -214,11 +214,11 @@ def _write_describe_groups_request(out: bytearray, s: DescribeGroupsRequest, ver
 
 
 def _read_describe_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeGroupsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = read_compact_string(b, p)
         groups.append(groups_item)
     (include_authorized_operations,) = _unpack_B_(b, p)
@@ -297,11 +297,11 @@ def _read_described_group(b: ReadBuffer, p: int, version: int) -> tuple[Describe
     group_state, p = read_string(b, p)
     protocol_type, p = read_string(b, p)
     protocol_data, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_described_group_member(b, p, version)
         members.append(members_item)
     if version >= 3:
@@ -339,11 +339,11 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     group_state, p = read_compact_string(b, p)
     protocol_type, p = read_compact_string(b, p)
     protocol_data, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_described_group_member_compact(b, p, version)
         members.append(members_item)
     (authorized_operations,) = _unpack_i(b, p)
@@ -379,11 +379,11 @@ def _read_describe_groups_response(b: ReadBuffer, p: int, version: int) -> tuple
     if version >= 1:
         (throttle_time_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_described_group(b, p, version)
         groups.append(groups_item)
     return DescribeGroupsResponse(throttle_time_ms, groups), p
@@ -400,11 +400,11 @@ def _write_describe_groups_response(out: bytearray, s: DescribeGroupsResponse, v
 def _read_describe_groups_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeGroupsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:

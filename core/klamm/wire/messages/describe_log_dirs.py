@@ -198,11 +198,11 @@ class DescribeLogDirsResponse(WireStruct):
 
 def _read_describable_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tuple[DescribableLogDirTopic, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return DescribableLogDirTopic(topic, partitions), p
 
 
@@ -214,11 +214,11 @@ def _write_describable_log_dir_topic(out: bytearray, s: DescribableLogDirTopic, 
 
 def _read_describable_log_dir_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribableLogDirTopic, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -234,12 +234,12 @@ def _write_describable_log_dir_topic_compact(out: bytearray, s: DescribableLogDi
 
 
 def _read_describe_log_dirs_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeLogDirsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_describable_log_dir_topic(b, p, version)
             topics.append(topics_item)
     return DescribeLogDirsRequest(topics), p
@@ -255,12 +255,12 @@ def _write_describe_log_dirs_request(out: bytearray, s: DescribeLogDirsRequest, 
 
 
 def _read_describe_log_dirs_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeLogDirsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_describable_log_dir_topic_compact(b, p, version)
             topics.append(topics_item)
     if b[p]:
@@ -309,11 +309,11 @@ def _write_describe_log_dirs_partition_compact(out: bytearray, s: DescribeLogDir
 
 def _read_describe_log_dirs_topic(b: ReadBuffer, p: int, version: int) -> tuple[DescribeLogDirsTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_describe_log_dirs_partition(b, p, version)
         partitions.append(partitions_item)
     return DescribeLogDirsTopic(name, partitions), p
@@ -328,11 +328,11 @@ def _write_describe_log_dirs_topic(out: bytearray, s: DescribeLogDirsTopic, vers
 
 def _read_describe_log_dirs_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeLogDirsTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_describe_log_dirs_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -357,11 +357,11 @@ def _read_describe_log_dirs_result(b: ReadBuffer, p: int, version: int) -> tuple
     (error_code,) = _unpack_h(b, p)
     p += 2
     log_dir, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_describe_log_dirs_topic(b, p, version)
         topics.append(topics_item)
     return DescribeLogDirsResult(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned), p
@@ -382,11 +382,11 @@ def _read_describe_log_dirs_result_compact(b: ReadBuffer, p: int, version: int) 
     (error_code,) = _unpack_h(b, p)
     p += 2
     log_dir, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_describe_log_dirs_topic_compact(b, p, version)
         topics.append(topics_item)
     if version >= 4:
@@ -419,11 +419,11 @@ def _read_describe_log_dirs_response(b: ReadBuffer, p: int, version: int) -> tup
     error_code: int = 0
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_describe_log_dirs_result(b, p, version)
         results.append(results_item)
     return DescribeLogDirsResponse(throttle_time_ms, error_code, results), p
@@ -445,11 +445,11 @@ def _read_describe_log_dirs_response_compact(
     if version >= 3:
         (error_code,) = _unpack_h(b, p)
         p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_describe_log_dirs_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

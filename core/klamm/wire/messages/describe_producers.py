@@ -191,11 +191,11 @@ class DescribeProducersResponse(WireStruct):
 
 def _read_topic_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicRequest, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_indexes")
-    partition_indexes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partition_indexes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -213,11 +213,11 @@ def _write_topic_request_compact(out: bytearray, s: TopicRequest, version: int) 
 def _read_describe_producers_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeProducersRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_topic_request_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -264,11 +264,11 @@ def _read_partition_response_compact(b: ReadBuffer, p: int, version: int) -> tup
     partition_index, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("active_producers")
     active_producers = []
-    for _ in range(n):
+    for _ in range(_n):
         active_producers_item, p = _read_producer_state_compact(b, p, version)
         active_producers.append(active_producers_item)
     if b[p]:
@@ -289,11 +289,11 @@ def _write_partition_response_compact(out: bytearray, s: PartitionResponse, vers
 
 def _read_topic_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicResponse, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_response_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -316,11 +316,11 @@ def _read_describe_producers_response_compact(
 ) -> tuple[DescribeProducersResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_topic_response_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

@@ -283,11 +283,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -306,11 +306,11 @@ def _write_request_topic_data_compact(out: bytearray, s: RequestTopicData, versi
 
 
 def _read_describe_quorum_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeQuorumRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -370,18 +370,18 @@ def _read_response_partition_data_compact(b: ReadBuffer, p: int, version: int) -
         error_message, p = read_compact_nullable_string(b, p)
     leader_id, leader_epoch, high_watermark = _unpack_iiq(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("current_voters")
     current_voters = []
-    for _ in range(n):
+    for _ in range(_n):
         current_voters_item, p = _read_replica_state_compact(b, p, version)
         current_voters.append(current_voters_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("observers")
     observers = []
-    for _ in range(n):
+    for _ in range(_n):
         observers_item, p = _read_replica_state_compact(b, p, version)
         observers.append(observers_item)
     if b[p]:
@@ -409,11 +409,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -472,11 +472,11 @@ def _read_node_compact(b: ReadBuffer, p: int, version: int) -> tuple[Node, int]:
         (node_id,) = _unpack_i(b, p)
         p += 4
     if version >= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("listeners")
         listeners = []
-        for _ in range(n):
+        for _ in range(_n):
             listeners_item, p = _read_listener_compact(b, p, version)
             listeners.append(listeners_item)
     if b[p]:
@@ -507,19 +507,19 @@ def _read_describe_quorum_response_compact(b: ReadBuffer, p: int, version: int) 
     p += 2
     if version >= 2:
         error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if version >= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("nodes")
         nodes = []
-        for _ in range(n):
+        for _ in range(_n):
             nodes_item, p = _read_node_compact(b, p, version)
             nodes.append(nodes_item)
     if b[p]:

@@ -209,11 +209,11 @@ def _read_describe_share_group_offsets_request_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeShareGroupOffsetsRequestTopic, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -234,12 +234,12 @@ def _read_describe_share_group_offsets_request_group_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeShareGroupOffsetsRequestGroup, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_describe_share_group_offsets_request_topic_compact(b, p, version)
             topics.append(topics_item)
     if b[p]:
@@ -265,11 +265,11 @@ def _write_describe_share_group_offsets_request_group_compact(
 def _read_describe_share_group_offsets_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeShareGroupOffsetsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_describe_share_group_offsets_request_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:
@@ -326,11 +326,11 @@ def _read_describe_share_group_offsets_response_topic_compact(
     topic_name, p = read_compact_string(b, p)
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_describe_share_group_offsets_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -355,11 +355,11 @@ def _read_describe_share_group_offsets_response_group_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeShareGroupOffsetsResponseGroup, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_describe_share_group_offsets_response_topic_compact(b, p, version)
         topics.append(topics_item)
     (error_code,) = _unpack_h(b, p)
@@ -389,11 +389,11 @@ def _read_describe_share_group_offsets_response_compact(
 ) -> tuple[DescribeShareGroupOffsetsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_describe_share_group_offsets_response_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:

@@ -258,18 +258,18 @@ def _write_request_cursor_compact(out: bytearray, s: RequestCursor, version: int
 def _read_describe_topic_partitions_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeTopicPartitionsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_topic_request_compact(b, p, version)
         topics.append(topics_item)
     (response_partition_limit,) = _unpack_i(b, p)
     p += 4
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         cursor, p = _read_request_cursor_compact(b, p, version)
     else:
         cursor = None
@@ -300,33 +300,33 @@ def _read_describe_topic_partitions_response_partition_compact(
 ) -> tuple[DescribeTopicPartitionsResponsePartition, int]:
     error_code, partition_index, leader_id, leader_epoch = _unpack_hiii(b, p)
     p += 14
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replica_nodes")
-    replica_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    replica_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr_nodes")
-    isr_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    isr_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         eligible_leader_replicas = None
     else:
-        eligible_leader_replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+        eligible_leader_replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         last_known_elr = None
     else:
-        last_known_elr = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+        last_known_elr = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("offline_replicas")
-    offline_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    offline_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -375,11 +375,11 @@ def _read_describe_topic_partitions_response_topic_compact(
     name, p = read_compact_nullable_string(b, p)
     topic_id, is_internal = _unpack_uB_(b, p)
     p += 17
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_describe_topic_partitions_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     (topic_authorized_operations,) = _unpack_i(b, p)
@@ -428,16 +428,16 @@ def _read_describe_topic_partitions_response_compact(
 ) -> tuple[DescribeTopicPartitionsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_describe_topic_partitions_response_topic_compact(b, p, version)
         topics.append(topics_item)
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         next_cursor, p = _read_response_cursor_compact(b, p, version)
     else:
         next_cursor = None

@@ -164,11 +164,11 @@ class DescribeTransactionsResponse(WireStruct):
 def _read_describe_transactions_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeTransactionsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("transactional_ids")
     transactional_ids = []
-    for _ in range(n):
+    for _ in range(_n):
         transactional_ids_item, p = read_compact_string(b, p)
         transactional_ids.append(transactional_ids_item)
     if b[p]:
@@ -187,11 +187,11 @@ def _write_describe_transactions_request_compact(out: bytearray, s: DescribeTran
 
 def _read_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicData, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -213,11 +213,11 @@ def _read_transaction_state_compact(b: ReadBuffer, p: int, version: int) -> tupl
     transaction_state, p = read_compact_string(b, p)
     transaction_timeout_ms, transaction_start_time_ms, producer_id, producer_epoch = _unpack_iqqh(b, p)
     p += 22
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -252,11 +252,11 @@ def _read_describe_transactions_response_compact(
 ) -> tuple[DescribeTransactionsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("transaction_states")
     transaction_states = []
-    for _ in range(n):
+    for _ in range(_n):
         transaction_states_item, p = _read_transaction_state_compact(b, p, version)
         transaction_states.append(transaction_states_item)
     if b[p]:

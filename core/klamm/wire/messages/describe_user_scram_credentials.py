@@ -179,12 +179,12 @@ def _write_user_name_compact(out: bytearray, s: UserName, version: int) -> None:
 def _read_describe_user_scram_credentials_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[DescribeUserScramCredentialsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         users = None
     else:
         users = []
-        for _ in range(n):
+        for _ in range(_n):
             users_item, p = _read_user_name_compact(b, p, version)
             users.append(users_item)
     if b[p]:
@@ -228,11 +228,11 @@ def _read_describe_user_scram_credentials_result_compact(
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("credential_infos")
     credential_infos = []
-    for _ in range(n):
+    for _ in range(_n):
         credential_infos_item, p = _read_credential_info_compact(b, p, version)
         credential_infos.append(credential_infos_item)
     if b[p]:
@@ -260,11 +260,11 @@ def _read_describe_user_scram_credentials_response_compact(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_describe_user_scram_credentials_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -178,11 +178,11 @@ class ElectLeadersResponse(WireStruct):
 
 def _read_topic_partitions(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartitions, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return TopicPartitions(topic, partitions), p
 
 
@@ -194,11 +194,11 @@ def _write_topic_partitions(out: bytearray, s: TopicPartitions, version: int) ->
 
 def _read_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartitions, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -218,12 +218,12 @@ def _read_elect_leaders_request(b: ReadBuffer, p: int, version: int) -> tuple[El
     if version >= 1:
         (election_type,) = _unpack_b(b, p)
         p += 1
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         topic_partitions = None
     else:
         topic_partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_partitions_item, p = _read_topic_partitions(b, p, version)
             topic_partitions.append(topic_partitions_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -248,12 +248,12 @@ def _write_elect_leaders_request(out: bytearray, s: ElectLeadersRequest, version
 def _read_elect_leaders_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[ElectLeadersRequest, int]:
     (election_type,) = _unpack_b(b, p)
     p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topic_partitions = None
     else:
         topic_partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_partitions_item, p = _read_topic_partitions_compact(b, p, version)
             topic_partitions.append(topic_partitions_item)
     (timeout_ms,) = _unpack_i(b, p)
@@ -308,11 +308,11 @@ def _write_partition_result_compact(out: bytearray, s: PartitionResult, version:
 
 def _read_replica_election_result(b: ReadBuffer, p: int, version: int) -> tuple[ReplicaElectionResult, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_result")
     partition_result = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_result_item, p = _read_partition_result(b, p, version)
         partition_result.append(partition_result_item)
     return ReplicaElectionResult(topic, partition_result), p
@@ -327,11 +327,11 @@ def _write_replica_election_result(out: bytearray, s: ReplicaElectionResult, ver
 
 def _read_replica_election_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReplicaElectionResult, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_result")
     partition_result = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_result_item, p = _read_partition_result_compact(b, p, version)
         partition_result.append(partition_result_item)
     if b[p]:
@@ -356,11 +356,11 @@ def _read_elect_leaders_response(b: ReadBuffer, p: int, version: int) -> tuple[E
     if version >= 1:
         (error_code,) = _unpack_h(b, p)
         p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replica_election_results")
     replica_election_results = []
-    for _ in range(n):
+    for _ in range(_n):
         replica_election_results_item, p = _read_replica_election_result(b, p, version)
         replica_election_results.append(replica_election_results_item)
     return ElectLeadersResponse(throttle_time_ms, error_code, replica_election_results), p
@@ -380,11 +380,11 @@ def _write_elect_leaders_response(out: bytearray, s: ElectLeadersResponse, versi
 def _read_elect_leaders_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[ElectLeadersResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replica_election_results")
     replica_election_results = []
-    for _ in range(n):
+    for _ in range(_n):
         replica_election_results_item, p = _read_replica_election_result_compact(b, p, version)
         replica_election_results.append(replica_election_results_item)
     if b[p]:

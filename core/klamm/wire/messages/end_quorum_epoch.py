@@ -288,11 +288,11 @@ def _read_request_partition_data(b: ReadBuffer, p: int, version: int) -> tuple[R
     preferred_candidates: list[ReplicaInfo] = []
     partition_index, leader_id, leader_epoch = _unpack_iii(b, p)
     p += 12
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("preferred_successors")
-    preferred_successors = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    preferred_successors = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return RequestPartitionData(partition_index, leader_id, leader_epoch, preferred_successors, preferred_candidates), p
 
 
@@ -306,11 +306,11 @@ def _read_request_partition_data_compact(b: ReadBuffer, p: int, version: int) ->
     preferred_successors: list[int] = []
     partition_index, leader_id, leader_epoch = _unpack_iii(b, p)
     p += 12
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("preferred_candidates")
     preferred_candidates = []
-    for _ in range(n):
+    for _ in range(_n):
         preferred_candidates_item, p = _read_replica_info_compact(b, p, version)
         preferred_candidates.append(preferred_candidates_item)
     if b[p]:
@@ -330,11 +330,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 
 def _read_request_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data(b, p, version)
         partitions.append(partitions_item)
     return RequestTopicData(topic_name, partitions), p
@@ -349,11 +349,11 @@ def _write_request_topic_data(out: bytearray, s: RequestTopicData, version: int)
 
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -409,11 +409,11 @@ def _write_leader_endpoint_compact(out: bytearray, s: LeaderEndpoint, version: i
 def _read_end_quorum_epoch_request(b: ReadBuffer, p: int, version: int) -> tuple[EndQuorumEpochRequest, int]:
     leader_endpoints: list[LeaderEndpoint] = []
     cluster_id, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data(b, p, version)
         topics.append(topics_item)
     return EndQuorumEpochRequest(cluster_id, topics, leader_endpoints), p
@@ -428,18 +428,18 @@ def _write_end_quorum_epoch_request(out: bytearray, s: EndQuorumEpochRequest, ve
 
 def _read_end_quorum_epoch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[EndQuorumEpochRequest, int]:
     cluster_id, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("leader_endpoints")
     leader_endpoints = []
-    for _ in range(n):
+    for _ in range(_n):
         leader_endpoints_item, p = _read_leader_endpoint_compact(b, p, version)
         leader_endpoints.append(leader_endpoints_item)
     if b[p]:
@@ -487,11 +487,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 
 def _read_response_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data(b, p, version)
         partitions.append(partitions_item)
     return ResponseTopicData(topic_name, partitions), p
@@ -506,11 +506,11 @@ def _write_response_topic_data(out: bytearray, s: ResponseTopicData, version: in
 
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -568,11 +568,11 @@ def _read_end_quorum_epoch_response(b: ReadBuffer, p: int, version: int) -> tupl
     node_endpoints: list[NodeEndpoint] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data(b, p, version)
         topics.append(topics_item)
     return EndQuorumEpochResponse(error_code, topics, node_endpoints), p
@@ -591,27 +591,27 @@ def _read_end_quorum_epoch_response_compact(b: ReadBuffer, p: int, version: int)
     node_endpoints: list[NodeEndpoint] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return EndQuorumEpochResponse(error_code, topics, node_endpoints), p
 
 

@@ -507,18 +507,18 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         _unpack_iiqiqi(b, p)
     )
     p += 32
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 17:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 17:
             (replica_directory_id,) = _unpack_u(b, p)
             p += 16
-        elif tag == 1 and version >= 18:
+        elif _tag == 1 and version >= 18:
             (high_watermark,) = _unpack_q(b, p)
             p += 8
-        p = end
+        p = _end
     return FetchPartition(
         partition,
         current_leader_epoch,
@@ -558,11 +558,11 @@ def _write_fetch_partition_compact(out: bytearray, s: FetchPartition, version: i
 def _read_fetch_topic(b: ReadBuffer, p: int, version: int) -> tuple[FetchTopic, int]:
     topic_id: bytes = ZERO_UUID
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_fetch_partition(b, p, version)
         partitions.append(partitions_item)
     return FetchTopic(topic, topic_id, partitions), p
@@ -583,11 +583,11 @@ def _read_fetch_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fetc
     if version >= 13:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_fetch_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -615,11 +615,11 @@ def _read_forgotten_topic(b: ReadBuffer, p: int, version: int) -> tuple[Forgotte
     if version >= 7:
         topic, p = read_string(b, p)
     if version >= 7:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partitions")
-        partitions = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partitions = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     return ForgottenTopic(topic, topic_id, partitions), p
 
 
@@ -641,11 +641,11 @@ def _read_forgotten_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     if version >= 13:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -675,19 +675,19 @@ def _read_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[FetchReque
     if version >= 7:
         session_id, session_epoch = _unpack_ii(b, p)
         p += 8
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_fetch_topic(b, p, version)
         topics.append(topics_item)
     if version >= 7:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("forgotten_topics_data")
         forgotten_topics_data = []
-        for _ in range(n):
+        for _ in range(_n):
             forgotten_topics_data_item, p = _read_forgotten_topic(b, p, version)
             forgotten_topics_data.append(forgotten_topics_data_item)
     if version >= 11:
@@ -709,7 +709,7 @@ def _read_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[FetchReque
 
 
 def _write_fetch_request(out: bytearray, s: FetchRequest, version: int) -> None:
-    if s.replica_state is not None:
+    if s.replica_state is not None and s.replica_state != ReplicaState():
         raise not_in_version("replica_state", version)
     if not (version >= 7) and s.forgotten_topics_data:
         raise not_in_version("forgotten_topics_data", version)
@@ -736,31 +736,31 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
         p += 4
     max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _unpack_iiibii(b, p)
     p += 21
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_fetch_topic_compact(b, p, version)
         topics.append(topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("forgotten_topics_data")
     forgotten_topics_data = []
-    for _ in range(n):
+    for _ in range(_n):
         forgotten_topics_data_item, p = _read_forgotten_topic_compact(b, p, version)
         forgotten_topics_data.append(forgotten_topics_data_item)
     rack_id, p = read_compact_string(b, p)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             cluster_id, p = read_compact_nullable_string(b, p)
-        elif tag == 1 and version >= 15:
+        elif _tag == 1 and version >= 15:
             replica_state, p = _read_replica_state_compact(b, p, version)
-        p = end
+        p = _end
     return FetchRequest(
         cluster_id,
         replica_id,
@@ -780,7 +780,7 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
 def _write_fetch_request_compact(out: bytearray, s: FetchRequest, version: int) -> None:
     if not (version <= 14) and s.replica_id != -1:
         raise not_in_version("replica_id", version)
-    if not (version >= 15) and s.replica_state is not None:
+    if not (version >= 15) and s.replica_state is not None and s.replica_state != ReplicaState():
         raise not_in_version("replica_state", version)
     if version <= 14:
         out += _pack_i(s.replica_id)
@@ -797,7 +797,7 @@ def _write_fetch_request_compact(out: bytearray, s: FetchRequest, version: int) 
         field = bytearray()
         write_compact_nullable_string(field, s.cluster_id)
         tagged.append((0, field))
-    if version >= 15 and s.replica_state is not None:
+    if version >= 15 and s.replica_state is not None and s.replica_state != ReplicaState():
         field = bytearray()
         _write_replica_state_compact(field, s.replica_state or ReplicaState(), version)
         tagged.append((1, field))
@@ -924,12 +924,12 @@ def _read_partition_data(b: ReadBuffer, p: int, version: int) -> tuple[Partition
     if version >= 5:
         (log_start_offset,) = _unpack_q(b, p)
         p += 8
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         aborted_transactions = None
     else:
         aborted_transactions = []
-        for _ in range(n):
+        for _ in range(_n):
             aborted_transactions_item, p = _read_aborted_transaction(b, p, version)
             aborted_transactions.append(aborted_transactions_item)
     if version >= 11:
@@ -952,11 +952,11 @@ def _read_partition_data(b: ReadBuffer, p: int, version: int) -> tuple[Partition
 
 
 def _write_partition_data(out: ChunkBuffer, s: PartitionData, version: int) -> None:
-    if s.diverging_epoch is not None:
+    if s.diverging_epoch is not None and s.diverging_epoch != EpochEndOffset():
         raise not_in_version("diverging_epoch", version)
-    if s.current_leader is not None:
+    if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         raise not_in_version("current_leader", version)
-    if s.snapshot_id is not None:
+    if s.snapshot_id is not None and s.snapshot_id != SnapshotId():
         raise not_in_version("snapshot_id", version)
     if not (version >= 11) and s.preferred_read_replica != -1:
         raise not_in_version("preferred_read_replica", version)
@@ -980,29 +980,29 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     snapshot_id: SnapshotId | None = None
     partition_index, error_code, high_watermark, last_stable_offset, log_start_offset = _unpack_ihqqq(b, p)
     p += 30
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         aborted_transactions = None
     else:
         aborted_transactions = []
-        for _ in range(n):
+        for _ in range(_n):
             aborted_transactions_item, p = _read_aborted_transaction_compact(b, p, version)
             aborted_transactions.append(aborted_transactions_item)
     (preferred_read_replica,) = _unpack_i(b, p)
     p += 4
     records, p = read_compact_data(b, p)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             diverging_epoch, p = _read_epoch_end_offset_compact(b, p, version)
-        elif tag == 1:
+        elif _tag == 1:
             current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        elif tag == 2:
+        elif _tag == 2:
             snapshot_id, p = _read_snapshot_id_compact(b, p, version)
-        p = end
+        p = _end
     return PartitionData(
         partition_index,
         error_code,
@@ -1029,15 +1029,15 @@ def _write_partition_data_compact(out: ChunkBuffer, s: PartitionData, version: i
     out += _pack_i(s.preferred_read_replica)
     write_compact_records(out, s.records)
     tagged: list[tuple[int, bytes | bytearray]] = []
-    if s.diverging_epoch is not None:
+    if s.diverging_epoch is not None and s.diverging_epoch != EpochEndOffset():
         field = bytearray()
         _write_epoch_end_offset_compact(field, s.diverging_epoch or EpochEndOffset(), version)
         tagged.append((0, field))
-    if s.current_leader is not None:
+    if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         field = bytearray()
         _write_leader_id_and_epoch_compact(field, s.current_leader or LeaderIdAndEpoch(), version)
         tagged.append((1, field))
-    if s.snapshot_id is not None:
+    if s.snapshot_id is not None and s.snapshot_id != SnapshotId():
         field = bytearray()
         _write_snapshot_id_compact(field, s.snapshot_id or SnapshotId(), version)
         tagged.append((2, field))
@@ -1050,11 +1050,11 @@ def _write_partition_data_compact(out: ChunkBuffer, s: PartitionData, version: i
 def _read_fetchable_topic_response(b: ReadBuffer, p: int, version: int) -> tuple[FetchableTopicResponse, int]:
     topic_id: bytes = ZERO_UUID
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data(b, p, version)
         partitions.append(partitions_item)
     return FetchableTopicResponse(topic, topic_id, partitions), p
@@ -1075,11 +1075,11 @@ def _read_fetchable_topic_response_compact(b: ReadBuffer, p: int, version: int) 
     if version >= 13:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -1170,11 +1170,11 @@ def _read_fetch_response(b: ReadBuffer, p: int, version: int) -> tuple[FetchResp
     if version >= 7:
         error_code, session_id = _unpack_hi(b, p)
         p += 6
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_fetchable_topic_response(b, p, version)
         responses.append(responses_item)
     return FetchResponse(throttle_time_ms, error_code, session_id, responses, node_endpoints), p
@@ -1197,27 +1197,27 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
     node_endpoints: list[NodeEndpoint] = []
     throttle_time_ms, error_code, session_id = _unpack_ihi(b, p)
     p += 10
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_fetchable_topic_response_compact(b, p, version)
         responses.append(responses_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 16:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 16:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return FetchResponse(throttle_time_ms, error_code, session_id, responses, node_endpoints), p
 
 

@@ -304,15 +304,15 @@ def _read_request_partition_snapshot_compact(
     snapshot_id, p = _read_request_snapshot_id_compact(b, p, version)
     (position,) = _unpack_q(b, p)
     p += 8
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 1:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 1:
             (replica_directory_id,) = _unpack_u(b, p)
             p += 16
-        p = end
+        p = _end
     return RequestPartitionSnapshot(partition, current_leader_epoch, snapshot_id, position, replica_directory_id), p
 
 
@@ -333,11 +333,11 @@ def _write_request_partition_snapshot_compact(out: bytearray, s: RequestPartitio
 
 def _read_request_topic_snapshot_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicSnapshot, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_snapshot_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -359,21 +359,21 @@ def _read_fetch_snapshot_request_compact(b: ReadBuffer, p: int, version: int) ->
     cluster_id: str | None = None
     replica_id, max_bytes = _unpack_ii(b, p)
     p += 8
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             cluster_id, p = read_compact_nullable_string(b, p)
-        p = end
+        p = _end
     return FetchSnapshotRequest(cluster_id, replica_id, max_bytes, topics), p
 
 
@@ -433,14 +433,14 @@ def _read_response_partition_snapshot_compact(
     size, position = _unpack_qq(b, p)
     p += 16
     unaligned_records, p = read_compact_data(b, p)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        p = end
+        p = _end
     return ResponsePartitionSnapshot(
         index, error_code, snapshot_id, current_leader, size, position, unaligned_records
     ), p
@@ -452,7 +452,7 @@ def _write_response_partition_snapshot_compact(out: ChunkBuffer, s: ResponsePart
     out += _pack_qq(s.size, s.position)
     write_compact_records(out, s.unaligned_records)
     tagged: list[tuple[int, bytes | bytearray]] = []
-    if s.current_leader is not None:
+    if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         field = bytearray()
         _write_leader_id_and_epoch_compact(field, s.current_leader or LeaderIdAndEpoch(), version)
         tagged.append((0, field))
@@ -464,11 +464,11 @@ def _write_response_partition_snapshot_compact(out: ChunkBuffer, s: ResponsePart
 
 def _read_response_topic_snapshot_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicSnapshot, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_snapshot_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -525,27 +525,27 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
     node_endpoints: list[NodeEndpoint] = []
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 1:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 1:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return FetchSnapshotResponse(throttle_time_ms, error_code, topics, node_endpoints), p
 
 

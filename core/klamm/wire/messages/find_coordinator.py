@@ -190,11 +190,11 @@ def _read_find_coordinator_request_compact(b: ReadBuffer, p: int, version: int) 
     (key_type,) = _unpack_b(b, p)
     p += 1
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("coordinator_keys")
         coordinator_keys = []
-        for _ in range(n):
+        for _ in range(_n):
             coordinator_keys_item, p = read_compact_string(b, p)
             coordinator_keys.append(coordinator_keys_item)
     if b[p]:
@@ -347,11 +347,11 @@ def _read_find_coordinator_response_compact(b: ReadBuffer, p: int, version: int)
         (port,) = _unpack_i(b, p)
         p += 4
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("coordinators")
         coordinators = []
-        for _ in range(n):
+        for _ in range(_n):
             coordinators_item, p = _read_coordinator_compact(b, p, version)
             coordinators.append(coordinators_item)
     if b[p]:

@@ -161,18 +161,18 @@ def _read_get_telemetry_subscriptions_response_compact(
 ) -> tuple[GetTelemetrySubscriptionsResponse, int]:
     throttle_time_ms, error_code, client_instance_id, subscription_id = _unpack_ihui(b, p)
     p += 26
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("accepted_compression_types")
-    accepted_compression_types = list(unpack_from(f">{n}b", b, p))
-    p += 1 * n
+    accepted_compression_types = list(unpack_from(f">{_n}b", b, p))
+    p += 1 * _n
     push_interval_ms, telemetry_max_bytes, delta_temporality = _unpack_iiB_(b, p)
     p += 9
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("requested_metrics")
     requested_metrics = []
-    for _ in range(n):
+    for _ in range(_n):
         requested_metrics_item, p = read_compact_string(b, p)
         requested_metrics.append(requested_metrics_item)
     if b[p]:

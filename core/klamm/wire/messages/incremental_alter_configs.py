@@ -224,11 +224,11 @@ def _read_alter_configs_resource(b: ReadBuffer, p: int, version: int) -> tuple[A
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_alterable_config(b, p, version)
         configs.append(configs_item)
     return AlterConfigsResource(resource_type, resource_name, configs), p
@@ -246,11 +246,11 @@ def _read_alter_configs_resource_compact(b: ReadBuffer, p: int, version: int) ->
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("configs")
     configs = []
-    for _ in range(n):
+    for _ in range(_n):
         configs_item, p = _read_alterable_config_compact(b, p, version)
         configs.append(configs_item)
     if b[p]:
@@ -272,11 +272,11 @@ def _write_alter_configs_resource_compact(out: bytearray, s: AlterConfigsResourc
 def _read_incremental_alter_configs_request(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[IncrementalAlterConfigsRequest, int]:
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_alter_configs_resource(b, p, version)
         resources.append(resources_item)
     (validate_only,) = _unpack_B_(b, p)
@@ -294,11 +294,11 @@ def _write_incremental_alter_configs_request(out: bytearray, s: IncrementalAlter
 def _read_incremental_alter_configs_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[IncrementalAlterConfigsRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("resources")
     resources = []
-    for _ in range(n):
+    for _ in range(_n):
         resources_item, p = _read_alter_configs_resource_compact(b, p, version)
         resources.append(resources_item)
     (validate_only,) = _unpack_B_(b, p)
@@ -370,11 +370,11 @@ def _read_incremental_alter_configs_response(
 ) -> tuple[IncrementalAlterConfigsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_alter_configs_resource_response(b, p, version)
         responses.append(responses_item)
     return IncrementalAlterConfigsResponse(throttle_time_ms, responses), p
@@ -392,11 +392,11 @@ def _read_incremental_alter_configs_response_compact(
 ) -> tuple[IncrementalAlterConfigsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_alter_configs_resource_response_compact(b, p, version)
         responses.append(responses_item)
     if b[p]:

@@ -251,11 +251,11 @@ def _read_join_group_request(b: ReadBuffer, p: int, version: int) -> tuple[JoinG
     if version >= 5:
         group_instance_id, p = read_nullable_string(b, p)
     protocol_type, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("protocols")
     protocols = []
-    for _ in range(n):
+    for _ in range(_n):
         protocols_item, p = _read_join_group_request_protocol(b, p, version)
         protocols.append(protocols_item)
     return JoinGroupRequest(
@@ -294,11 +294,11 @@ def _read_join_group_request_compact(b: ReadBuffer, p: int, version: int) -> tup
     member_id, p = read_compact_string(b, p)
     group_instance_id, p = read_compact_nullable_string(b, p)
     protocol_type, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("protocols")
     protocols = []
-    for _ in range(n):
+    for _ in range(_n):
         protocols_item, p = _read_join_group_request_protocol_compact(b, p, version)
         protocols.append(protocols_item)
     if version >= 8:
@@ -381,11 +381,11 @@ def _read_join_group_response(b: ReadBuffer, p: int, version: int) -> tuple[Join
     protocol_name, p = read_string(b, p)
     leader, p = read_string(b, p)
     member_id, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_join_group_response_member(b, p, version)
         members.append(members_item)
     return JoinGroupResponse(
@@ -428,11 +428,11 @@ def _read_join_group_response_compact(b: ReadBuffer, p: int, version: int) -> tu
         (skip_assignment,) = _unpack_B_(b, p)
         p += 1
     member_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_join_group_response_member_compact(b, p, version)
         members.append(members_item)
     if b[p]:

@@ -287,30 +287,30 @@ def _read_leader_and_isr_partition_state(b: ReadBuffer, p: int, version: int) ->
         topic_name, p = read_string(b, p)
     partition_index, controller_epoch, leader, leader_epoch = _unpack_iiii(b, p)
     p += 16
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr")
-    isr = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     (partition_epoch,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replicas")
-    replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if version >= 3:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("adding_replicas")
-        adding_replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        adding_replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if version >= 3:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("removing_replicas")
-        removing_replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        removing_replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if version >= 1:
         (is_new,) = _unpack_B_(b, p)
         p += 1
@@ -358,28 +358,28 @@ def _read_leader_and_isr_partition_state_compact(
     leader_recovery_state: int = 0
     partition_index, controller_epoch, leader, leader_epoch = _unpack_iiii(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr")
-    isr = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     (partition_epoch,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replicas")
-    replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("adding_replicas")
-    adding_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    adding_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("removing_replicas")
-    removing_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    removing_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     (is_new,) = _unpack_B_(b, p)
     p += 1
     if version >= 6:
@@ -431,11 +431,11 @@ def _read_leader_and_isr_topic_state(b: ReadBuffer, p: int, version: int) -> tup
     if version >= 2:
         topic_name, p = read_string(b, p)
     if version >= 2:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_states")
         partition_states = []
-        for _ in range(n):
+        for _ in range(_n):
             partition_states_item, p = _read_leader_and_isr_partition_state(b, p, version)
             partition_states.append(partition_states_item)
     return LeaderAndIsrTopicState(topic_name, topic_id, partition_states), p
@@ -460,11 +460,11 @@ def _read_leader_and_isr_topic_state_compact(b: ReadBuffer, p: int, version: int
     if version >= 5:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_states")
     partition_states = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_states_item, p = _read_leader_and_isr_partition_state_compact(b, p, version)
         partition_states.append(partition_states_item)
     if b[p]:
@@ -531,26 +531,26 @@ def _read_leader_and_isr_request(b: ReadBuffer, p: int, version: int) -> tuple[L
         (broker_epoch,) = _unpack_q(b, p)
         p += 8
     if version <= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("ungrouped_partition_states")
         ungrouped_partition_states = []
-        for _ in range(n):
+        for _ in range(_n):
             ungrouped_partition_states_item, p = _read_leader_and_isr_partition_state(b, p, version)
             ungrouped_partition_states.append(ungrouped_partition_states_item)
     if version >= 2:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topic_states")
         topic_states = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_states_item, p = _read_leader_and_isr_topic_state(b, p, version)
             topic_states.append(topic_states_item)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("live_leaders")
     live_leaders = []
-    for _ in range(n):
+    for _ in range(_n):
         live_leaders_item, p = _read_leader_and_isr_live_leader(b, p, version)
         live_leaders.append(live_leaders_item)
     return LeaderAndIsrRequest(
@@ -604,18 +604,18 @@ def _read_leader_and_isr_request_compact(b: ReadBuffer, p: int, version: int) ->
     if version >= 5:
         (type,) = _unpack_b(b, p)
         p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_states")
     topic_states = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_states_item, p = _read_leader_and_isr_topic_state_compact(b, p, version)
         topic_states.append(topic_states_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("live_leaders")
     live_leaders = []
-    for _ in range(n):
+    for _ in range(_n):
         live_leaders_item, p = _read_leader_and_isr_live_leader_compact(b, p, version)
         live_leaders.append(live_leaders_item)
     if b[p]:
@@ -710,11 +710,11 @@ def _read_leader_and_isr_topic_error_compact(b: ReadBuffer, p: int, version: int
         (topic_id,) = _unpack_u(b, p)
         p += 16
     if version >= 5:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_errors")
         partition_errors = []
-        for _ in range(n):
+        for _ in range(_n):
             partition_errors_item, p = _read_leader_and_isr_partition_error_compact(b, p, version)
             partition_errors.append(partition_errors_item)
     if b[p]:
@@ -742,11 +742,11 @@ def _read_leader_and_isr_response(b: ReadBuffer, p: int, version: int) -> tuple[
     topics: list[LeaderAndIsrTopicError] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_errors")
     partition_errors = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_errors_item, p = _read_leader_and_isr_partition_error(b, p, version)
         partition_errors.append(partition_errors_item)
     return LeaderAndIsrResponse(error_code, partition_errors, topics), p
@@ -767,19 +767,19 @@ def _read_leader_and_isr_response_compact(b: ReadBuffer, p: int, version: int) -
     (error_code,) = _unpack_h(b, p)
     p += 2
     if version <= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_errors")
         partition_errors = []
-        for _ in range(n):
+        for _ in range(_n):
             partition_errors_item, p = _read_leader_and_isr_partition_error_compact(b, p, version)
             partition_errors.append(partition_errors_item)
     if version >= 5:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_leader_and_isr_topic_error_compact(b, p, version)
             topics.append(topics_item)
     if b[p]:

@@ -209,11 +209,11 @@ def _read_leave_group_request(b: ReadBuffer, p: int, version: int) -> tuple[Leav
     if version <= 2:
         member_id, p = read_string(b, p)
     if version >= 3:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("members")
         members = []
-        for _ in range(n):
+        for _ in range(_n):
             members_item, p = _read_member_identity(b, p, version)
             members.append(members_item)
     return LeaveGroupRequest(group_id, member_id, members), p
@@ -236,11 +236,11 @@ def _write_leave_group_request(out: bytearray, s: LeaveGroupRequest, version: in
 def _read_leave_group_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[LeaveGroupRequest, int]:
     member_id: str = ""
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_member_identity_compact(b, p, version)
         members.append(members_item)
     if b[p]:
@@ -317,11 +317,11 @@ def _read_leave_group_response(b: ReadBuffer, p: int, version: int) -> tuple[Lea
     (error_code,) = _unpack_h(b, p)
     p += 2
     if version >= 3:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("members")
         members = []
-        for _ in range(n):
+        for _ in range(_n):
             members_item, p = _read_member_response(b, p, version)
             members.append(members_item)
     return LeaveGroupResponse(throttle_time_ms, error_code, members), p
@@ -342,11 +342,11 @@ def _write_leave_group_response(out: bytearray, s: LeaveGroupResponse, version: 
 def _read_leave_group_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[LeaveGroupResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_member_response_compact(b, p, version)
         members.append(members_item)
     if b[p]:

@@ -131,11 +131,11 @@ def _read_list_config_resources_request_compact(
 ) -> tuple[ListConfigResourcesRequest, int]:
     resource_types: list[int] = []
     if version >= 1:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("resource_types")
-        resource_types = list(unpack_from(f">{n}b", b, p))
-        p += 1 * n
+        resource_types = list(unpack_from(f">{_n}b", b, p))
+        p += 1 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -177,11 +177,11 @@ def _read_list_config_resources_response_compact(
 ) -> tuple[ListConfigResourcesResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("config_resources")
     config_resources = []
-    for _ in range(n):
+    for _ in range(_n):
         config_resources_item, p = _read_config_resource_compact(b, p, version)
         config_resources.append(config_resources_item)
     if b[p]:

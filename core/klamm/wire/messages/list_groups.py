@@ -156,19 +156,19 @@ def _read_list_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tu
     states_filter: list[str] = []
     types_filter: list[str] = []
     if version >= 4:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("states_filter")
         states_filter = []
-        for _ in range(n):
+        for _ in range(_n):
             states_filter_item, p = read_compact_string(b, p)
             states_filter.append(states_filter_item)
     if version >= 5:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("types_filter")
         types_filter = []
-        for _ in range(n):
+        for _ in range(_n):
             types_filter_item, p = read_compact_string(b, p)
             types_filter.append(types_filter_item)
     if b[p]:
@@ -240,11 +240,11 @@ def _read_list_groups_response(b: ReadBuffer, p: int, version: int) -> tuple[Lis
         p += 4
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_listed_group(b, p, version)
         groups.append(groups_item)
     return ListGroupsResponse(throttle_time_ms, error_code, groups), p
@@ -262,11 +262,11 @@ def _write_list_groups_response(out: bytearray, s: ListGroupsResponse, version: 
 def _read_list_groups_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[ListGroupsResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_listed_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:

@@ -235,11 +235,11 @@ def _write_list_offsets_partition_compact(out: bytearray, s: ListOffsetsPartitio
 
 def _read_list_offsets_topic(b: ReadBuffer, p: int, version: int) -> tuple[ListOffsetsTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition(b, p, version)
         partitions.append(partitions_item)
     return ListOffsetsTopic(name, partitions), p
@@ -254,11 +254,11 @@ def _write_list_offsets_topic(out: bytearray, s: ListOffsetsTopic, version: int)
 
 def _read_list_offsets_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[ListOffsetsTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -284,11 +284,11 @@ def _read_list_offsets_request(b: ReadBuffer, p: int, version: int) -> tuple[Lis
     if version >= 2:
         (isolation_level,) = _unpack_b(b, p)
         p += 1
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_list_offsets_topic(b, p, version)
         topics.append(topics_item)
     return ListOffsetsRequest(replica_id, isolation_level, topics, timeout_ms), p
@@ -309,11 +309,11 @@ def _read_list_offsets_request_compact(b: ReadBuffer, p: int, version: int) -> t
     timeout_ms: int = 0
     replica_id, isolation_level = _unpack_ib(b, p)
     p += 5
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_compact(b, p, version)
         topics.append(topics_item)
     if version >= 10:
@@ -377,11 +377,11 @@ def _write_list_offsets_partition_response_compact(
 
 def _read_list_offsets_topic_response(b: ReadBuffer, p: int, version: int) -> tuple[ListOffsetsTopicResponse, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_response(b, p, version)
         partitions.append(partitions_item)
     return ListOffsetsTopicResponse(name, partitions), p
@@ -398,11 +398,11 @@ def _read_list_offsets_topic_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ListOffsetsTopicResponse, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_response_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -425,11 +425,11 @@ def _read_list_offsets_response(b: ReadBuffer, p: int, version: int) -> tuple[Li
     if version >= 2:
         (throttle_time_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_response(b, p, version)
         topics.append(topics_item)
     return ListOffsetsResponse(throttle_time_ms, topics), p
@@ -446,11 +446,11 @@ def _write_list_offsets_response(out: bytearray, s: ListOffsetsResponse, version
 def _read_list_offsets_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[ListOffsetsResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_response_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

@@ -167,11 +167,11 @@ def _read_list_partition_reassignments_topics_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ListPartitionReassignmentsTopics, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_indexes")
-    partition_indexes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partition_indexes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -193,12 +193,12 @@ def _read_list_partition_reassignments_request_compact(
 ) -> tuple[ListPartitionReassignmentsRequest, int]:
     (timeout_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_list_partition_reassignments_topics_compact(b, p, version)
             topics.append(topics_item)
     if b[p]:
@@ -226,21 +226,21 @@ def _read_ongoing_partition_reassignment_compact(
 ) -> tuple[OngoingPartitionReassignment, int]:
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replicas")
-    replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("adding_replicas")
-    adding_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    adding_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("removing_replicas")
-    removing_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    removing_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -265,11 +265,11 @@ def _read_ongoing_topic_reassignment_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[OngoingTopicReassignment, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_ongoing_partition_reassignment_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -293,11 +293,11 @@ def _read_list_partition_reassignments_response_compact(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_ongoing_topic_reassignment_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

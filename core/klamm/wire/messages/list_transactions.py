@@ -141,18 +141,18 @@ class ListTransactionsResponse(WireStruct):
 def _read_list_transactions_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[ListTransactionsRequest, int]:
     duration_filter: int = -1
     transactional_id_pattern: str | None = None
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("state_filters")
     state_filters = []
-    for _ in range(n):
+    for _ in range(_n):
         state_filters_item, p = read_compact_string(b, p)
         state_filters.append(state_filters_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("producer_id_filters")
-    producer_id_filters = list(unpack_from(f">{n}q", b, p))
-    p += 8 * n
+    producer_id_filters = list(unpack_from(f">{_n}q", b, p))
+    p += 8 * _n
     if version >= 1:
         (duration_filter,) = _unpack_q(b, p)
         p += 8
@@ -206,18 +206,18 @@ def _read_list_transactions_response_compact(
 ) -> tuple[ListTransactionsResponse, int]:
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("unknown_state_filters")
     unknown_state_filters = []
-    for _ in range(n):
+    for _ in range(_n):
         unknown_state_filters_item, p = read_compact_string(b, p)
         unknown_state_filters.append(unknown_state_filters_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("transaction_states")
     transaction_states = []
-    for _ in range(n):
+    for _ in range(_n):
         transaction_states_item, p = _read_transaction_state_compact(b, p, version)
         transaction_states.append(transaction_states_item)
     if b[p]:

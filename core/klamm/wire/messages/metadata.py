@@ -286,14 +286,14 @@ def _read_metadata_request(b: ReadBuffer, p: int, version: int) -> tuple[Metadat
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
-    n, p = read_array_length(b, p)
-    if n < 0 and not (version >= 1):
+    _n, p = read_array_length(b, p)
+    if _n < 0 and not (version >= 1):
         raise null_where_none_may_be("topics")
-    if n < 0:
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_metadata_request_topic(b, p, version)
             topics.append(topics_item)
     if version >= 4:
@@ -330,12 +330,12 @@ def _write_metadata_request(out: bytearray, s: MetadataRequest, version: int) ->
 
 def _read_metadata_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[MetadataRequest, int]:
     include_cluster_authorized_operations: bool = False
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_metadata_request_topic_compact(b, p, version)
             topics.append(topics_item)
     (allow_auto_topic_creation,) = _unpack_B_(b, p)
@@ -420,22 +420,22 @@ def _read_metadata_response_partition(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 7:
         (leader_epoch,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replica_nodes")
-    replica_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_array_length(b, p)
-    if n < 0:
+    replica_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr_nodes")
-    isr_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if version >= 5:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("offline_replicas")
-        offline_replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        offline_replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     return MetadataResponsePartition(
         error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas
     ), p
@@ -459,21 +459,21 @@ def _read_metadata_response_partition_compact(
 ) -> tuple[MetadataResponsePartition, int]:
     error_code, partition_index, leader_id, leader_epoch = _unpack_hiii(b, p)
     p += 14
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replica_nodes")
-    replica_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    replica_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr_nodes")
-    isr_nodes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    isr_nodes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("offline_replicas")
-    offline_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    offline_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -504,11 +504,11 @@ def _read_metadata_response_topic(b: ReadBuffer, p: int, version: int) -> tuple[
     if version >= 1:
         (is_internal,) = _unpack_B_(b, p)
         p += 1
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_metadata_response_partition(b, p, version)
         partitions.append(partitions_item)
     if version >= 8:
@@ -541,11 +541,11 @@ def _read_metadata_response_topic_compact(b: ReadBuffer, p: int, version: int) -
         p += 16
     (is_internal,) = _unpack_B_(b, p)
     p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_metadata_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     (topic_authorized_operations,) = _unpack_i(b, p)
@@ -582,11 +582,11 @@ def _read_metadata_response(b: ReadBuffer, p: int, version: int) -> tuple[Metada
     if version >= 3:
         (throttle_time_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("brokers")
     brokers = []
-    for _ in range(n):
+    for _ in range(_n):
         brokers_item, p = _read_metadata_response_broker(b, p, version)
         brokers.append(brokers_item)
     if version >= 2:
@@ -594,11 +594,11 @@ def _read_metadata_response(b: ReadBuffer, p: int, version: int) -> tuple[Metada
     if version >= 1:
         (controller_id,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_metadata_response_topic(b, p, version)
         topics.append(topics_item)
     if version >= 8:
@@ -633,21 +633,21 @@ def _read_metadata_response_compact(b: ReadBuffer, p: int, version: int) -> tupl
     error_code: int = 0
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("brokers")
     brokers = []
-    for _ in range(n):
+    for _ in range(_n):
         brokers_item, p = _read_metadata_response_broker_compact(b, p, version)
         brokers.append(brokers_item)
     cluster_id, p = read_compact_nullable_string(b, p)
     (controller_id,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_metadata_response_topic_compact(b, p, version)
         topics.append(topics_item)
     if version <= 10:

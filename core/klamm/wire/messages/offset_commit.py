@@ -262,11 +262,11 @@ def _write_offset_commit_request_partition_compact(
 def _read_offset_commit_request_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetCommitRequestTopic, int]:
     topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_commit_request_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetCommitRequestTopic(name, topic_id, partitions), p
@@ -289,11 +289,11 @@ def _read_offset_commit_request_topic_compact(
     if version >= 10:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_commit_request_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -326,11 +326,11 @@ def _read_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tuple[Of
     if version <= 4:
         (retention_time_ms,) = _unpack_q(b, p)
         p += 8
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_commit_request_topic(b, p, version)
         topics.append(topics_item)
     return OffsetCommitRequest(
@@ -360,11 +360,11 @@ def _read_offset_commit_request_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 4
     member_id, p = read_compact_string(b, p)
     group_instance_id, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_commit_request_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -421,11 +421,11 @@ def _write_offset_commit_response_partition_compact(
 def _read_offset_commit_response_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetCommitResponseTopic, int]:
     topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_commit_response_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetCommitResponseTopic(name, topic_id, partitions), p
@@ -448,11 +448,11 @@ def _read_offset_commit_response_topic_compact(
     if version >= 10:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_commit_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -478,11 +478,11 @@ def _read_offset_commit_response(b: ReadBuffer, p: int, version: int) -> tuple[O
     if version >= 3:
         (throttle_time_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_commit_response_topic(b, p, version)
         topics.append(topics_item)
     return OffsetCommitResponse(throttle_time_ms, topics), p
@@ -499,11 +499,11 @@ def _write_offset_commit_response(out: bytearray, s: OffsetCommitResponse, versi
 def _read_offset_commit_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[OffsetCommitResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_commit_response_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

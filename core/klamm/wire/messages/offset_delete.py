@@ -179,11 +179,11 @@ def _write_offset_delete_request_partition(out: bytearray, s: OffsetDeleteReques
 
 def _read_offset_delete_request_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetDeleteRequestTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_delete_request_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetDeleteRequestTopic(name, partitions), p
@@ -198,11 +198,11 @@ def _write_offset_delete_request_topic(out: bytearray, s: OffsetDeleteRequestTop
 
 def _read_offset_delete_request(b: ReadBuffer, p: int, version: int) -> tuple[OffsetDeleteRequest, int]:
     group_id, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_delete_request_topic(b, p, version)
         topics.append(topics_item)
     return OffsetDeleteRequest(group_id, topics), p
@@ -229,11 +229,11 @@ def _write_offset_delete_response_partition(out: bytearray, s: OffsetDeleteRespo
 
 def _read_offset_delete_response_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetDeleteResponseTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_delete_response_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetDeleteResponseTopic(name, partitions), p
@@ -249,11 +249,11 @@ def _write_offset_delete_response_topic(out: bytearray, s: OffsetDeleteResponseT
 def _read_offset_delete_response(b: ReadBuffer, p: int, version: int) -> tuple[OffsetDeleteResponse, int]:
     error_code, throttle_time_ms = _unpack_hi(b, p)
     p += 6
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_delete_response_topic(b, p, version)
         topics.append(topics_item)
     return OffsetDeleteResponse(error_code, throttle_time_ms, topics), p

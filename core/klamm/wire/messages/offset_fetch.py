@@ -277,11 +277,11 @@ class OffsetFetchResponse(WireStruct):
 
 def _read_offset_fetch_request_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetFetchRequestTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_indexes")
-    partition_indexes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partition_indexes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     return OffsetFetchRequestTopic(name, partition_indexes), p
 
 
@@ -299,11 +299,11 @@ def _read_offset_fetch_request_topic_compact(
     if version <= 7:
         name, p = read_compact_string(b, p)
     if version <= 7:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_indexes")
-        partition_indexes = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partition_indexes = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -348,11 +348,11 @@ def _read_offset_fetch_request_topics_compact(
         (topic_id,) = _unpack_u(b, p)
         p += 16
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_indexes")
-        partition_indexes = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partition_indexes = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -403,12 +403,12 @@ def _read_offset_fetch_request_group_compact(
         (member_epoch,) = _unpack_i(b, p)
         p += 4
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             topics = None
         else:
             topics = []
-            for _ in range(n):
+            for _ in range(_n):
                 topics_item, p = _read_offset_fetch_request_topics_compact(b, p, version)
                 topics.append(topics_item)
     if b[p]:
@@ -443,14 +443,14 @@ def _read_offset_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[Off
     groups: list[OffsetFetchRequestGroup] = []
     require_stable: bool = False
     group_id, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0 and not (version >= 2):
+    _n, p = read_array_length(b, p)
+    if _n < 0 and not (version >= 2):
         raise null_where_none_may_be("topics")
-    if n < 0:
+    if _n < 0:
         topics = None
     else:
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_offset_fetch_request_topic(b, p, version)
             topics.append(topics_item)
     return OffsetFetchRequest(group_id, topics, groups, require_stable), p
@@ -480,20 +480,20 @@ def _read_offset_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> t
     if version <= 7:
         group_id, p = read_compact_string(b, p)
     if version <= 7:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             topics = None
         else:
             topics = []
-            for _ in range(n):
+            for _ in range(_n):
                 topics_item, p = _read_offset_fetch_request_topic_compact(b, p, version)
                 topics.append(topics_item)
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("groups")
         groups = []
-        for _ in range(n):
+        for _ in range(_n):
             groups_item, p = _read_offset_fetch_request_group_compact(b, p, version)
             groups.append(groups_item)
     if version >= 7:
@@ -605,11 +605,11 @@ def _write_offset_fetch_response_partition_compact(
 
 def _read_offset_fetch_response_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetFetchResponseTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_fetch_response_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetFetchResponseTopic(name, partitions), p
@@ -630,11 +630,11 @@ def _read_offset_fetch_response_topic_compact(
     if version <= 7:
         name, p = read_compact_string(b, p)
     if version <= 7:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partitions")
         partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             partitions_item, p = _read_offset_fetch_response_partition_compact(b, p, version)
             partitions.append(partitions_item)
     if b[p]:
@@ -751,11 +751,11 @@ def _read_offset_fetch_response_topics_compact(
         (topic_id,) = _unpack_u(b, p)
         p += 16
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partitions")
         partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             partitions_item, p = _read_offset_fetch_response_partitions_compact(b, p, version)
             partitions.append(partitions_item)
     if b[p]:
@@ -804,11 +804,11 @@ def _read_offset_fetch_response_group_compact(
     if version >= 8:
         group_id, p = read_compact_string(b, p)
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_offset_fetch_response_topics_compact(b, p, version)
             topics.append(topics_item)
     if version >= 8:
@@ -846,11 +846,11 @@ def _read_offset_fetch_response(b: ReadBuffer, p: int, version: int) -> tuple[Of
     if version >= 3:
         (throttle_time_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_fetch_response_topic(b, p, version)
         topics.append(topics_item)
     if version >= 2:
@@ -878,22 +878,22 @@ def _read_offset_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> 
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
     if version <= 7:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_offset_fetch_response_topic_compact(b, p, version)
             topics.append(topics_item)
     if version <= 7:
         (error_code,) = _unpack_h(b, p)
         p += 2
     if version >= 8:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("groups")
         groups = []
-        for _ in range(n):
+        for _ in range(_n):
             groups_item, p = _read_offset_fetch_response_group_compact(b, p, version)
             groups.append(groups_item)
     if b[p]:

@@ -219,11 +219,11 @@ def _write_offset_for_leader_partition_compact(out: bytearray, s: OffsetForLeade
 
 def _read_offset_for_leader_topic(b: ReadBuffer, p: int, version: int) -> tuple[OffsetForLeaderTopic, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_for_leader_partition(b, p, version)
         partitions.append(partitions_item)
     return OffsetForLeaderTopic(topic, partitions), p
@@ -238,11 +238,11 @@ def _write_offset_for_leader_topic(out: bytearray, s: OffsetForLeaderTopic, vers
 
 def _read_offset_for_leader_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[OffsetForLeaderTopic, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_offset_for_leader_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -267,11 +267,11 @@ def _read_offset_for_leader_epoch_request(
     if version >= 3:
         (replica_id,) = _unpack_i(b, p)
         p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic(b, p, version)
         topics.append(topics_item)
     return OffsetForLeaderEpochRequest(replica_id, topics), p
@@ -290,11 +290,11 @@ def _read_offset_for_leader_epoch_request_compact(
 ) -> tuple[OffsetForLeaderEpochRequest, int]:
     (replica_id,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -341,11 +341,11 @@ def _write_epoch_end_offset_compact(out: bytearray, s: EpochEndOffset, version: 
 
 def _read_offset_for_leader_topic_result(b: ReadBuffer, p: int, version: int) -> tuple[OffsetForLeaderTopicResult, int]:
     topic, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_epoch_end_offset(b, p, version)
         partitions.append(partitions_item)
     return OffsetForLeaderTopicResult(topic, partitions), p
@@ -362,11 +362,11 @@ def _read_offset_for_leader_topic_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[OffsetForLeaderTopicResult, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_epoch_end_offset_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -389,11 +389,11 @@ def _read_offset_for_leader_epoch_response(
 ) -> tuple[OffsetForLeaderEpochResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_result(b, p, version)
         topics.append(topics_item)
     return OffsetForLeaderEpochResponse(throttle_time_ms, topics), p
@@ -411,11 +411,11 @@ def _read_offset_for_leader_epoch_response_compact(
 ) -> tuple[OffsetForLeaderEpochResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_result_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

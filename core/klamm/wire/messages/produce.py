@@ -314,11 +314,11 @@ def _write_partition_produce_data_compact(out: ChunkBuffer, s: PartitionProduceD
 def _read_topic_produce_data(b: ReadBuffer, p: int, version: int) -> tuple[TopicProduceData, int]:
     topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_data")
     partition_data = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_data_item, p = _read_partition_produce_data(b, p, version)
         partition_data.append(partition_data_item)
     return TopicProduceData(name, topic_id, partition_data), p
@@ -339,11 +339,11 @@ def _read_topic_produce_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     if version >= 13:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_data")
     partition_data = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_data_item, p = _read_partition_produce_data_compact(b, p, version)
         partition_data.append(partition_data_item)
     if b[p]:
@@ -368,11 +368,11 @@ def _read_produce_request(b: ReadBuffer, p: int, version: int) -> tuple[ProduceR
     transactional_id, p = read_nullable_string(b, p)
     acks, timeout_ms = _unpack_hi(b, p)
     p += 6
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_data")
     topic_data = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_data_item, p = _read_topic_produce_data(b, p, version)
         topic_data.append(topic_data_item)
     return ProduceRequest(transactional_id, acks, timeout_ms, topic_data), p
@@ -390,11 +390,11 @@ def _read_produce_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     transactional_id, p = read_compact_nullable_string(b, p)
     acks, timeout_ms = _unpack_hi(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_data")
     topic_data = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_data_item, p = _read_topic_produce_data_compact(b, p, version)
         topic_data.append(topic_data_item)
     if b[p]:
@@ -501,11 +501,11 @@ def _read_partition_produce_response(b: ReadBuffer, p: int, version: int) -> tup
         (log_start_offset,) = _unpack_q(b, p)
         p += 8
     if version >= 8:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("record_errors")
         record_errors = []
-        for _ in range(n):
+        for _ in range(_n):
             record_errors_item, p = _read_batch_index_and_error_message(b, p, version)
             record_errors.append(record_errors_item)
     if version >= 8:
@@ -523,7 +523,7 @@ def _read_partition_produce_response(b: ReadBuffer, p: int, version: int) -> tup
 
 
 def _write_partition_produce_response(out: bytearray, s: PartitionProduceResponse, version: int) -> None:
-    if s.current_leader is not None:
+    if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         raise not_in_version("current_leader", version)
     out += _pack_ihqq(s.index, s.error_code, s.base_offset, s.log_append_time_ms)
     if version >= 5:
@@ -542,22 +542,22 @@ def _read_partition_produce_response_compact(
     current_leader: LeaderIdAndEpoch | None = None
     index, error_code, base_offset, log_append_time_ms, log_start_offset = _unpack_ihqqq(b, p)
     p += 30
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("record_errors")
     record_errors = []
-    for _ in range(n):
+    for _ in range(_n):
         record_errors_item, p = _read_batch_index_and_error_message_compact(b, p, version)
         record_errors.append(record_errors_item)
     error_message, p = read_compact_nullable_string(b, p)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 10:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 10:
             current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        p = end
+        p = _end
     return PartitionProduceResponse(
         index,
         error_code,
@@ -571,7 +571,7 @@ def _read_partition_produce_response_compact(
 
 
 def _write_partition_produce_response_compact(out: bytearray, s: PartitionProduceResponse, version: int) -> None:
-    if not (version >= 10) and s.current_leader is not None:
+    if not (version >= 10) and s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         raise not_in_version("current_leader", version)
     out += _pack_ihqqq(s.index, s.error_code, s.base_offset, s.log_append_time_ms, s.log_start_offset)
     write_compact_array_length(out, len(s.record_errors))
@@ -579,7 +579,7 @@ def _write_partition_produce_response_compact(out: bytearray, s: PartitionProduc
         _write_batch_index_and_error_message_compact(out, record_errors_item, version)
     write_compact_nullable_string(out, s.error_message)
     tagged: list[tuple[int, bytes | bytearray]] = []
-    if version >= 10 and s.current_leader is not None:
+    if version >= 10 and s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         field = bytearray()
         _write_leader_id_and_epoch_compact(field, s.current_leader or LeaderIdAndEpoch(), version)
         tagged.append((0, field))
@@ -592,11 +592,11 @@ def _write_partition_produce_response_compact(out: bytearray, s: PartitionProduc
 def _read_topic_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[TopicProduceResponse, int]:
     topic_id: bytes = ZERO_UUID
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_responses")
     partition_responses = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_responses_item, p = _read_partition_produce_response(b, p, version)
         partition_responses.append(partition_responses_item)
     return TopicProduceResponse(name, topic_id, partition_responses), p
@@ -617,11 +617,11 @@ def _read_topic_produce_response_compact(b: ReadBuffer, p: int, version: int) ->
     if version >= 13:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_responses")
     partition_responses = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_responses_item, p = _read_partition_produce_response_compact(b, p, version)
         partition_responses.append(partition_responses_item)
     if b[p]:
@@ -705,11 +705,11 @@ def _write_node_endpoint_compact(out: bytearray, s: NodeEndpoint, version: int) 
 
 def _read_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[ProduceResponse, int]:
     node_endpoints: list[NodeEndpoint] = []
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_topic_produce_response(b, p, version)
         responses.append(responses_item)
     (throttle_time_ms,) = _unpack_i(b, p)
@@ -728,29 +728,29 @@ def _write_produce_response(out: bytearray, s: ProduceResponse, version: int) ->
 
 def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[ProduceResponse, int]:
     node_endpoints: list[NodeEndpoint] = []
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_topic_produce_response_compact(b, p, version)
         responses.append(responses_item)
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 10:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 10:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return ProduceResponse(responses, throttle_time_ms, node_endpoints), p
 
 

@@ -221,11 +221,11 @@ def _write_partition_data_compact(out: bytearray, s: PartitionData, version: int
 def _read_read_state_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReadStateData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -247,11 +247,11 @@ def _read_read_share_group_state_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ReadShareGroupStateRequest, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_read_state_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -290,11 +290,11 @@ def _read_partition_result_compact(b: ReadBuffer, p: int, version: int) -> tuple
     error_message, p = read_compact_nullable_string(b, p)
     state_epoch, start_offset = _unpack_iq(b, p)
     p += 12
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("state_batches")
     state_batches = []
-    for _ in range(n):
+    for _ in range(_n):
         state_batches_item, p = _read_state_batch_compact(b, p, version)
         state_batches.append(state_batches_item)
     if b[p]:
@@ -317,11 +317,11 @@ def _write_partition_result_compact(out: bytearray, s: PartitionResult, version:
 def _read_read_state_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReadStateResult, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -342,11 +342,11 @@ def _write_read_state_result_compact(out: bytearray, s: ReadStateResult, version
 def _read_read_share_group_state_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ReadShareGroupStateResponse, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_read_state_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

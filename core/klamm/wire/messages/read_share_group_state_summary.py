@@ -213,11 +213,11 @@ def _write_partition_data_compact(out: bytearray, s: PartitionData, version: int
 def _read_read_state_summary_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReadStateSummaryData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -239,11 +239,11 @@ def _read_read_share_group_state_summary_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ReadShareGroupStateSummaryRequest, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_read_state_summary_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -294,11 +294,11 @@ def _write_partition_result_compact(out: bytearray, s: PartitionResult, version:
 def _read_read_state_summary_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[ReadStateSummaryResult, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -319,11 +319,11 @@ def _write_read_state_summary_result_compact(out: bytearray, s: ReadStateSummary
 def _read_read_share_group_state_summary_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[ReadShareGroupStateSummaryResponse, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_read_state_summary_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

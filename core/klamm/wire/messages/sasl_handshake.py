@@ -113,11 +113,11 @@ def _write_sasl_handshake_request(out: bytearray, s: SaslHandshakeRequest, versi
 def _read_sasl_handshake_response(b: ReadBuffer, p: int, version: int) -> tuple[SaslHandshakeResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("mechanisms")
     mechanisms = []
-    for _ in range(n):
+    for _ in range(_n):
         mechanisms_item, p = read_string(b, p)
         mechanisms.append(mechanisms_item)
     return SaslHandshakeResponse(error_code, mechanisms), p

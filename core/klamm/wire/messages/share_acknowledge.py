@@ -259,11 +259,11 @@ class ShareAcknowledgeResponse(WireStruct):
 def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgementBatch, int]:
     first_offset, last_offset = _unpack_qq(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acknowledge_types")
-    acknowledge_types = list(unpack_from(f">{n}b", b, p))
-    p += 1 * n
+    acknowledge_types = list(unpack_from(f">{_n}b", b, p))
+    p += 1 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -281,11 +281,11 @@ def _write_acknowledgement_batch_compact(out: bytearray, s: AcknowledgementBatch
 def _read_acknowledge_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgePartition, int]:
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acknowledgement_batches")
     acknowledgement_batches = []
-    for _ in range(n):
+    for _ in range(_n):
         acknowledgement_batches_item, p = _read_acknowledgement_batch_compact(b, p, version)
         acknowledgement_batches.append(acknowledgement_batches_item)
     if b[p]:
@@ -306,11 +306,11 @@ def _write_acknowledge_partition_compact(out: bytearray, s: AcknowledgePartition
 def _read_acknowledge_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgeTopic, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_acknowledge_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -337,11 +337,11 @@ def _read_share_acknowledge_request_compact(b: ReadBuffer, p: int, version: int)
     if version >= 2:
         (is_renew_ack,) = _unpack_B_(b, p)
         p += 1
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_acknowledge_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -404,11 +404,11 @@ def _read_share_acknowledge_topic_response_compact(
 ) -> tuple[ShareAcknowledgeTopicResponse, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -460,18 +460,18 @@ def _read_share_acknowledge_response_compact(
     if version >= 2:
         (acquisition_lock_timeout_ms,) = _unpack_i(b, p)
         p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_share_acknowledge_topic_response_compact(b, p, version)
         responses.append(responses_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("node_endpoints")
     node_endpoints = []
-    for _ in range(n):
+    for _ in range(_n):
         node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
         node_endpoints.append(node_endpoints_item)
     if b[p]:

@@ -350,11 +350,11 @@ class ShareFetchResponse(WireStruct):
 def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> tuple[AcknowledgementBatch, int]:
     first_offset, last_offset = _unpack_qq(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acknowledge_types")
-    acknowledge_types = list(unpack_from(f">{n}b", b, p))
-    p += 1 * n
+    acknowledge_types = list(unpack_from(f">{_n}b", b, p))
+    p += 1 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -373,11 +373,11 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     partition_max_bytes: int = 0
     (partition_index,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acknowledgement_batches")
     acknowledgement_batches = []
-    for _ in range(n):
+    for _ in range(_n):
         acknowledgement_batches_item, p = _read_acknowledgement_batch_compact(b, p, version)
         acknowledgement_batches.append(acknowledgement_batches_item)
     if b[p]:
@@ -400,11 +400,11 @@ def _write_fetch_partition_compact(out: bytearray, s: FetchPartition, version: i
 def _read_fetch_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[FetchTopic, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_fetch_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -425,11 +425,11 @@ def _write_fetch_topic_compact(out: bytearray, s: FetchTopic, version: int) -> N
 def _read_forgotten_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[ForgottenTopic, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -454,18 +454,18 @@ def _read_share_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 2:
         share_acquire_mode, is_renew_ack = _unpack_bB_(b, p)
         p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_fetch_topic_compact(b, p, version)
         topics.append(topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("forgotten_topics_data")
     forgotten_topics_data = []
-    for _ in range(n):
+    for _ in range(_n):
         forgotten_topics_data_item, p = _read_forgotten_topic_compact(b, p, version)
         forgotten_topics_data.append(forgotten_topics_data_item)
     if b[p]:
@@ -544,11 +544,11 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     acknowledge_error_message, p = read_compact_nullable_string(b, p)
     current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
     records, p = read_compact_data(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("acquired_records")
     acquired_records = []
-    for _ in range(n):
+    for _ in range(_n):
         acquired_records_item, p = _read_acquired_records_compact(b, p, version)
         acquired_records.append(acquired_records_item)
     if b[p]:
@@ -585,11 +585,11 @@ def _read_share_fetchable_topic_response_compact(
 ) -> tuple[ShareFetchableTopicResponse, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -637,18 +637,18 @@ def _read_share_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> t
     error_message, p = read_compact_nullable_string(b, p)
     (acquisition_lock_timeout_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("responses")
     responses = []
-    for _ in range(n):
+    for _ in range(_n):
         responses_item, p = _read_share_fetchable_topic_response_compact(b, p, version)
         responses.append(responses_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("node_endpoints")
     node_endpoints = []
-    for _ in range(n):
+    for _ in range(_n):
         node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
         node_endpoints.append(node_endpoints_item)
     if b[p]:

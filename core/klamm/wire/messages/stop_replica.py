@@ -275,11 +275,11 @@ def _read_stop_replica_topic_v1(b: ReadBuffer, p: int, version: int) -> tuple[St
     if version >= 1:
         name, p = read_string(b, p)
     if version >= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_indexes")
-        partition_indexes = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partition_indexes = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     return StopReplicaTopicV1(name, partition_indexes), p
 
 
@@ -301,11 +301,11 @@ def _read_stop_replica_topic_v1_compact(b: ReadBuffer, p: int, version: int) -> 
     if version <= 2:
         name, p = read_compact_string(b, p)
     if version <= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_indexes")
-        partition_indexes = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        partition_indexes = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -389,11 +389,11 @@ def _read_stop_replica_topic_state_compact(b: ReadBuffer, p: int, version: int) 
     if version >= 3:
         topic_name, p = read_compact_string(b, p)
     if version >= 3:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_states")
         partition_states = []
-        for _ in range(n):
+        for _ in range(_n):
             partition_states_item, p = _read_stop_replica_partition_state_compact(b, p, version)
             partition_states.append(partition_states_item)
     if b[p]:
@@ -431,19 +431,19 @@ def _read_stop_replica_request(b: ReadBuffer, p: int, version: int) -> tuple[Sto
     (delete_partitions,) = _unpack_B_(b, p)
     p += 1
     if version <= 0:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("ungrouped_partitions")
         ungrouped_partitions = []
-        for _ in range(n):
+        for _ in range(_n):
             ungrouped_partitions_item, p = _read_stop_replica_partition_v0(b, p, version)
             ungrouped_partitions.append(ungrouped_partitions_item)
     if version >= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_stop_replica_topic_v1(b, p, version)
             topics.append(topics_item)
     return StopReplicaRequest(
@@ -498,19 +498,19 @@ def _read_stop_replica_request_compact(b: ReadBuffer, p: int, version: int) -> t
         (delete_partitions,) = _unpack_B_(b, p)
         p += 1
     if version <= 2:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topics")
         topics = []
-        for _ in range(n):
+        for _ in range(_n):
             topics_item, p = _read_stop_replica_topic_v1_compact(b, p, version)
             topics.append(topics_item)
     if version >= 3:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topic_states")
         topic_states = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_states_item, p = _read_stop_replica_topic_state_compact(b, p, version)
             topic_states.append(topic_states_item)
     if b[p]:
@@ -591,11 +591,11 @@ def _write_stop_replica_partition_error_compact(out: bytearray, s: StopReplicaPa
 def _read_stop_replica_response(b: ReadBuffer, p: int, version: int) -> tuple[StopReplicaResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_errors")
     partition_errors = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_errors_item, p = _read_stop_replica_partition_error(b, p, version)
         partition_errors.append(partition_errors_item)
     return StopReplicaResponse(error_code, partition_errors), p
@@ -611,11 +611,11 @@ def _write_stop_replica_response(out: bytearray, s: StopReplicaResponse, version
 def _read_stop_replica_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[StopReplicaResponse, int]:
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_errors")
     partition_errors = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_errors_item, p = _read_stop_replica_partition_error_compact(b, p, version)
         partition_errors.append(partition_errors_item)
     if b[p]:

@@ -357,11 +357,11 @@ class StreamsGroupDescribeResponse(WireStruct):
 def _read_streams_group_describe_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[StreamsGroupDescribeRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("group_ids")
     group_ids = []
-    for _ in range(n):
+    for _ in range(_n):
         group_ids_item, p = read_compact_string(b, p)
         group_ids.append(group_ids_item)
     (include_authorized_operations,) = _unpack_B_(b, p)
@@ -401,11 +401,11 @@ def _read_topic_info_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     name, p = read_compact_string(b, p)
     partitions, replication_factor = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_configs")
     topic_configs = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_configs_item, p = _read_key_value_compact(b, p, version)
         topic_configs.append(topic_configs_item)
     if b[p]:
@@ -426,32 +426,32 @@ def _write_topic_info_compact(out: bytearray, s: TopicInfo, version: int) -> Non
 
 def _read_subtopology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Subtopology, int]:
     subtopology_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("source_topics")
     source_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         source_topics_item, p = read_compact_string(b, p)
         source_topics.append(source_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("repartition_sink_topics")
     repartition_sink_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         repartition_sink_topics_item, p = read_compact_string(b, p)
         repartition_sink_topics.append(repartition_sink_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("state_changelog_topics")
     state_changelog_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         state_changelog_topics_item, p = _read_topic_info_compact(b, p, version)
         state_changelog_topics.append(state_changelog_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("repartition_source_topics")
     repartition_source_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         repartition_source_topics_item, p = _read_topic_info_compact(b, p, version)
         repartition_source_topics.append(repartition_source_topics_item)
     if b[p]:
@@ -483,12 +483,12 @@ def _write_subtopology_compact(out: bytearray, s: Subtopology, version: int) -> 
 def _read_topology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topology, int]:
     (epoch,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         subtopologies = None
     else:
         subtopologies = []
-        for _ in range(n):
+        for _ in range(_n):
             subtopologies_item, p = _read_subtopology_compact(b, p, version)
             subtopologies.append(subtopologies_item)
     if b[p]:
@@ -545,11 +545,11 @@ def _write_task_offset_compact(out: bytearray, s: TaskOffset, version: int) -> N
 
 def _read_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tuple[TaskIds, int]:
     subtopology_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -565,25 +565,25 @@ def _write_task_ids_compact(out: bytearray, s: TaskIds, version: int) -> None:
 
 
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("active_tasks")
     active_tasks = []
-    for _ in range(n):
+    for _ in range(_n):
         active_tasks_item, p = _read_task_ids_compact(b, p, version)
         active_tasks.append(active_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("standby_tasks")
     standby_tasks = []
-    for _ in range(n):
+    for _ in range(_n):
         standby_tasks_item, p = _read_task_ids_compact(b, p, version)
         standby_tasks.append(standby_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("warmup_tasks")
     warmup_tasks = []
-    for _ in range(n):
+    for _ in range(_n):
         warmup_tasks_item, p = _read_task_ids_compact(b, p, version)
         warmup_tasks.append(warmup_tasks_item)
     if b[p]:
@@ -617,31 +617,31 @@ def _read_member_compact(b: ReadBuffer, p: int, version: int) -> tuple[Member, i
     (topology_epoch,) = _unpack_i(b, p)
     p += 4
     process_id, p = read_compact_string(b, p)
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         user_endpoint, p = _read_endpoint_compact(b, p, version)
     else:
         user_endpoint = None
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("client_tags")
     client_tags = []
-    for _ in range(n):
+    for _ in range(_n):
         client_tags_item, p = _read_key_value_compact(b, p, version)
         client_tags.append(client_tags_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("task_offsets")
     task_offsets = []
-    for _ in range(n):
+    for _ in range(_n):
         task_offsets_item, p = _read_task_offset_compact(b, p, version)
         task_offsets.append(task_offsets_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("task_end_offsets")
     task_end_offsets = []
-    for _ in range(n):
+    for _ in range(_n):
         task_end_offsets_item, p = _read_task_offset_compact(b, p, version)
         task_end_offsets.append(task_end_offsets_item)
     assignment, p = _read_assignment_compact(b, p, version)
@@ -708,17 +708,17 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     group_state, p = read_compact_string(b, p)
     group_epoch, assignment_epoch = _unpack_ii(b, p)
     p += 8
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         topology, p = _read_topology_compact(b, p, version)
     else:
         topology = None
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("members")
     members = []
-    for _ in range(n):
+    for _ in range(_n):
         members_item, p = _read_member_compact(b, p, version)
         members.append(members_item)
     (authorized_operations,) = _unpack_i(b, p)
@@ -763,11 +763,11 @@ def _read_streams_group_describe_response_compact(
 ) -> tuple[StreamsGroupDescribeResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("groups")
     groups = []
-    for _ in range(n):
+    for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)
         groups.append(groups_item)
     if b[p]:

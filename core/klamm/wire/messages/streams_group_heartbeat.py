@@ -448,11 +448,11 @@ def _read_topic_info_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     name, p = read_compact_string(b, p)
     partitions, replication_factor = _unpack_ih(b, p)
     p += 6
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_configs")
     topic_configs = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_configs_item, p = _read_key_value_compact(b, p, version)
         topic_configs.append(topic_configs_item)
     if b[p]:
@@ -472,21 +472,21 @@ def _write_topic_info_compact(out: bytearray, s: TopicInfo, version: int) -> Non
 
 
 def _read_copartition_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[CopartitionGroup, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("source_topics")
-    source_topics = list(unpack_from(f">{n}h", b, p))
-    p += 2 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    source_topics = list(unpack_from(f">{_n}h", b, p))
+    p += 2 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("source_topic_regex")
-    source_topic_regex = list(unpack_from(f">{n}h", b, p))
-    p += 2 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    source_topic_regex = list(unpack_from(f">{_n}h", b, p))
+    p += 2 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("repartition_source_topics")
-    repartition_source_topics = list(unpack_from(f">{n}h", b, p))
-    p += 2 * n
+    repartition_source_topics = list(unpack_from(f">{_n}h", b, p))
+    p += 2 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -506,46 +506,46 @@ def _write_copartition_group_compact(out: bytearray, s: CopartitionGroup, versio
 
 def _read_subtopology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Subtopology, int]:
     subtopology_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("source_topics")
     source_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         source_topics_item, p = read_compact_string(b, p)
         source_topics.append(source_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("source_topic_regex")
     source_topic_regex = []
-    for _ in range(n):
+    for _ in range(_n):
         source_topic_regex_item, p = read_compact_string(b, p)
         source_topic_regex.append(source_topic_regex_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("state_changelog_topics")
     state_changelog_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         state_changelog_topics_item, p = _read_topic_info_compact(b, p, version)
         state_changelog_topics.append(state_changelog_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("repartition_sink_topics")
     repartition_sink_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         repartition_sink_topics_item, p = read_compact_string(b, p)
         repartition_sink_topics.append(repartition_sink_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("repartition_source_topics")
     repartition_source_topics = []
-    for _ in range(n):
+    for _ in range(_n):
         repartition_source_topics_item, p = _read_topic_info_compact(b, p, version)
         repartition_source_topics.append(repartition_source_topics_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("copartition_groups")
     copartition_groups = []
-    for _ in range(n):
+    for _ in range(_n):
         copartition_groups_item, p = _read_copartition_group_compact(b, p, version)
         copartition_groups.append(copartition_groups_item)
     if b[p]:
@@ -589,11 +589,11 @@ def _write_subtopology_compact(out: bytearray, s: Subtopology, version: int) -> 
 def _read_topology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topology, int]:
     (epoch,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("subtopologies")
     subtopologies = []
-    for _ in range(n):
+    for _ in range(_n):
         subtopologies_item, p = _read_subtopology_compact(b, p, version)
         subtopologies.append(subtopologies_item)
     if b[p]:
@@ -613,11 +613,11 @@ def _write_topology_compact(out: bytearray, s: Topology, version: int) -> None:
 
 def _read_request_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTaskIds, int]:
     subtopology_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -677,65 +677,65 @@ def _read_streams_group_heartbeat_request_compact(
     rack_id, p = read_compact_nullable_string(b, p)
     (rebalance_timeout_ms,) = _unpack_i(b, p)
     p += 4
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         topology, p = _read_topology_compact(b, p, version)
     else:
         topology = None
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         active_tasks = None
     else:
         active_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             active_tasks_item, p = _read_request_task_ids_compact(b, p, version)
             active_tasks.append(active_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         standby_tasks = None
     else:
         standby_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             standby_tasks_item, p = _read_request_task_ids_compact(b, p, version)
             standby_tasks.append(standby_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         warmup_tasks = None
     else:
         warmup_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             warmup_tasks_item, p = _read_request_task_ids_compact(b, p, version)
             warmup_tasks.append(warmup_tasks_item)
     process_id, p = read_compact_nullable_string(b, p)
-    present = b[p]
+    _present = b[p]
     p += 1
-    if present == 1:
+    if _present == 1:
         user_endpoint, p = _read_request_endpoint_compact(b, p, version)
     else:
         user_endpoint = None
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         client_tags = None
     else:
         client_tags = []
-        for _ in range(n):
+        for _ in range(_n):
             client_tags_item, p = _read_key_value_compact(b, p, version)
             client_tags.append(client_tags_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         task_offsets = None
     else:
         task_offsets = []
-        for _ in range(n):
+        for _ in range(_n):
             task_offsets_item, p = _read_task_offset_compact(b, p, version)
             task_offsets.append(task_offsets_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         task_end_offsets = None
     else:
         task_end_offsets = []
-        for _ in range(n):
+        for _ in range(_n):
             task_end_offsets_item, p = _read_task_offset_compact(b, p, version)
             task_end_offsets.append(task_end_offsets_item)
     (shutdown_application,) = _unpack_B_(b, p)
@@ -844,11 +844,11 @@ def _write_status_compact(out: bytearray, s: Status, version: int) -> None:
 
 def _read_response_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTaskIds, int]:
     subtopology_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -882,11 +882,11 @@ def _write_response_endpoint_compact(out: bytearray, s: ResponseEndpoint, versio
 
 def _read_topic_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[TopicPartition, int]:
     topic, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
-    partitions = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partitions = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -903,18 +903,18 @@ def _write_topic_partition_compact(out: bytearray, s: TopicPartition, version: i
 
 def _read_endpoint_to_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple[EndpointToPartitions, int]:
     user_endpoint, p = _read_response_endpoint_compact(b, p, version)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("active_partitions")
     active_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         active_partitions_item, p = _read_topic_partition_compact(b, p, version)
         active_partitions.append(active_partitions_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("standby_partitions")
     standby_partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         standby_partitions_item, p = _read_topic_partition_compact(b, p, version)
         standby_partitions.append(standby_partitions_item)
     if b[p]:
@@ -944,46 +944,46 @@ def _read_streams_group_heartbeat_response_compact(
     member_id, p = read_compact_string(b, p)
     member_epoch, heartbeat_interval_ms, acceptable_recovery_lag, task_offset_interval_ms = _unpack_iiii(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         status = None
     else:
         status = []
-        for _ in range(n):
+        for _ in range(_n):
             status_item, p = _read_status_compact(b, p, version)
             status.append(status_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         active_tasks = None
     else:
         active_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             active_tasks_item, p = _read_response_task_ids_compact(b, p, version)
             active_tasks.append(active_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         standby_tasks = None
     else:
         standby_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             standby_tasks_item, p = _read_response_task_ids_compact(b, p, version)
             standby_tasks.append(standby_tasks_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         warmup_tasks = None
     else:
         warmup_tasks = []
-        for _ in range(n):
+        for _ in range(_n):
             warmup_tasks_item, p = _read_response_task_ids_compact(b, p, version)
             warmup_tasks.append(warmup_tasks_item)
     (endpoint_information_epoch,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         partitions_by_user_endpoint = None
     else:
         partitions_by_user_endpoint = []
-        for _ in range(n):
+        for _ in range(_n):
             partitions_by_user_endpoint_item, p = _read_endpoint_to_partitions_compact(b, p, version)
             partitions_by_user_endpoint.append(partitions_by_user_endpoint_item)
     if b[p]:

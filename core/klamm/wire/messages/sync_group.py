@@ -204,11 +204,11 @@ def _read_sync_group_request(b: ReadBuffer, p: int, version: int) -> tuple[SyncG
     member_id, p = read_string(b, p)
     if version >= 3:
         group_instance_id, p = read_nullable_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("assignments")
     assignments = []
-    for _ in range(n):
+    for _ in range(_n):
         assignments_item, p = _read_sync_group_request_assignment(b, p, version)
         assignments.append(assignments_item)
     return SyncGroupRequest(
@@ -241,11 +241,11 @@ def _read_sync_group_request_compact(b: ReadBuffer, p: int, version: int) -> tup
         protocol_type, p = read_compact_nullable_string(b, p)
     if version >= 5:
         protocol_name, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("assignments")
     assignments = []
-    for _ in range(n):
+    for _ in range(_n):
         assignments_item, p = _read_sync_group_request_assignment_compact(b, p, version)
         assignments.append(assignments_item)
     if b[p]:

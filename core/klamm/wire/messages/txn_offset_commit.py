@@ -268,11 +268,11 @@ def _read_txn_offset_commit_request_topic(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitRequestTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_request_partition(b, p, version)
         partitions.append(partitions_item)
     return TxnOffsetCommitRequestTopic(name, partitions), p
@@ -289,11 +289,11 @@ def _read_txn_offset_commit_request_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitRequestTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_request_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -321,11 +321,11 @@ def _read_txn_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tupl
     group_id, p = read_string(b, p)
     producer_id, producer_epoch = _unpack_qh(b, p)
     p += 10
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_request_topic(b, p, version)
         topics.append(topics_item)
     return TxnOffsetCommitRequest(
@@ -355,11 +355,11 @@ def _read_txn_offset_commit_request_compact(b: ReadBuffer, p: int, version: int)
     p += 14
     member_id, p = read_compact_string(b, p)
     group_instance_id, p = read_compact_nullable_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_request_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -420,11 +420,11 @@ def _read_txn_offset_commit_response_topic(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitResponseTopic, int]:
     name, p = read_string(b, p)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_response_partition(b, p, version)
         partitions.append(partitions_item)
     return TxnOffsetCommitResponseTopic(name, partitions), p
@@ -441,11 +441,11 @@ def _read_txn_offset_commit_response_topic_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[TxnOffsetCommitResponseTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_response_partition_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -468,11 +468,11 @@ def _write_txn_offset_commit_response_topic_compact(
 def _read_txn_offset_commit_response(b: ReadBuffer, p: int, version: int) -> tuple[TxnOffsetCommitResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_response_topic(b, p, version)
         topics.append(topics_item)
     return TxnOffsetCommitResponse(throttle_time_ms, topics), p
@@ -490,11 +490,11 @@ def _read_txn_offset_commit_response_compact(
 ) -> tuple[TxnOffsetCommitResponse, int]:
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_response_topic_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:

@@ -200,11 +200,11 @@ def _read_update_features_request_compact(b: ReadBuffer, p: int, version: int) -
     validate_only: bool = False
     (timeout_ms,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("feature_updates")
     feature_updates = []
-    for _ in range(n):
+    for _ in range(_n):
         feature_updates_item, p = _read_feature_update_key_compact(b, p, version)
         feature_updates.append(feature_updates_item)
     if version >= 1:
@@ -254,11 +254,11 @@ def _read_update_features_response_compact(b: ReadBuffer, p: int, version: int) 
     p += 6
     error_message, p = read_compact_nullable_string(b, p)
     if version <= 1:
-        n, p = read_compact_array_length(b, p)
-        if n < 0:
+        _n, p = read_compact_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("results")
         results = []
-        for _ in range(n):
+        for _ in range(_n):
             results_item, p = _read_updatable_feature_result_compact(b, p, version)
             results.append(results_item)
     if b[p]:

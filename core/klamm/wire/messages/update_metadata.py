@@ -269,24 +269,24 @@ def _read_update_metadata_partition_state(
         topic_name, p = read_string(b, p)
     partition_index, controller_epoch, leader, leader_epoch = _unpack_iiii(b, p)
     p += 16
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr")
-    isr = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     (zk_version,) = _unpack_i(b, p)
     p += 4
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replicas")
-    replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if version >= 4:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("offline_replicas")
-        offline_replicas = list(unpack_from(f">{n}i", b, p))
-        p += 4 * n
+        offline_replicas = list(unpack_from(f">{_n}i", b, p))
+        p += 4 * _n
     return UpdateMetadataPartitionState(
         topic_name, partition_index, controller_epoch, leader, leader_epoch, isr, zk_version, replicas, offline_replicas
     ), p
@@ -312,23 +312,23 @@ def _read_update_metadata_partition_state_compact(
     topic_name: str = ""
     partition_index, controller_epoch, leader, leader_epoch = _unpack_iiii(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("isr")
-    isr = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    isr = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     (zk_version,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("replicas")
-    replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("offline_replicas")
-    offline_replicas = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    offline_replicas = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -359,11 +359,11 @@ def _read_update_metadata_topic_state(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 5:
         topic_name, p = read_string(b, p)
     if version >= 5:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("partition_states")
         partition_states = []
-        for _ in range(n):
+        for _ in range(_n):
             partition_states_item, p = _read_update_metadata_partition_state(b, p, version)
             partition_states.append(partition_states_item)
     return UpdateMetadataTopicState(topic_name, topic_id, partition_states), p
@@ -390,11 +390,11 @@ def _read_update_metadata_topic_state_compact(
     if version >= 7:
         (topic_id,) = _unpack_u(b, p)
         p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_states")
     partition_states = []
-    for _ in range(n):
+    for _ in range(_n):
         partition_states_item, p = _read_update_metadata_partition_state_compact(b, p, version)
         partition_states.append(partition_states_item)
     if b[p]:
@@ -484,11 +484,11 @@ def _read_update_metadata_broker(b: ReadBuffer, p: int, version: int) -> tuple[U
         (v0_port,) = _unpack_i(b, p)
         p += 4
     if version >= 1:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("endpoints")
         endpoints = []
-        for _ in range(n):
+        for _ in range(_n):
             endpoints_item, p = _read_update_metadata_endpoint(b, p, version)
             endpoints.append(endpoints_item)
     if version >= 2:
@@ -515,11 +515,11 @@ def _read_update_metadata_broker_compact(b: ReadBuffer, p: int, version: int) ->
     v0_port: int = 0
     (id,) = _unpack_i(b, p)
     p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("endpoints")
     endpoints = []
-    for _ in range(n):
+    for _ in range(_n):
         endpoints_item, p = _read_update_metadata_endpoint_compact(b, p, version)
         endpoints.append(endpoints_item)
     rack, p = read_compact_nullable_string(b, p)
@@ -551,26 +551,26 @@ def _read_update_metadata_request(b: ReadBuffer, p: int, version: int) -> tuple[
         (broker_epoch,) = _unpack_q(b, p)
         p += 8
     if version <= 4:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("ungrouped_partition_states")
         ungrouped_partition_states = []
-        for _ in range(n):
+        for _ in range(_n):
             ungrouped_partition_states_item, p = _read_update_metadata_partition_state(b, p, version)
             ungrouped_partition_states.append(ungrouped_partition_states_item)
     if version >= 5:
-        n, p = read_array_length(b, p)
-        if n < 0:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
             raise null_where_none_may_be("topic_states")
         topic_states = []
-        for _ in range(n):
+        for _ in range(_n):
             topic_states_item, p = _read_update_metadata_topic_state(b, p, version)
             topic_states.append(topic_states_item)
-    n, p = read_array_length(b, p)
-    if n < 0:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("live_brokers")
     live_brokers = []
-    for _ in range(n):
+    for _ in range(_n):
         live_brokers_item, p = _read_update_metadata_broker(b, p, version)
         live_brokers.append(live_brokers_item)
     return UpdateMetadataRequest(
@@ -621,29 +621,29 @@ def _read_update_metadata_request_compact(b: ReadBuffer, p: int, version: int) -
         p += 1
     controller_epoch, broker_epoch = _unpack_iq(b, p)
     p += 12
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topic_states")
     topic_states = []
-    for _ in range(n):
+    for _ in range(_n):
         topic_states_item, p = _read_update_metadata_topic_state_compact(b, p, version)
         topic_states.append(topic_states_item)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("live_brokers")
     live_brokers = []
-    for _ in range(n):
+    for _ in range(_n):
         live_brokers_item, p = _read_update_metadata_broker_compact(b, p, version)
         live_brokers.append(live_brokers_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 8:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 8:
             (type,) = _unpack_b(b, p)
             p += 1
-        p = end
+        p = _end
     return UpdateMetadataRequest(
         controller_id,
         is_k_raft_controller,

@@ -232,11 +232,11 @@ def _read_update_raft_voter_request_compact(b: ReadBuffer, p: int, version: int)
     cluster_id, p = read_compact_nullable_string(b, p)
     current_leader_epoch, voter_id, voter_directory_id = _unpack_iiu(b, p)
     p += 24
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("listeners")
     listeners = []
-    for _ in range(n):
+    for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)
         listeners.append(listeners_item)
     k_raft_version_feature, p = _read_k_raft_version_feature_compact(b, p, version)
@@ -285,21 +285,21 @@ def _read_update_raft_voter_response_compact(
     current_leader: CurrentLeader | None = None
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0:
             current_leader, p = _read_current_leader_compact(b, p, version)
-        p = end
+        p = _end
     return UpdateRaftVoterResponse(throttle_time_ms, error_code, current_leader), p
 
 
 def _write_update_raft_voter_response_compact(out: bytearray, s: UpdateRaftVoterResponse, version: int) -> None:
     out += _pack_ih(s.throttle_time_ms, s.error_code)
     tagged: list[tuple[int, bytes | bytearray]] = []
-    if s.current_leader is not None:
+    if s.current_leader is not None and s.current_leader != CurrentLeader():
         field = bytearray()
         _write_current_leader_compact(field, s.current_leader or CurrentLeader(), version)
         tagged.append((0, field))

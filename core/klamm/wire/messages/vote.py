@@ -279,11 +279,11 @@ def _write_request_partition_data_compact(out: bytearray, s: RequestPartitionDat
 
 def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -307,11 +307,11 @@ def _read_vote_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Vot
     if version >= 1:
         (voter_id,) = _unpack_i(b, p)
         p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -348,11 +348,11 @@ def _write_response_partition_data_compact(out: bytearray, s: ResponsePartitionD
 
 def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[ResponseTopicData, int]:
     topic_name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -409,27 +409,27 @@ def _read_vote_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[Vo
     node_endpoints: list[NodeEndpoint] = []
     (error_code,) = _unpack_h(b, p)
     p += 2
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    count, p = read_unsigned_varint(b, p)
-    for _ in range(count):
-        tag, p = read_unsigned_varint(b, p)
-        size, p = read_unsigned_varint(b, p)
-        end = skip(b, p, size)
-        if tag == 0 and version >= 1:
-            n, p = read_compact_array_length(b, p)
-            if n < 0:
+    _count, p = read_unsigned_varint(b, p)
+    for _ in range(_count):
+        _tag, p = read_unsigned_varint(b, p)
+        _size, p = read_unsigned_varint(b, p)
+        _end = skip(b, p, _size)
+        if _tag == 0 and version >= 1:
+            _n, p = read_compact_array_length(b, p)
+            if _n < 0:
                 raise null_where_none_may_be("node_endpoints")
             node_endpoints = []
-            for _ in range(n):
+            for _ in range(_n):
                 node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                 node_endpoints.append(node_endpoints_item)
-        p = end
+        p = _end
     return VoteResponse(error_code, topics, node_endpoints), p
 
 

@@ -227,11 +227,11 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     if version >= 1:
         (delivery_complete_count,) = _unpack_i(b, p)
         p += 4
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("state_batches")
     state_batches = []
-    for _ in range(n):
+    for _ in range(_n):
         state_batches_item, p = _read_state_batch_compact(b, p, version)
         state_batches.append(state_batches_item)
     if b[p]:
@@ -254,11 +254,11 @@ def _write_partition_data_compact(out: bytearray, s: PartitionData, version: int
 def _read_write_state_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[WriteStateData, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -280,11 +280,11 @@ def _read_write_share_group_state_request_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WriteShareGroupStateRequest, int]:
     group_id, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_write_state_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -324,11 +324,11 @@ def _write_partition_result_compact(out: bytearray, s: PartitionResult, version:
 def _read_write_state_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[WriteStateResult, int]:
     (topic_id,) = _unpack_u(b, p)
     p += 16
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -349,11 +349,11 @@ def _write_write_state_result_compact(out: bytearray, s: WriteStateResult, versi
 def _read_write_share_group_state_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WriteShareGroupStateResponse, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("results")
     results = []
-    for _ in range(n):
+    for _ in range(_n):
         results_item, p = _read_write_state_result_compact(b, p, version)
         results.append(results_item)
     if b[p]:

@@ -203,11 +203,11 @@ class WriteTxnMarkersResponse(WireStruct):
 
 def _read_writable_txn_marker_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarkerTopic, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partition_indexes")
-    partition_indexes = list(unpack_from(f">{n}i", b, p))
-    p += 4 * n
+    partition_indexes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
     if b[p]:
         p = skip_tagged_fields(b, p)
     else:
@@ -226,11 +226,11 @@ def _read_writable_txn_marker_compact(b: ReadBuffer, p: int, version: int) -> tu
     transaction_version: int = 0
     producer_id, producer_epoch, transaction_result = _unpack_qhB_(b, p)
     p += 11
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic_compact(b, p, version)
         topics.append(topics_item)
     (coordinator_epoch,) = _unpack_i(b, p)
@@ -259,11 +259,11 @@ def _write_writable_txn_marker_compact(out: bytearray, s: WritableTxnMarker, ver
 
 
 def _read_write_txn_markers_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("markers")
     markers = []
-    for _ in range(n):
+    for _ in range(_n):
         markers_item, p = _read_writable_txn_marker_compact(b, p, version)
         markers.append(markers_item)
     if b[p]:
@@ -303,11 +303,11 @@ def _read_writable_txn_marker_topic_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WritableTxnMarkerTopicResult, int]:
     name, p = read_compact_string(b, p)
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("partitions")
     partitions = []
-    for _ in range(n):
+    for _ in range(_n):
         partitions_item, p = _read_writable_txn_marker_partition_result_compact(b, p, version)
         partitions.append(partitions_item)
     if b[p]:
@@ -332,11 +332,11 @@ def _read_writable_txn_marker_result_compact(
 ) -> tuple[WritableTxnMarkerResult, int]:
     (producer_id,) = _unpack_q(b, p)
     p += 8
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("topics")
     topics = []
-    for _ in range(n):
+    for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic_result_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
@@ -357,11 +357,11 @@ def _write_writable_txn_marker_result_compact(out: bytearray, s: WritableTxnMark
 def _read_write_txn_markers_response_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WriteTxnMarkersResponse, int]:
-    n, p = read_compact_array_length(b, p)
-    if n < 0:
+    _n, p = read_compact_array_length(b, p)
+    if _n < 0:
         raise null_where_none_may_be("markers")
     markers = []
-    for _ in range(n):
+    for _ in range(_n):
         markers_item, p = _read_writable_txn_marker_result_compact(b, p, version)
         markers.append(markers_item)
     if b[p]:

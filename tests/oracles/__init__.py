@@ -1,0 +1,1 @@
+"""Other implementations as judges: the same bytes for the same message."""

@@ -1,0 +1,192 @@
+"""Generated messages against two judges: the Java client's own classes, and the Python library kio."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from klamm.wire.api_keys import find_spec, load, spec_of
+from klamm.wire.error_responses import error_response
+from klamm.wire.errors import ErrorCode
+from klamm.wire.struct_base import WireStruct
+from tests.oracles.samples import samples
+from tests.peers.kafka_jars import classpath
+from tools.generate_messages import LAST_IN_3_9, load as load_descriptions, snake
+
+pytestmark = pytest.mark.interop
+
+GONE_FROM_JAVA = {4, 5, 6, 7}
+
+
+@pytest.fixture(scope="module")
+def raws():
+    found = load_descriptions("4.3.1")
+    old = load_descriptions("3.9.1")
+    for name in LAST_IN_3_9:
+        for kind in ("Request", "Response"):
+            found[name + kind] = old[name + kind]
+    return {
+        name: raw for name, raw in found.items() if raw.get("apiKey") is not None and raw["validVersions"] != "none"
+    }
+
+
+@pytest.fixture(scope="module")
+def messages(raws):
+    return samples(raws, seed=20261121)
+
+
+def ask_java(lines):
+    """The oracle's answers, in one run of the JVM."""
+    program = Path(__file__).parent / "java" / "MessageOracle.java"
+    command = ["java", "-cp", classpath(), str(program)]
+    done = subprocess.run(
+        command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_message_reads_back_as_it_was_written(messages):
+    assert len(messages) > 1300
+    for _, _, version, message in messages:
+        data = message.encode(version)
+        again = type(message).decode(version, b"head" + data, 4)
+        assert again.encode(version) == data, (type(message), version, message, again)
+        assert plain(again) == plain(message)
+
+
+def test_java_writes_the_same_bytes_and_sees_the_same_fields(messages):
+    asked = [m for m in messages if m[1] not in GONE_FROM_JAVA]
+    lines = [f"{kind} {key} {version} {message.encode(version).hex()}" for kind, key, version, message in asked]
+    answers = ask_java(lines)
+    assert len(answers) == len(asked)
+    for (kind, key, version, message), line, answer in zip(asked, lines, answers, strict=True):
+        what = f"{spec_of(key).name} {kind} v{version}"
+        data, _, text = answer.partition(" ")
+        assert data == line.rsplit(" ", 1)[1], f"{what}: {answer}"
+        assert_same_fields(json.loads(text), message, what)
+
+
+def assert_same_fields(theirs, ours, what):
+    """Each field that Java shows is ours of the same name and value: equal bytes alone would not tell swapped fields."""
+    names = {name.replace("_", ""): name for name in ours.__slots__}
+    for name, value in theirs.items():
+        if name.endswith("SizeInBytes") or (name == "records" and value == ""):
+            continue
+        mine = getattr(ours, names[name.lower()])
+        assert_same_value(value, mine, f"{what}.{name}")
+
+
+def assert_same_value(theirs, mine, what):
+    if isinstance(theirs, dict):
+        if mine is not None:
+            assert_same_fields(theirs, mine, what)
+    elif isinstance(mine, list):
+        assert len(theirs) == len(mine), what
+        for their_item, my_item in zip(theirs, mine, strict=True):
+            assert_same_value(their_item, my_item, what)
+    elif isinstance(mine, (bytes, memoryview)):
+        padded = theirs + "=" * (-len(theirs) % 4)
+        assert base64.b64decode(padded, altchars=b"-_" if "-" in theirs or "_" in theirs else None) == bytes(mine), what
+    else:
+        assert theirs == mine, what
+
+
+def plain(value):
+    """A message as plain values; what is absent and what is default in a tagged struct are the same on the wire."""
+    if isinstance(value, WireStruct):
+        fields = {name: plain(getattr(value, name)) for name in value.__slots__}
+        return None if fields == {name: plain(getattr(type(value)(), name)) for name in value.__slots__} else fields
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+def test_kio_reads_and_writes_the_same_bytes(messages):
+    from kio.serial import entity_reader, entity_writer
+
+    checked = set()
+    for kind, key, version, message in messages:
+        name = snake(spec_of(key).name)
+        try:
+            module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind}")
+        except ModuleNotFoundError:
+            continue
+        entity = vars(module)[f"{spec_of(key).name}{kind.title()}"]
+        data = message.encode(version)
+        try:
+            read = entity_reader(entity)(data, 0)
+        except Exception as error:
+            if type(error).__name__ in REFUSED_BY_KIO or isinstance(error, (OverflowError, ValueError)):
+                continue
+            raise
+        decoded = read[0]
+        with io.BytesIO() as out:
+            entity_writer(entity)(out, decoded)
+            assert out.getvalue() == data, f"{name} {kind} v{version}"
+        checked.add((key, kind))
+    assert len(checked) > 120
+
+
+REFUSED_BY_KIO = {"OutOfBoundValue", "UnexpectedNull"}
+
+
+def test_error_responses_are_those_of_java(raws):
+    """For every API that has an error response in Java: same bytes, throttle time and all."""
+    asked, lines = [], []
+    for kind, key, version, request in samples(raws, seed=7):
+        if kind != "request" or key in GONE_FROM_JAVA or find_spec(key) is None or version > spec_of(key).max_version:
+            continue
+        asked.append((key, version, request))
+        lines.append(f"error {key} {version} {ErrorCode.KAFKA_STORAGE_ERROR} {request.encode(version).hex()}")
+    answers = ask_java(lines)
+    differing = {}
+    compared = set()
+    for (key, version, request), answer in zip(asked, answers, strict=True):
+        name = spec_of(key).name
+        if answer.startswith("failed"):
+            continue
+        ours = error_response(request, version, ErrorCode.KAFKA_STORAGE_ERROR, None, 7)
+        compared.add(key)
+        if ours is not None:
+            ours = type(ours).decode(version, ours.encode(version))
+        theirs = None if answer == "none" else vars(load(key))[f"{name}Response"].decode(version, bytes.fromhex(answer))
+        if name in MERGED_BY_JAVA and theirs is not None:
+            assert all(code == ErrorCode.KAFKA_STORAGE_ERROR for code in error_codes(ours))
+        elif essence(theirs) != essence(ours):
+            differing.setdefault(name, f"v{version}\n  java {theirs}\n  ours {ours}")
+    assert not differing, "\n".join(f"{name} {text}" for name, text in differing.items())
+    assert len(compared) > 60
+
+
+MERGED_BY_JAVA = {"Produce", "WriteTxnMarkers"}
+"""Java's responses hold each topic and partition once, however often the request named it."""
+
+
+def error_codes(response):
+    if isinstance(response, WireStruct):
+        for name in response.__slots__:
+            value = getattr(response, name)
+            if name == "error_code":
+                yield value
+            else:
+                yield from error_codes(value)
+    elif isinstance(response, list):
+        for item in response:
+            yield from error_codes(item)
+
+
+def essence(response):
+    """All but what Java sets in some responses only: texts of its own, the throttle time, and an order."""
+    if isinstance(response, WireStruct):
+        left_out = ("error_message", "throttle_time_ms")
+        return [(name, essence(getattr(response, name))) for name in response.__slots__ if name not in left_out]
+    if isinstance(response, list):
+        return sorted((essence(item) for item in response), key=repr)
+    return bytes(response) if isinstance(response, memoryview) else response
