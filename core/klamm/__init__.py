@@ -2,10 +2,12 @@
 
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
+from klamm.config.setting import setting
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext
 from klamm.contracts import (
     END_OF_STREAM,
     WOULD_BLOCK,
+    Admission,
     AuthenticationStep,
     Authenticator,
     AuthenticatorFactory,
@@ -38,6 +40,7 @@ __all__ = [
     "NO_RESPONSE",
     "WOULD_BLOCK",
     "Address",
+    "Admission",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -76,4 +79,5 @@ __all__ = [
     "bind_handlers",
     "handles",
     "hookimpl",
+    "setting",
 ]

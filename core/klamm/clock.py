@@ -32,19 +32,18 @@ class SystemClock:
 class ManualClock:
     """A clock that moves only when told to; both readings advance together."""
 
-    __slots__ = ("_monotonic_ns", "_wall_ms")
+    __slots__ = ("_monotonic_ns", "_wall_offset_ns")
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._monotonic_ns = 1_000_000_000
-        self._wall_ms = wall_ms
+        self._wall_offset_ns = wall_ms * 1_000_000 - self._monotonic_ns
 
     def monotonic_ns(self) -> int:
         return self._monotonic_ns
 
     def wall_ms(self) -> int:
-        return self._wall_ms
+        return (self._monotonic_ns + self._wall_offset_ns) // 1_000_000
 
     def advance_ms(self, ms: float) -> None:
         """Move forward by `ms` milliseconds."""
         self._monotonic_ns += int(ms * 1_000_000)
-        self._wall_ms += int(ms)

@@ -81,7 +81,8 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
     before = {plan.name: plan for plan in old.listeners}
     after = {plan.name: plan for plan in new.listeners}
     changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
-    changed += [f"[{name}]" for name in old.api_sets | new.api_sets if old.api_sets.get(name) != new.api_sets.get(name)]
+    names = {**old.api_sets, **new.api_sets}
+    changed += [f"[{name}]" for name in names if old.api_sets.get(name) != new.api_sets.get(name)]
     return changed
 
 

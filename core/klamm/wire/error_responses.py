@@ -244,6 +244,8 @@ def error_response(
         return None
     if api_key == ApiKey.FETCH:
         response.session_id = request.session_id
+        if api_version >= 13:
+            response.responses = []
     if api_key == ApiKey.ELECT_LEADERS and api_version == 0:
         response.error_code = 0
     return response

@@ -1,0 +1,92 @@
+"""Arguments of `klamm`, and which module does the work."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from klamm.config.problems import ConfigError
+from klamm.plugins import PluginError, PluginRegistry, load_factory
+from klamm.provider import ProviderKind
+from klamm.version import __version__
+
+EXIT_USAGE = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of klamm's own subcommands."""
+    top = argparse.ArgumentParser(prog="klamm", description="A server framework for the Kafka wire protocol.")
+    top.add_argument("--version", action="version", version=f"klamm {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "-p", dest="block", metavar="no:NAME", action="append", default=[], help="do not load a plugin's entry point"
+    )
+    settings = argparse.ArgumentParser(add_help=False)
+    settings.add_argument("file", metavar="FILE", nargs="?", help="TOML file; without one, a broker on 127.0.0.1:9092")
+    settings.add_argument(
+        "--set", dest="overrides", metavar="KEY=VALUE", action="append", default=[], help="a Kafka key or a TOML path"
+    )
+    settings.add_argument("--bind", metavar="HOST:PORT", help="where the first listener listens")
+    settings.add_argument("--data-dir", metavar="DIR", help="where data are kept; default: a temporary directory")
+    settings.add_argument("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR")
+
+    serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
+    serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
+    commands.add_parser("check", parents=[common, settings], help="say whether a file is right, without binding")
+    init = commands.add_parser("init", parents=[common], help="write a commented starter file")
+    init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml")
+    plugins = commands.add_parser("plugins", parents=[common, settings], help="list what plugins provide")
+    plugins.add_argument("--json", action="store_true", help="as JSON")
+    plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `klamm`; the exit code. 2 is for what the caller can mend: arguments, configuration, plugins."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        top = parser()
+        own = {"serve", "check", "init", "plugins"}
+        if given and not given[0].startswith("-") and given[0] not in own:
+            return _plugin_command(top, given)
+        options = top.parse_args(given)
+        module = importlib.import_module(f"klamm.cli.{options.command}")
+        code: int = module.run(options, PluginRegistry(_blocked(options)))
+        return code
+    except ConfigError as error:
+        for problem in error.problems:
+            print(problem, file=sys.stderr)
+        return EXIT_USAGE
+    except PluginError as error:
+        print(f"klamm: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _blocked(options: argparse.Namespace) -> list[str]:
+    blocked = []
+    for text in options.block:
+        if not text.startswith("no:"):
+            raise PluginError(f'-p takes "no:NAME", not "{text}"')
+        blocked.append(text.removeprefix("no:"))
+    file = getattr(options, "file", None)
+    if file is not None and options.command != "init":
+        from pathlib import Path
+
+        from klamm.config.plan import blocked_plugins
+
+        blocked += blocked_plugins(Path(file))
+    return blocked
+
+
+def _plugin_command(top: argparse.ArgumentParser, given: list[str]) -> int:
+    registry = PluginRegistry()
+    try:
+        found = registry.resolve(ProviderKind.COMMAND, given[0])
+    except PluginError:
+        top.parse_args(given)
+        raise
+    code: int = load_factory(found)(given[1:])
+    return code

@@ -1,0 +1,67 @@
+"""`klamm plugins`: what is installed, where it comes from, and which listeners use it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import MISSING
+from typing import Any
+
+from klamm.cli.serve import plan_of
+from klamm.config.plan import PartPlan, ServerPlan
+from klamm.config.setting import specs_of
+from klamm.plugins import Found, PluginRegistry
+
+
+def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
+    """List every provider; with a file, say which listeners use it."""
+    used = _used(plan_of(options, plugins)) if options.file else {}
+    rows = [_row(found, used, with_settings=options.settings or options.json) for found in plugins.all()]
+    if options.json:
+        print(json.dumps(rows, indent=2, default=str))
+        return 0
+    heads = ("kind", "name", "version", "distribution", "summary")
+    table = [heads, *(tuple(str(row[head]) for head in heads) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(heads))]
+    for line, row in zip(table, [None, *rows], strict=True):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        if row is not None and row["listeners"]:
+            print(f"    used by {', '.join(row['listeners'])}")
+        for setting in (row or {}).get("settings", ()) if options.settings else ():
+            print(f"    {setting['name']} = {setting['default']}  # {setting['doc']}")
+    for source, error in plugins.broken:
+        print(f"broken: {source.entry_point} of {source.distribution}: {error!r}")
+    return 0
+
+
+def _row(found: Found, used: dict[tuple[str, str], list[str]], *, with_settings: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "kind": found.kind.label,
+        "name": found.provider.name,
+        "version": found.source.version,
+        "distribution": found.source.distribution,
+        "summary": found.provider.summary,
+        "listeners": used.get((found.kind.name, found.provider.name), []),
+    }
+    settings = found.provider.load_settings() if with_settings else None
+    if settings is not None:
+        row["settings"] = [
+            {"name": spec.name, "default": None if spec.default is MISSING else spec.default, "doc": spec.doc}
+            for spec in specs_of(settings).values()
+        ]
+    return row
+
+
+def _used(plan: ServerPlan) -> dict[tuple[str, str], list[str]]:
+    used: dict[tuple[str, str], list[str]] = {}
+
+    def note(part: PartPlan | None, listener: str) -> None:
+        if part is not None:
+            used.setdefault((part.found.kind.name, part.found.provider.name), []).append(listener)
+
+    for listener in plan.listeners:
+        for part in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
+            note(part, listener.name)
+        for part in (*listener.gates, *listener.throttles, *listener.observers, plan.api_sets[listener.api_set]):
+            note(part, listener.name)
+    return used

@@ -1,0 +1,32 @@
+"""`klamm serve`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from klamm.config.plan import ServerPlan, load_plan
+from klamm.plugins import PluginRegistry
+
+
+def plan_of(options: argparse.Namespace, plugins: PluginRegistry) -> ServerPlan:
+    """The plan that the arguments ask for. Raises ConfigError."""
+    overrides = list(options.overrides)
+    if options.log_level:
+        overrides.append(f"server.log_level={options.log_level.upper()}")
+    file = Path(options.file) if options.file else None
+    return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir)
+
+
+def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
+    """Serve until a signal ends it."""
+    plan = plan_of(options, plugins)
+    logging.basicConfig(
+        level=plan.server.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    from klamm.serving import run as serve
+
+    ready_file = Path(options.ready_file) if options.ready_file else None
+    return serve(plan, ready_file=ready_file, reload_plan=lambda: plan_of(options, plugins))

@@ -1,0 +1,295 @@
+"""`load_plan`: a TOML file and command-line overrides → a `ServerPlan`, with nothing opened, bound or started."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import tomli
+
+from klamm.config import positions
+from klamm.config.overrides import apply_overrides
+from klamm.config.problems import ConfigError, Problem, did_you_mean
+from klamm.config.setting import convert
+from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
+from klamm.plugins import Found, PluginError, PluginRegistry, load_factory
+from klamm.provider import ProviderKind
+
+DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
+_SECTIONS: Final = ("server", "plugins", "listeners")
+Endpoint = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """One part that a listener or the server uses: a provider and its settings."""
+
+    name: str
+    found: Found
+    settings: Any
+
+    @property
+    def distribution(self) -> str:
+        """Which package it comes from."""
+        return self.found.source.distribution
+
+    def build(self, *arguments: Any) -> Any:
+        """Import the factory and call it with the settings. Raises PluginError if the plugin is broken."""
+        return load_factory(self.found)(self.settings, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPlan:
+    """One listener, with every name resolved."""
+
+    name: str
+    settings: ListenerSettings
+    bind: Endpoint
+    advertise: Endpoint | None
+    transport: PartPlan
+    authenticator: PartPlan | None
+    authorizer: PartPlan | None
+    gates: tuple[PartPlan, ...]
+    throttles: tuple[PartPlan, ...]
+    observers: tuple[PartPlan, ...]
+    assigner: PartPlan
+    api_set: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """What a server is made of. `api_sets` are by the names that listeners use."""
+
+    server: ServerSettings
+    request_scheduler: PartPlan
+    listeners: tuple[ListenerPlan, ...]
+    api_sets: Mapping[str, PartPlan]
+    source: Path | None
+
+
+def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
+    """The tables of a file and its text. Raises ConfigError for what cannot be read or is no TOML."""
+    if file is None:
+        return {key: dict(value) for key, value in DEFAULT.items()}, ""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem(str(file), "", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(str(file), "", f"is not UTF-8: {error.reason} at byte {error.start}")]) from error
+    try:
+        return tomli.loads(text), text
+    except tomli.TOMLDecodeError as error:
+        place = f"{file}:{error.lineno}:{error.colno}"
+        raise ConfigError([Problem(place, "", error.msg)]) from error
+
+
+def blocked_plugins(file: Path | None) -> tuple[str, ...]:
+    """`[plugins] block`, which counts before any plugin is loaded."""
+    tables, _ = read_tables(file)
+    block = tables.get("plugins", {}).get("block", ()) if isinstance(tables.get("plugins", {}), dict) else ()
+    return tuple(name for name in block if isinstance(name, str)) if isinstance(block, list) else ()
+
+
+def load_plan(
+    file: Path | None,
+    plugins: PluginRegistry,
+    overrides: Sequence[str] = (),
+    *,
+    bind: str | None = None,
+    data_dir: str | None = None,
+) -> ServerPlan:
+    """Check everything that can be checked without binding. Raises ConfigError with all problems found.
+
+    `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
+    current directory, unlike paths in the file.
+    """
+    tables, text = read_tables(file)
+    return _Planner(file, tables, text, plugins).plan(overrides, bind, data_dir)
+
+
+class _Planner:
+    def __init__(self, file: Path | None, tables: dict[str, Any], text: str, plugins: PluginRegistry) -> None:
+        self.file = file
+        self.base = file.parent if file is not None else Path()
+        self.tables = tables
+        self.text = text
+        self.plugins = plugins
+        self.problems: list[Problem] = []
+        self.overridden: dict[tuple[str, ...], str] = {}
+
+    def plan(self, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> ServerPlan:
+        apply_overrides(self, overrides, bind, data_dir)
+        server = self.settings(ServerSettings, "server")
+        self.settings(PluginsSettings, "plugins")
+        listeners = self.table(("listeners",))
+        if not listeners:
+            self.report(("listeners",), "no listener is configured; a file needs at least [listeners.NAME]")
+        plans = [self.listener(name) for name in listeners]
+        sound = [plan for plan in plans if plan is not None]
+        self.check_ports(sound)
+        api_sets = {plan.api_set: None for plan in sound}
+        parts = {name: self.api_set(name) for name in api_sets}
+        self.check_sections({*parts, *(self.api_set_names(listeners))})
+        scheduler = None
+        if server is not None:
+            scheduler = self.part(
+                ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
+            )
+        if self.problems or server is None or scheduler is None:
+            raise ConfigError(self.problems)
+        resolved = {name: part for name, part in parts.items() if part is not None}
+        return ServerPlan(server, scheduler, tuple(sound), resolved, self.file)
+
+    # ---- places
+
+    def report(self, path: tuple[str, ...], message: str) -> None:
+        place = self.overridden.get(path, "")
+        if not place and self.file is not None:
+            position = positions.find(self.text, path)
+            place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
+        self.problems.append(Problem(place, ".".join(path), message))
+
+    def table(self, path: tuple[str, ...]) -> dict[str, Any]:
+        here: Any = self.tables
+        for depth, key in enumerate(path, 1):
+            here = here.get(key, {})
+            if not isinstance(here, dict):
+                self.report(path[:depth], "must be a table")
+                return {}
+        return dict(here)
+
+    def settings(self, kind: type, *path: str, leave_out: Sequence[str] = ()) -> Any:
+        table = {key: value for key, value in self.table(path).items() if key not in leave_out}
+        # What came by `--set` may be text where a number is meant.
+        lenient = any(key[: len(path)] == path for key in self.overridden)
+        return convert(kind, table, lambda key, message: self.report((*path, key), message), self.base, lenient=lenient)
+
+    # ---- parts
+
+    def listener(self, name: str) -> ListenerPlan | None:
+        path = ("listeners", name)
+        table = self.table(path)
+        # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
+        parts = {key for key, value in table.items() if isinstance(value, dict)}
+        settings: ListenerSettings | None = self.settings(ListenerSettings, *path, leave_out=sorted(parts))
+        if settings is None:
+            return None
+        before = len(self.problems)
+        bind = self.endpoint(path, "bind", settings.bind)
+        advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
+        used: set[str] = set()
+
+        def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:
+            used.add(provider)
+            return self.part(kind, provider, path, key)
+
+        def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
+            found = [one(kind, key, provider) for provider in getattr(settings, key)]
+            return tuple(part for part in found if part is not None)
+
+        transport = one(ProviderKind.TRANSPORT, "transport", settings.transport)
+        authenticator = authorizer = None
+        if settings.authenticator is not None:
+            authenticator = one(ProviderKind.AUTHENTICATOR, "authenticator", settings.authenticator)
+        if settings.authorizer is not None:
+            authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
+        gates = many(ProviderKind.CONNECTION_GATE, "gates")
+        throttles = many(ProviderKind.THROTTLE, "throttles")
+        observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
+        assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
+        known = {*used, *(field.name for field in dataclasses.fields(ListenerSettings))}
+        for key in sorted(parts - used):
+            self.report((*path, key), f"no part of this listener has that name{did_you_mean(key, known)}")
+        if len(self.problems) > before or transport is None or assigner is None or bind is None:
+            return None
+        return ListenerPlan(
+            name,
+            settings,
+            bind,
+            advertise,
+            transport,
+            authenticator,
+            authorizer,
+            gates,
+            throttles,
+            observers,
+            assigner,
+            settings.api_set,
+        )
+
+    def part(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
+        try:
+            found = self.plugins.resolve(kind, provider)
+        except PluginError as error:
+            self.report((*path, key), str(error))
+            return None
+        return self.with_settings(provider, found, (*path, provider))
+
+    def api_set(self, name: str) -> PartPlan | None:
+        provider = self.table((name,)).get("provider", name)
+        if not isinstance(provider, str):
+            self.report((name, "provider"), "must be a string")
+            return None
+        try:
+            found = self.plugins.resolve(ProviderKind.API_SET, provider)
+        except PluginError as error:
+            users = [key for key, table in self.table(("listeners",)).items() if table.get("api_set", "broker") == name]
+            self.report((name, "provider") if name in self.tables else ("listeners", users[0], "api_set"), str(error))
+            return None
+        return self.with_settings(name, found, (name,), leave_out=("provider",))
+
+    def with_settings(
+        self, name: str, found: Found, path: tuple[str, ...], leave_out: Sequence[str] = ()
+    ) -> PartPlan | None:
+        try:
+            kind = found.provider.load_settings()
+        except Exception as error:
+            self.report(path, f"the settings of {found.source.distribution} cannot be loaded: {error!r}")
+            return None
+        if kind is None:
+            for key in self.table(path):
+                if key not in leave_out:
+                    self.report((*path, key), f'the {found.kind.label} "{found.provider.name}" has no settings')
+            return PartPlan(name, found, None)
+        settings = self.settings(kind, *path, leave_out=leave_out)
+        return None if settings is None else PartPlan(name, found, settings)
+
+    # ---- checks across listeners
+
+    def endpoint(self, path: tuple[str, ...], key: str, text: str) -> Endpoint | None:
+        try:
+            return parse_endpoint(text)
+        except ValueError as error:
+            self.report((*path, key), str(error))
+            return None
+
+    def check_ports(self, listeners: Sequence[ListenerPlan]) -> None:
+        taken: list[tuple[Endpoint, str]] = []
+        for plan in listeners:
+            host, port = plan.bind
+            for (other_host, other_port), other in taken:
+                same_host = host == other_host or {host, other_host} & {"", "0.0.0.0", "::"}  # noqa: S104
+                if port and port == other_port and same_host:
+                    self.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
+            taken.append((plan.bind, plan.name))
+
+    def api_set_names(self, listeners: Mapping[str, Any]) -> set[str]:
+        return {table.get("api_set", "broker") for table in listeners.values() if isinstance(table, dict)}
+
+    def check_sections(self, api_sets: set[str]) -> None:
+        for key in self.tables:
+            if key not in _SECTIONS and key not in api_sets:
+                hint = did_you_mean(key, (*_SECTIONS, *api_sets))
+                self.report((key,), f"unknown table; no listener uses an api set of that name{hint}")
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """`HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,38 @@
+"""Lines and columns of keys in a TOML file; looked for only when something is wrong with one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_HEADER: Final = re.compile(r"^\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}")
+_ASSIGNMENT: Final = re.compile(
+    r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
+)
+_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
+
+
+def _parts(text: str) -> list[str]:
+    return [a or b or c for a, b, c in _PART.findall(text)]
+
+
+def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
+    """Line and column, from 1, of the key at `path`, or of the nearest table above it."""
+    wanted = ".".join(path).split(".")
+    table: list[str] = []
+    best: tuple[int, tuple[int, int]] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _HEADER.match(line)
+        assignment = None if header else _ASSIGNMENT.match(line)
+        if header:
+            table = here = ".".join(_parts(header.group(1))).split(".")
+            column = line.index("[") + 1
+        elif assignment:
+            here = [*table, *".".join(_parts(assignment.group(1))).split(".")]
+            column = len(line) - len(line.lstrip()) + 1
+        else:
+            continue
+        if here == wanted[: len(here)] and (best is None or len(here) > best[0]):
+            best = (len(here), (number, column))
+    return best[1] if best else None

@@ -1,0 +1,35 @@
+"""What is wrong with a configuration, said so that it can be mended: where, which key, why, and what was meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `place` is `file:line:column`, or the `--set` that said it."""
+
+    place: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return "  ".join(
+            part for part in (self.place, f"{self.key}: {self.message}" if self.key else self.message) if part
+        )
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used, with all of its problems."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?` if something known is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""

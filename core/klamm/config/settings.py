@@ -1,0 +1,118 @@
+"""The settings of the server and of a listener; those of plugins are beside the plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm.config.setting import setting
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The table `[server]`."""
+
+    data_dir: Path | None = setting(
+        None,
+        doc="Where handler sets keep their data; unset is a temporary directory that goes away with the server.",
+        kafka="log.dirs",
+    )
+    io_threads: int = setting(
+        8, doc="Request handler threads, which run what may block.", kafka="num.io.threads", minimum=1
+    )
+    queued_max_requests: int = setting(
+        500,
+        doc="Requests that may wait for a handler; connections beyond that wait.",
+        kafka="queued.max.requests",
+        minimum=1,
+    )
+    queued_max_request_bytes: int = setting(
+        -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
+    )
+    request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
+    shutdown_deadline_ms: int = setting(
+        30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
+    )
+    log_level: str = setting(
+        "WARNING",
+        doc="Least severe log line that is written.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsSettings:
+    """The table `[plugins]`."""
+
+    block: tuple[str, ...] = setting((), doc="Entry points that are not loaded, as with `-p no:NAME`.")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """A table `[listeners.NAME]`."""
+
+    bind: str = setting("127.0.0.1:9092", doc="HOST:PORT to listen on; port 0 takes any free one.", kafka="listeners")
+    advertise: str | None = setting(
+        None,
+        doc="HOST:PORT that clients are told to connect to; unset is the bound address.",
+        kafka="advertised.listeners",
+    )
+    transport: str = setting("plaintext", doc="How bytes travel.", kafka="listener.security.protocol.map")
+    authenticator: str | None = setting(
+        None, doc="Who finds out who a client is; unset asks nobody.", kafka="listener.security.protocol.map"
+    )
+    authorizer: str | None = setting(
+        None, doc="Who says what a client may do; unset allows all.", kafka="authorizer.class.name"
+    )
+    gates: tuple[str, ...] = setting((), doc="Connection gates, asked in this order.")
+    throttles: tuple[str, ...] = setting((), doc="Throttles that requests are charged to.")
+    observers: tuple[str, ...] = setting((), doc="Observers that are told of completed requests.")
+    assigner: str = setting("round_robin", doc="Which processor gets a new connection.")
+    api_set: str = setting("broker", doc="The handler set that answers: a provider, or a table that names one.")
+    dispatch: str = setting(
+        "hybrid",
+        doc="Where handlers run: on the processor's thread (inline), on request handlers (pool), or by what they declare.",
+        choices=("hybrid", "inline", "pool"),
+    )
+    processors: int = setting(
+        1,
+        doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
+        kafka="num.network.threads",
+        minimum=1,
+    )
+    max_incoming: int = setting(20, doc="New connections that may wait for one processor.", minimum=1)
+    backlog: int = setting(
+        50,
+        doc="Connections that the system holds until they are accepted.",
+        kafka="socket.listen.backlog.size",
+        minimum=1,
+    )
+    socket_send_buffer_bytes: int = setting(
+        102_400, doc="SO_SNDBUF; -1 leaves it to the system.", kafka="socket.send.buffer.bytes", minimum=-1
+    )
+    socket_receive_buffer_bytes: int = setting(
+        102_400, doc="SO_RCVBUF; -1 leaves it to the system.", kafka="socket.receive.buffer.bytes", minimum=-1
+    )
+    socket_request_max_bytes: int = setting(
+        104_857_600,
+        doc="Largest request; a larger one closes its connection.",
+        kafka="socket.request.max.bytes",
+        minimum=1,
+    )
+    connections_max_idle_ms: int = setting(
+        600_000,
+        doc="Connections on which nothing happens for that long are closed; -1 never.",
+        kafka="connections.max.idle.ms",
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100,
+        doc="A connection that failed to authenticate is closed after this delay.",
+        kafka="connection.failed.authentication.delay.ms",
+        minimum=0,
+    )
+    poller: str = setting(
+        "auto",
+        doc="What tells readiness: epoll where there is one, else selectors.",
+        choices=("auto", "epoll", "selectors"),
+    )
+    send_file: bool = setting(True, doc="Send records straight from files where the transport can.")

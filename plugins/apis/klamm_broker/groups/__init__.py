@@ -1,0 +1,43 @@
+"""Consumer groups: the classic group protocol, and committed offsets.
+
+`GroupCoordinator` is the door; `coordinator.offsets` is the part that commits and fetches. Below it:
+
+    coordinator   what members and administrators ask
+    rebalance     from one generation to the next; sessions
+    offsets       commit, fetch, delete, expire
+    registry      group id → group
+    group         members, state, offsets of one group (`state` has its transitions)
+    persistence   to and from the store
+
+A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.
+"""
+
+from __future__ import annotations
+
+from klamm_broker.groups.coordinator import GroupCoordinator
+from klamm_broker.groups.exchange import (
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from klamm_broker.groups.group import CommittedOffset
+from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
+from klamm_broker.groups.settings import GroupSettings
+
+__all__ = [
+    "CommitRequest",
+    "CommittedOffset",
+    "GroupCoordinator",
+    "GroupSettings",
+    "JoinRequest",
+    "JoinResult",
+    "LeaveResult",
+    "LeavingMember",
+    "OffsetManager",
+    "PartitionCommit",
+    "SyncRequest",
+    "SyncResult",
+]

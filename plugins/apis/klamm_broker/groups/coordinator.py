@@ -1,0 +1,378 @@
+"""The group coordinator: joins, syncs, heartbeats, departures, and what administrators ask.
+
+Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError
+
+from klamm_broker.groups import persistence
+from klamm_broker.groups.exchange import (
+    DescribedGroup,
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    ListedGroup,
+    SyncReply,
+    SyncRequest,
+    SyncResult,
+)
+from klamm_broker.groups.group import Group, cancel_timer
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.offsets import OffsetManager
+from klamm_broker.groups.rebalance import Rebalancer
+from klamm_broker.groups.registry import GroupRegistry
+from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+
+if TYPE_CHECKING:
+    from klamm import Clock, Scheduler
+
+    from klamm_broker.store import Store, StoreError
+
+log = logging.getLogger("klamm.broker.groups")
+
+GROUP_TYPE = "classic"
+
+
+class GroupCoordinator:
+    """Coordinates all groups of this broker.
+
+    Sans-I/O: it answers through the replies it is given, at once or later, from the caller's thread, the scheduler's
+    or the store's, and never while it holds a group. It has no thread of its own and never waits for the disk.
+
+    Life: `load()` → requests and timers → `close()`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        store: Store,
+        settings: GroupSettings,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._settings = settings
+        self._scheduler = scheduler
+        self._store = store
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._registry = GroupRegistry(clock)
+        self._rebalancer = Rebalancer(clock, scheduler, store, settings)
+        self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
+
+    def load(self) -> int:
+        """Read the groups back, start their members' sessions and the expiry of offsets; how many groups there are.
+
+        Raises StoreError.
+        """
+        self._registry.restore(persistence.load(self._store, self._clock))
+        groups = self._registry.all()
+        for group in groups:
+            with group:
+                for member in group.members.values():
+                    self._rebalancer.keep_alive(group, member)
+                if len(group.members) > self._settings.group_max_size:
+                    self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+        self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
+        return len(groups)
+
+    def close(self) -> None:
+        """Answer everyone who waits with NOT_COORDINATOR."""
+        for group in self._registry.all():
+            with group:
+                for member in group.members.values():
+                    group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
+                    group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+                cancel_timer(group.join_timer)
+                group.join_timer = None
+                group.transition_to(DEAD)
+
+    # Join
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """Join a group, making it if the member is new. `reply` comes at once or when the join phase ends."""
+        settings = self._settings
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not (
+            settings.group_min_session_timeout_ms <= request.session_timeout_ms <= settings.group_max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is not ErrorCode.NONE:
+            reply(JoinResult(error, request.member_id))
+            return
+        created = False
+        if request.member_id:
+            group = self._registry.get(request.group_id)
+            if group is None:
+                reply(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+        else:
+            group, created = self._registry.get_or_create(request.group_id)
+        with group:
+            if created:
+                self._store.submit(persistence.put_group(group, {}))
+            self._join_held(group, request, reply)
+
+    def _join_held(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = request.member_id
+        if not self._accepts_joining(group, member_id):
+            group.remove(member_id)
+            group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif group.state is DEAD:
+            group.answer(reply, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
+        elif not group.supports_protocols(request.protocol_type, request.protocols):
+            group.answer(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif not member_id:
+            self._join_new(group, request, reply)
+        elif member_id in group.pending_joins:
+            self._join_pending(group, request, reply)
+        else:
+            try:
+                member = group.validate_member(member_id, request.group_instance_id)
+            except KafkaError as error:
+                group.answer(reply, JoinResult(error.error_code, member_id))
+            else:
+                self._rejoin(group, request, member, reply)
+
+    def _accepts_joining(self, group: Group, member_id: str) -> bool:
+        """Whether `group.max.size` leaves room. In the join phase those count that wait, not those that may be gone."""
+        if group.state in (EMPTY, DEAD):
+            return True
+        member = group.members.get(member_id)
+        if group.state is PREPARING_REBALANCE:
+            waits = member is not None and member.awaits_join
+            return waits or group.awaiting_join_count < self._settings.group_max_size
+        return member is not None or len(group.members) < self._settings.group_max_size
+
+    def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        instance_id = request.group_instance_id
+        suffix = _uuid_text(self._random_bytes(16))
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{suffix}"
+        if instance_id is not None:
+            if instance_id in group.static_members:
+                self._rebalancer.replace_static_member(group, request, instance_id, member_id, reply)
+            else:
+                self._rebalancer.add_member(group, request, member_id, reply)
+        elif request.requires_known_member_id:
+            self._rebalancer.await_pending_member(group, member_id, request.session_timeout_ms)
+            group.answer(reply, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._rebalancer.add_member(group, request, member_id, reply)
+
+    def _join_pending(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        if request.group_instance_id is not None:
+            # Member ids are handed out in advance to dynamic members only.
+            group.answer(reply, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        else:
+            self._rebalancer.add_member(group, request, request.member_id, reply)
+
+    def _rejoin(self, group: Group, request: JoinRequest, member: Member, reply: JoinReply) -> None:
+        changed = member.protocols != request.protocols
+        if (
+            group.state is PREPARING_REBALANCE
+            or (group.state is COMPLETING_REBALANCE and changed)
+            # The leader may know of changes that no metadata shows, such as new partitions.
+            or (group.state is STABLE and (changed or group.leader_id == member.member_id))
+        ):
+            self._rebalancer.update_member(group, request, member, reply)
+        else:
+            # The answer to its first join may have been lost: tell it of the present generation again.
+            group.answer(reply, group.join_result(member.member_id))
+
+    # Sync
+
+    def sync(self, request: SyncRequest, reply: SyncReply) -> None:
+        """Ask for the assignment. `reply` comes when the leader has brought it and it is durable."""
+        if not request.group_id:
+            reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
+            return
+        group = self._registry.get(request.group_id)
+        if group is None:
+            reply(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        with group:
+            try:
+                member = self._validate_sync(group, request)
+            except KafkaError as error:
+                group.answer(reply, SyncResult(error.error_code))
+                return
+            self._rebalancer.note_sync(group, request.member_id)
+            if group.state is STABLE:
+                group.answer(
+                    reply, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+                )
+                return
+            group.park_sync(member, reply)
+            if group.leader_id == request.member_id:
+                self._rebalancer.store_assignments(group, request.assignments)
+
+    def _validate_sync(self, group: Group, request: SyncRequest) -> Member:
+        if group.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        member = group.validate_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return member
+
+    # Heartbeat
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
+    ) -> ErrorCode:
+        """Keep a member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self._registry.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        with group:
+            if group.state is DEAD:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            try:
+                member = group.validate_member(member_id, group_instance_id)
+            except KafkaError as error:
+                return error.error_code
+            if generation_id != group.generation_id:
+                return ErrorCode.ILLEGAL_GENERATION
+            self._rebalancer.keep_alive(group, member)
+            return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE
+
+    # Leave
+
+    def leave(
+        self,
+        group_id: str,
+        leaving: Sequence[LeavingMember],
+        reply: Callable[[LeaveResult], None],
+    ) -> None:
+        """Remove members. `reply` comes once it is durable."""
+        if not group_id:
+            reply(LeaveResult(ErrorCode.INVALID_GROUP_ID))
+            return
+        group = self._registry.get(group_id)
+        if group is None:
+            reply(LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)))
+            return
+        with group:
+            if group.state is DEAD:
+                group.answer(reply, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                return
+            outcomes = [self._leave_held(group, each) for each in leaving]
+            if ErrorCode.NONE in outcomes:
+                if group.state is PREPARING_REBALANCE:
+                    self._rebalancer.maybe_complete_join(group)
+                elif group.state in (STABLE, COMPLETING_REBALANCE):
+                    gone = [
+                        each.member_id or each.group_instance_id or ""
+                        for each, outcome in zip(leaving, outcomes, strict=True)
+                        if outcome is ErrorCode.NONE
+                    ]
+                    self._rebalancer.after_removal(group, f"{', '.join(gone)} left")
+            result = LeaveResult(ErrorCode.NONE, outcomes)
+            if group.state is not EMPTY:
+                group.answer(reply, result)
+                return
+
+            # As in Kafka, a departure stands even if the empty group could not be written.
+            def on_durable(_error: StoreError | None) -> None:
+                with group:
+                    group.answer(reply, result)
+
+            # Behind the write of the empty group, so that a departure that was answered is not undone by a crash.
+            self._store.submit((), on_durable)
+
+    def _leave_held(self, group: Group, leaving: LeavingMember) -> ErrorCode:
+        member_id: str | None = leaving.member_id
+        if not member_id:
+            member_id = group.static_members.get(leaving.group_instance_id or "")
+            if member_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        elif member_id not in group.pending_joins:
+            try:
+                group.validate_member(member_id, leaving.group_instance_id)
+            except KafkaError as error:
+                return error.error_code
+        log.info("group %s: member %s leaves; client reason: %s", group.group_id, member_id, leaving.reason)
+        group.remove(member_id)
+        return ErrorCode.NONE
+
+    # Administration
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        """The group, or None if there is none."""
+        group = self._registry.get(group_id)
+        if group is None:
+            return None
+        with group:
+            return group.describe() if group.state is not DEAD else None
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
+        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {group_type.strip().lower() for group_type in types}
+        if wanted_types and GROUP_TYPE not in wanted_types:
+            return []
+        return [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
+            for group in self._registry.all()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]
+
+    def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
+        """Delete empty groups and their offsets. `reply` gets an outcome by group id, once it is durable.
+
+        Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
+        """
+        outcomes: dict[str, ErrorCode] = {}
+        for group_id in group_ids:
+            group = self._registry.get(group_id)
+            if group is None:
+                outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+                continue
+            with group:
+                if group.state is EMPTY:
+                    outcomes[group_id] = ErrorCode.NONE
+                    self._delete_held(group, outcomes)
+                elif group.state is DEAD:
+                    outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+                else:
+                    outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
+        if ErrorCode.NONE in outcomes.values():
+            self._store.submit((), lambda _: reply(outcomes))
+        else:
+            reply(outcomes)
+
+    def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
+        def on_durable(error: StoreError | None) -> None:
+            if error is not None:
+                outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
+                return
+            with group:
+                group.offsets.clear()
+                self._registry.remove_if_unused(group)
+
+        self._store.submit(persistence.delete_group(group.group_id), on_durable)
+
+
+def _differs(told: str | None, known: str | None) -> bool:
+    return told is not None and known is not None and told != known
+
+
+def _uuid_text(random: bytes) -> str:
+    """16 random bytes in the form of a UUID, which Kafka's member ids end with."""
+    text = random.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

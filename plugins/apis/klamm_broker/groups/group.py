@@ -1,0 +1,383 @@
+"""A classic group: its members, its state, its committed offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from klamm import ErrorCode, KafkaError
+
+from klamm_broker.groups import consumer_protocol
+from klamm_broker.groups.exchange import (
+    DescribedGroup,
+    DescribedMember,
+    JoinedMember,
+    JoinReply,
+    JoinResult,
+    Protocol,
+    SyncReply,
+    SyncResult,
+)
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    NEXT_STATES,
+    PREPARING_REBALANCE,
+    STABLE,
+    GroupState,
+    IllegalTransitionError,
+)
+
+if TYPE_CHECKING:
+    from klamm import Clock, Timer
+
+log = logging.getLogger("klamm.broker.groups")
+
+R = TypeVar("R")
+
+
+class CommittedOffset(NamedTuple):
+    """A committed position.
+
+    `leader_epoch` is -1 when unknown. `expire_timestamp_ms` is set only by clients that still send a retention time
+    (OffsetCommit v2 to v4).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+
+
+class Group:
+    """State of one classic group, as Kafka's `ClassicGroup`.
+
+        EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
+          ▲        │  ▲   ▲                  │                       │
+          └────────┘  │   └──────────────────┘                       │
+                      └──────────────────────────────────────────────┘
+        and from each of them to DEAD, which is final.
+
+    Threading: everything but `group_id` belongs to whoever holds the group (`with group:`). Answers given while it is
+    held are delivered after it is let go, so no reply ever runs under the lock.
+
+    `previous_state`        tells an initial rebalance (from EMPTY) from others.
+    `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not come back yet.
+    `pending_syncs`         members of this generation that have not asked for their assignment yet.
+    `pending_writes`        offset commits that the store has not confirmed yet.
+    `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
+    `subscribed_topics`     of all members, or None when that cannot be told.
+    """
+
+    def __init__(self, group_id: str, clock: Clock) -> None:
+        self.group_id = group_id
+        self.state: GroupState = EMPTY
+        self.previous_state: GroupState = DEAD
+        self.state_timestamp_ms = clock.wall_ms()
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_joins: dict[str, Timer] = {}
+        self.pending_syncs: set[str] = set()
+        self.awaiting_join_count = 0
+        self.new_member_added = False
+        self.subscribed_topics: frozenset[str] | None = None
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+        self.offsets: dict[str, dict[int, CommittedOffset]] = {}
+        self.pending_writes = 0
+        self.storing_generation_id = -1
+        self._clock = clock
+        self._supported_protocols: Counter[str] = Counter()
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._answers: list[tuple[Callable[[Any], None], Any]] = []
+
+    def __enter__(self) -> Group:
+        self._lock.acquire()
+        self._depth += 1
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        answers: Sequence[tuple[Callable[[Any], None], Any]] = ()
+        if self._answers and not self._depth:
+            answers, self._answers = self._answers, []
+        self._lock.release()
+        for reply, result in answers:
+            try:
+                reply(result)
+            except Exception:
+                log.exception("group %s: an answer could not be delivered", self.group_id)
+
+    def answer(self, reply: Callable[[R], None], result: R) -> None:
+        """Deliver `result` once the group is let go."""
+        self._answers.append((reply, result))
+
+    # State
+
+    def transition_to(self, state: GroupState) -> None:
+        """Move on. Raises IllegalTransitionError for a move that is not in `NEXT_STATES`."""
+        if state not in NEXT_STATES[self.state]:
+            raise IllegalTransitionError(self.group_id, self.state, state)
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = self._clock.wall_ms()
+
+    def init_next_generation(self) -> None:
+        """End the join phase: next generation, protocol chosen, COMPLETING_REBALANCE, or EMPTY without members."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscribed_topics()
+        self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY)
+        self.pending_syncs.clear()
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Whether its members are consumers."""
+        return self.protocol_type == consumer_protocol.PROTOCOL_TYPE
+
+    @property
+    def all_members_joined(self) -> bool:
+        """Whether every member waits in the join phase and no promised one is still to come."""
+        return len(self.members) == self.awaiting_join_count and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of its members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # Members
+
+    def add(self, member: Member, protocol_type: str, reply: JoinReply | None = None) -> None:
+        """Add a member; the first one decides the protocol type and leads. `reply` waits for the join phase's end."""
+        if member.group_instance_id is not None:
+            if member.group_instance_id in self.static_members:
+                raise RuntimeError(f"group {self.group_id!r} has a member {member.group_instance_id!r} already")
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member.protocols, 1)
+        self.forget_pending_join(member.member_id)
+        self.park_join(member, reply)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member or a pending one. What it still waits for is answered with UNKNOWN_MEMBER_ID."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member.protocols, -1)
+            self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            if member.group_instance_id is not None:
+                del self.static_members[member.group_instance_id]
+            cancel_timer(member.timer)
+            member.timer = None
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.forget_pending_join(member_id)
+        self.pending_syncs.discard(member_id)
+
+    def forget_pending_join(self, member_id: str) -> None:
+        """A promised member has come, or never will."""
+        cancel_timer(self.pending_joins.pop(member_id, None))
+
+    def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
+        """Take over what a member says on rejoining: its protocols, rebalance timeout and session timeout."""
+        self._count_protocols(member.protocols, -1)
+        member.protocols = protocols
+        self._count_protocols(protocols, 1)
+        member.rebalance_timeout_ms = rebalance_ms
+        member.session_timeout_ms = session_ms
+
+    def replace_static_member(self, group_instance_id: str, new_member_id: str) -> Member:
+        """Give a static member a new member id; what the old one waits for is answered with FENCED_INSTANCE_ID."""
+        old_member_id = self.static_members[group_instance_id]
+        old = self.members.pop(old_member_id)
+        self.answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
+        self.answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        cancel_timer(old.timer)
+        new = replace(old, member_id=new_member_id, is_new=False, timer=None, deadline_ns=0)
+        self.members[new_member_id] = new
+        self.static_members[group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        if old_member_id in self.pending_syncs:
+            self.pending_syncs.remove(old_member_id)
+            self.pending_syncs.add(new_member_id)
+        return new
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that a member that has rejoined leads. False when there is none."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaits_join:
+            return True
+        for member in self.members.values():
+            if member.awaits_join:
+                log.info("group %s: %s takes over from %s as leader", self.group_id, member.member_id, self.leader_id)
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    def validate_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another holds the instance."""
+        if group_instance_id is not None:
+            existing = self.static_members.get(group_instance_id)
+            if existing is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if existing != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    # Protocols
+
+    def supports_protocols(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
+        """Whether a member with these could join."""
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        everyone = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self._supported_protocols[name] == everyone for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that all members support and most of them prefer. Raises LookupError if there is none."""
+        everyone = len(self.members)
+        candidates = {name for name, count in self._supported_protocols.items() if count == everyone}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def refresh_subscribed_topics(self) -> None:
+        """Work out anew what the members subscribe to."""
+        self.subscribed_topics = self._subscribed_topics()
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if not self.uses_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        try:
+            return frozenset().union(
+                *(
+                    consumer_protocol.subscribed_topics(member.metadata(self.protocol_name))
+                    for member in self.members.values()
+                )
+            )
+        except ValueError as error:
+            log.warning("group %s: cannot read a member's subscription: %s", self.group_id, error)
+            return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may read the topic; when that cannot be told, True for consumers."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def _count_protocols(self, protocols: Sequence[Protocol], step: int) -> None:
+        for name in {name for name, _ in protocols}:
+            self._supported_protocols[name] += step
+
+    # Requests that wait
+
+    def park_join(self, member: Member, reply: JoinReply | None) -> None:
+        """Let a join wait. One that waited before gets REBALANCE_IN_PROGRESS: its client has sent a newer one."""
+        self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        if reply is not None:
+            member.join_reply = reply
+            self.awaiting_join_count += 1
+
+    def answer_join(self, member: Member, result: JoinResult) -> bool:
+        """Answer the join that waits, if one does."""
+        if member.join_reply is None:
+            return False
+        self.answer(member.join_reply, result)
+        member.join_reply = None
+        self.awaiting_join_count -= 1
+        return True
+
+    def park_sync(self, member: Member, reply: SyncReply) -> None:
+        """Let a sync wait; see `park_join`."""
+        self.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_reply = reply
+
+    def answer_sync(self, member: Member, result: SyncResult) -> bool:
+        """Answer the sync that waits, if one does."""
+        if member.sync_reply is None:
+            return False
+        self.answer(member.sync_reply, result)
+        member.sync_reply = None
+        return True
+
+    # Views
+
+    def join_result(self, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
+        """What a member is told of the present generation; the leader gets the list of members."""
+        members: Sequence[JoinedMember] = ()
+        if member_id == self.leader_id:
+            members = self.joined_members()
+        return JoinResult(
+            member_id=member_id,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader_id=self.leader_id or "",
+            skip_assignment=skip_assignment,
+            members=members,
+        )
+
+    def joined_members(self) -> list[JoinedMember]:
+        """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
+        if self.protocol_name is None or self.state in (PREPARING_REBALANCE, DEAD):
+            raise RuntimeError(f"group {self.group_id!r} has no agreed protocol while it is {self.state.value}")
+        return [
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
+            for member in self.members.values()
+        ]
+
+    def describe(self) -> DescribedGroup:
+        """The group for an administrator."""
+        protocol_name = self.protocol_name if self.state is STABLE and self.protocol_name is not None else None
+        return DescribedGroup(
+            group_id=self.group_id,
+            state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol_name=protocol_name or "",
+            members=[
+                DescribedMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata(protocol_name) if protocol_name is not None else b"",
+                    member.assignment,
+                )
+                for member in self.members.values()
+            ],
+        )
+
+
+def cancel_timer(timer: Timer | None) -> None:
+    """Cancel a timer that may not be armed."""
+    if timer is not None:
+        timer.cancel()

@@ -1,0 +1,67 @@
+"""A member of a classic group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm_broker.groups.exchange import JoinReply, Protocol, SyncReply
+
+if TYPE_CHECKING:
+    from klamm import Timer
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """What the coordinator knows of one member, as Kafka's `ClassicGroupMember`.
+
+    `is_new`            has joined but not been answered yet: it may time out although it waits.
+    `join_reply`,
+    `sync_reply`        the request that waits for its answer, if one does.
+    `deadline_ns`       monotonic time at which its session ends; `timer` looks at it when it fires, so that a
+                        heartbeat only moves this number.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_reply: JoinReply | None = None
+    sync_reply: SyncReply | None = None
+    deadline_ns: int = 0
+    timer: Timer | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has an instance id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def awaits_join(self) -> bool:
+        """Whether a join of its waits for an answer."""
+        return self.join_reply is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether its session holds without heartbeats, because it waits for the coordinator."""
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """What it sent along with a protocol. Raises KeyError for one that it does not support."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise KeyError(protocol_name)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The candidate that it likes best. Raises LookupError if it supports none."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        raise LookupError(f"member {self.member_id} supports none of {sorted(candidates)}")

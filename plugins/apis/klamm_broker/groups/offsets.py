@@ -1,0 +1,305 @@
+"""Committed offsets: commit, fetch, delete, expire.
+
+Follows Kafka's `OffsetMetadataManager`. What is in memory is what the store has confirmed: an offset can be fetched
+once it is durable, and not before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+
+from klamm_broker.groups import persistence
+from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.rebalance import Rebalancer
+from klamm_broker.groups.registry import GroupRegistry
+from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+
+if TYPE_CHECKING:
+    from klamm import Clock
+
+    from klamm_broker.store import Statement, Store, StoreError
+
+log = logging.getLogger("klamm.broker.groups")
+
+_MS_PER_MINUTE = 60_000
+
+TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
+"""Partition indexes by topic name."""
+
+FetchedOffsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset | None]]
+"""Committed offsets by topic name and partition index; None where nothing is committed."""
+
+
+class PartitionCommit(NamedTuple):
+    """One position to commit. `leader_epoch` is -1 when unknown."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+
+
+class CommitRequest(NamedTuple):
+    """Positions that a group commits.
+
+    `generation_id`      -1 (with an empty `member_id`) for one that does not use group management.
+    `retention_time_ms`  of clients that still send one (v2 to v4), else -1.
+    `names_unknown_group` answer a generation of a group that does not exist with GROUP_ID_NOT_FOUND (v9), not
+                         ILLEGAL_GENERATION.
+    """
+
+    group_id: str
+    commits: Sequence[PartitionCommit]
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    names_unknown_group: bool = True
+
+
+class OffsetManager:
+    """The offsets of all groups."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        settings: GroupSettings,
+        registry: GroupRegistry,
+        rebalancer: Rebalancer,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._settings = settings
+        self._registry = registry
+        self._rebalancer = rebalancer
+
+    # Commit
+
+    def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """Commit positions; `reply` gets an outcome for each of them, in their order, once they are durable."""
+        group = self._registry.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                unknown = ErrorCode.GROUP_ID_NOT_FOUND if request.names_unknown_group else ErrorCode.ILLEGAL_GENERATION
+                reply([unknown] * len(request.commits))
+                return
+            group, _ = self._registry.get_or_create(request.group_id)
+        with group:
+            try:
+                self._validate_commit(group, request)
+            except KafkaError as error:
+                group.answer(reply, [error.error_code] * len(request.commits))
+                return
+            self._commit_held(group, request, reply)
+
+    def _validate_commit(self, group: Group, request: CommitRequest) -> None:
+        if group.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if request.generation_id < 0 and group.state is EMPTY:
+            return
+        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = group.validate_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if group.state is COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.state in (STABLE, PREPARING_REBALANCE):
+            self._rebalancer.keep_alive(group, member)
+
+    def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
+        now_ms = self._clock.wall_ms()
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms != -1 else None
+        outcomes = [ErrorCode.NONE] * len(request.commits)
+        accepted: list[tuple[str, int, CommittedOffset]] = []
+        statements: list[Statement] = []
+        for index, commit in enumerate(request.commits):
+            metadata = commit.metadata or ""
+            if len(metadata) > self._settings.offset_metadata_max_bytes:
+                outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(commit.offset, commit.leader_epoch, metadata, now_ms, expire_ms)
+            accepted.append((commit.topic, commit.partition, committed))
+            statements.append(persistence.put_offset(group.group_id, commit.topic, commit.partition, committed))
+        if not accepted:
+            group.answer(reply, outcomes)
+            return
+
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                group.pending_writes -= 1
+                if error is None:
+                    for topic, partition, committed in accepted:
+                        group.offsets.setdefault(topic, {})[partition] = committed
+                    group.answer(reply, outcomes)
+                else:
+                    failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
+                    group.answer(reply, failed)
+
+        group.pending_writes += 1
+        self._store.submit(statements, on_durable)
+
+    # Fetch
+
+    def fetch(
+        self,
+        requests: Sequence[tuple[str, TopicPartitions | None]],
+        reply: Callable[[Sequence[FetchedOffsets]], None],
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        """Committed offsets for each (group id, partitions or None for all), in their order.
+
+        With `require_stable` (KIP-447) commits that are under way are waited for, as Kafka does. A group that does
+        not exist has no offsets; that is no error.
+        """
+        if require_stable and any(self._has_pending_writes(group_id) for group_id, _ in requests):
+            self._store.submit((), lambda _: reply([self._fetch(*request) for request in requests]))
+        else:
+            reply([self._fetch(*request) for request in requests])
+
+    def _has_pending_writes(self, group_id: str) -> bool:
+        group = self._registry.get(group_id)
+        return group is not None and group.pending_writes > 0
+
+    def _fetch(self, group_id: str, partitions: TopicPartitions | None) -> FetchedOffsets:
+        group = self._registry.get(group_id)
+        if group is None:
+            return {} if partitions is None else {topic: dict.fromkeys(each) for topic, each in partitions.items()}
+        with group:
+            offsets = group.offsets
+            if partitions is None:
+                return {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+            fetched: dict[str, dict[int, CommittedOffset | None]] = {}
+            for topic, indexes in partitions.items():
+                by_partition = offsets.get(topic, {})
+                fetched[topic] = {index: by_partition.get(index) for index in indexes}
+            return fetched
+
+    # Delete
+
+    def delete(
+        self,
+        group_id: str,
+        partitions: TopicPartitions,
+        reply: Callable[[Mapping[str, ErrorCode]], None],
+    ) -> None:
+        """Delete offsets of topics that no member subscribes to; `reply` gets an outcome by topic, once durable.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for a group with members that are no consumers.
+        """
+        group = self._registry.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        with group:
+            if group.state is DEAD:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if group.state is not EMPTY and not group.uses_consumer_protocol:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            outcomes = {
+                topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(topic) else ErrorCode.NONE
+                for topic in partitions
+            }
+            doomed = [
+                (topic, index)
+                for topic, indexes in partitions.items()
+                if outcomes[topic] is ErrorCode.NONE
+                for index in indexes
+            ]
+
+            def on_durable(error: StoreError | None) -> None:
+                if error is not None:
+                    for topic, code in outcomes.items():
+                        outcomes[topic] = ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code
+                reply(outcomes)
+
+            self._delete_held(group, doomed, on_durable)
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Forget the offsets of topics that are gone."""
+        for group in self._registry.all():
+            with group:
+                doomed = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
+                if doomed:
+                    self._delete_held(group, doomed)
+
+    def _delete_held(
+        self,
+        group: Group,
+        doomed: Sequence[tuple[str, int]],
+        then: Callable[[StoreError | None], None] | None = None,
+    ) -> None:
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                if error is None:
+                    for topic, index in doomed:
+                        by_partition = group.offsets.get(topic, {})
+                        by_partition.pop(index, None)
+                        if not by_partition:
+                            group.offsets.pop(topic, None)
+                if then is not None:
+                    group.answer(then, error)
+
+        statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in doomed]
+        self._store.submit(statements, on_durable)
+
+    # Expiry
+
+    def expire(self) -> None:
+        """Delete offsets that nobody has used for `offsets.retention.minutes`, and groups that nothing is left of."""
+        retention_ms = self._settings.offsets_retention_minutes * _MS_PER_MINUTE
+        now_ms = self._clock.wall_ms()
+        for group in self._registry.all():
+            with group:
+                self._expire_held(group, now_ms, retention_ms)
+
+    def _expire_held(self, group: Group, now_ms: int, retention_ms: int) -> None:
+        if group.pending_writes:
+            # What looks expired may be about to be replaced, and the deletion would come after.
+            return
+        expired = [
+            (topic, index)
+            for topic, by_partition in group.offsets.items()
+            if not group.is_subscribed_to(topic)
+            for index, committed in by_partition.items()
+            if _is_expired(group, committed, now_ms, retention_ms)
+        ]
+        if expired:
+            log.info("group %s: %d offsets have expired", group.group_id, len(expired))
+            self._delete_held(group, expired)
+        if group.state is EMPTY and len(expired) == sum(map(len, group.offsets.values())):
+            self._delete_group(group)
+
+    def _delete_group(self, group: Group) -> None:
+        if group.pending_joins:
+            return
+
+        def on_durable(error: StoreError | None) -> None:
+            if error is None:
+                with group:
+                    group.offsets.clear()
+                    self._registry.remove_if_unused(group)
+
+        self._store.submit(persistence.delete_group(group.group_id), on_durable)
+
+
+def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+    """Whether an offset of a topic that no member subscribes to has outlived its retention (KIP-211)."""
+    if group.protocol_type is None:
+        since_ms = committed.commit_timestamp_ms
+    elif group.state is EMPTY:
+        since_ms = group.state_timestamp_ms
+    elif group.uses_consumer_protocol and group.state is STABLE and group.subscribed_topics is not None:
+        since_ms = committed.commit_timestamp_ms
+    else:
+        return False
+    if committed.expire_timestamp_ms is not None:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - since_ms >= retention_ms

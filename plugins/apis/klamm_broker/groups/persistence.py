@@ -1,0 +1,164 @@
+"""Groups and committed offsets in the store, and back.
+
+A group is written when Kafka would append a group metadata record: when it is new, when its leader's assignment
+arrives, when it gets empty, when a static member is replaced. What lies between is not written: after a crash in the
+middle of a rebalance the last stable generation is back, and its members find out by ILLEGAL_GENERATION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.state import STABLE
+
+if TYPE_CHECKING:
+    from klamm import Clock
+
+    from klamm_broker.store import Statement, Store
+
+_PUT_GROUP: Final = (
+    "INSERT INTO groups (group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (group_id) DO UPDATE SET"
+    " protocol_type = excluded.protocol_type, generation_id = excluded.generation_id,"
+    " protocol_name = excluded.protocol_name, leader_id = excluded.leader_id,"
+    " state_timestamp_ms = excluded.state_timestamp_ms"
+)
+_DELETE_MEMBERS: Final = "DELETE FROM group_members WHERE group_id = ?"
+_PUT_MEMBER: Final = (
+    "INSERT INTO group_members (group_id, position, member_id, group_instance_id, client_id, client_host,"
+    " rebalance_timeout_ms, session_timeout_ms, subscription, assignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_DELETE_GROUP: Final = "DELETE FROM groups WHERE group_id = ?"
+_PUT_OFFSET: Final = (
+    "INSERT INTO offsets (group_id, topic, partition, committed_offset, leader_epoch, metadata,"
+    " commit_timestamp_ms, expire_timestamp_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (group_id, topic, partition) DO UPDATE SET"
+    " committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,"
+    " metadata = excluded.metadata, commit_timestamp_ms = excluded.commit_timestamp_ms,"
+    " expire_timestamp_ms = excluded.expire_timestamp_ms"
+)
+_DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?"
+_DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
+
+
+def put_group(group: Group, assignments: Mapping[str, bytes]) -> list[Statement]:
+    """Write the present generation with these assignments (by member id; missing ones are empty)."""
+    statements: list[Statement] = [
+        (
+            _PUT_GROUP,
+            (
+                group.group_id,
+                group.protocol_type,
+                group.generation_id,
+                group.protocol_name,
+                group.leader_id,
+                group.state_timestamp_ms,
+            ),
+        ),
+        (_DELETE_MEMBERS, (group.group_id,)),
+    ]
+    if group.protocol_name is not None:
+        for position, member in enumerate(group.members.values()):
+            statements.append(
+                (
+                    _PUT_MEMBER,
+                    (
+                        group.group_id,
+                        position,
+                        member.member_id,
+                        member.group_instance_id,
+                        member.client_id,
+                        member.client_host,
+                        member.rebalance_timeout_ms,
+                        member.session_timeout_ms,
+                        member.metadata(group.protocol_name),
+                        assignments.get(member.member_id, b""),
+                    ),
+                )
+            )
+    return statements
+
+
+def delete_group(group_id: str) -> list[Statement]:
+    """Forget a group and its offsets."""
+    return [(_DELETE_GROUP, (group_id,)), (_DELETE_MEMBERS, (group_id,)), (_DELETE_OFFSETS, (group_id,))]
+
+
+def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
+    """Write a committed offset."""
+    return (
+        _PUT_OFFSET,
+        (
+            group_id,
+            topic,
+            partition,
+            committed.offset,
+            committed.leader_epoch,
+            committed.metadata,
+            committed.commit_timestamp_ms,
+            committed.expire_timestamp_ms,
+        ),
+    )
+
+
+def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
+    """Forget a committed offset."""
+    return (_DELETE_OFFSET, (group_id, topic, partition))
+
+
+def load(store: Store, clock: Clock) -> Iterable[Group]:
+    """All groups as the store has them: STABLE with their members, or EMPTY.
+
+    A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
+    """
+    groups: dict[str, Group] = {}
+    for group_id, protocol_type, generation_id, protocol_name, leader_id, timestamp_ms in store.read(
+        "SELECT group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms FROM groups"
+    ):
+        group = groups[group_id] = Group(group_id, clock)
+        group.protocol_type = protocol_type
+        group.protocol_name = protocol_name
+        group.generation_id = generation_id
+        group.leader_id = leader_id
+        group.state_timestamp_ms = timestamp_ms
+    for (
+        group_id,
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    ) in store.read(
+        "SELECT group_id, member_id, group_instance_id, client_id, client_host, rebalance_timeout_ms,"
+        " session_timeout_ms, subscription, assignment FROM group_members ORDER BY group_id, position"
+    ):
+        group = groups[group_id]
+        member = Member(
+            member_id,
+            instance_id,
+            client_id,
+            client_host,
+            rebalance_timeout_ms,
+            session_timeout_ms,
+            ((group.protocol_name or "", subscription),),
+            assignment,
+        )
+        group.add(member, group.protocol_type or "")
+        group.state = STABLE
+    for group_id, topic, partition, *committed in store.read(
+        "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
+        " expire_timestamp_ms FROM offsets"
+    ):
+        owner = groups.get(group_id)
+        if owner is None:
+            owner = groups[group_id] = Group(group_id, clock)
+        owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
+    for group in groups.values():
+        group.refresh_subscribed_topics()
+    return groups.values()

@@ -1,0 +1,313 @@
+"""How a classic group gets from one generation to the next, and the timers that keep it going.
+
+Follows the classic part of Kafka's `GroupMetadataManager`. Every method that takes a group expects it to be held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode
+
+from klamm_broker.groups import persistence
+from klamm_broker.groups.exchange import JoinReply, JoinRequest, JoinResult, SyncResult
+from klamm_broker.groups.group import Group, cancel_timer
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from klamm_broker.groups.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    can_rebalance,
+)
+
+if TYPE_CHECKING:
+    from klamm import Clock, Scheduler
+
+    from klamm_broker.store import Store, StoreError
+
+log = logging.getLogger("klamm.broker.groups")
+
+_NS_PER_MS = 1_000_000
+
+
+class Rebalancer:
+    """Join phase, sync phase, sessions."""
+
+    def __init__(self, clock: Clock, scheduler: Scheduler, store: Store, settings: GroupSettings) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._store = store
+        self._settings = settings
+
+    # Joining
+
+    def add_member(self, group: Group, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
+        """Take in a new member, whose join waits for the end of the join phase."""
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+            is_new=True,
+        )
+        if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type, reply)
+        self.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.prepare_or_complete(group, f"{member_id} joins; client reason: {request.reason}")
+
+    def update_member(self, group: Group, request: JoinRequest, member: Member, reply: JoinReply) -> None:
+        """Let a member rejoin."""
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        group.park_join(member, reply)
+        self.prepare_or_complete(group, f"{member.member_id} rejoins; client reason: {request.reason}")
+
+    def replace_static_member(
+        self, group: Group, request: JoinRequest, instance_id: str, new_member_id: str, reply: JoinReply
+    ) -> None:
+        """Let a restarted static member go on under a new member id, without a rebalance if possible (KIP-345)."""
+        old_leader_id = group.leader_id or ""
+        old = group.members[group.static_members[instance_id]]
+        member = group.replace_static_member(instance_id, new_member_id)
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        group.park_join(member, reply)
+        self.keep_alive(group, member)
+        log.info("group %s: %s takes over from %s", group.group_id, new_member_id, old.member_id)
+        if group.state is COMPLETING_REBALANCE:
+            # The leader may have been told of the old id and would assign to that.
+            self.prepare(group, f"static member {instance_id} was replaced")
+            return
+        if group.state is PREPARING_REBALANCE:
+            self.maybe_complete_join(group)
+            return
+        if group.select_protocol() != group.protocol_name:
+            self.prepare(group, f"static member {instance_id} changes the protocol")
+            return
+
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                if group.members.get(new_member_id) is not member:
+                    return
+                if error is not None:
+                    group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR))
+                    reverted = group.replace_static_member(instance_id, old.member_id)
+                    group.update(reverted, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms)
+                    self.keep_alive(group, reverted)
+                elif request.supports_skipping_assignment:
+                    is_leader = group.leader_id == new_member_id
+                    group.answer_join(member, group.join_result(new_member_id, skip_assignment=is_leader))
+                else:
+                    # An old leader must not assign anew, so it is told that its former self leads.
+                    result = group.join_result(new_member_id)
+                    group.answer_join(member, result._replace(leader_id=old_leader_id, members=()))
+
+        assignments = {each.member_id: each.assignment for each in group.members.values()}
+        self._store.submit(persistence.put_group(group, assignments), on_durable)
+
+    def await_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+        """Expect a member that was told its id to come back with it."""
+
+        def give_up() -> None:
+            with group:
+                if group.pending_joins.get(member_id) is timer:
+                    group.remove(member_id)
+                    self._complete_if_all_joined(group)
+
+        timer = group.pending_joins[member_id] = self._scheduler.schedule(session_timeout_ms, give_up)
+
+    def remove_member(self, group: Group, member_id: str, reason: str) -> None:
+        """Remove a member and begin or go on with the rebalance that this causes."""
+        group.remove(member_id)
+        self.after_removal(group, reason)
+
+    def after_removal(self, group: Group, reason: str) -> None:
+        """Begin or go on with the rebalance that the removal of members causes."""
+        if group.state in (STABLE, COMPLETING_REBALANCE):
+            self.prepare_or_complete(group, reason)
+        else:
+            self._complete_if_all_joined(group)
+
+    def _complete_if_all_joined(self, group: Group) -> None:
+        if group.state is PREPARING_REBALANCE and group.all_members_joined:
+            self._complete_join(group)
+
+    def prepare_or_complete(self, group: Group, reason: str) -> None:
+        """Begin a rebalance, or look whether the one that is being prepared can end."""
+        if can_rebalance(group.state):
+            self.prepare(group, reason)
+        else:
+            self.maybe_complete_join(group)
+
+    def maybe_complete_join(self, group: Group) -> None:
+        """End the join phase if everyone is there. An initial rebalance ends by its timer only."""
+        if group.previous_state is not EMPTY:
+            self._complete_if_all_joined(group)
+
+    def prepare(self, group: Group, reason: str) -> None:
+        """Begin a rebalance."""
+        if group.state is COMPLETING_REBALANCE:
+            self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_syncs.clear()
+        cancel_timer(group.sync_timer)
+        initial = group.state is EMPTY
+        group.transition_to(PREPARING_REBALANCE)
+        log.info("group %s: preparing to rebalance generation %d: %s", group.group_id, group.generation_id, reason)
+        if initial:
+            delay_ms = self._settings.group_initial_rebalance_delay_ms
+            self._schedule_initial_completion(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        elif group.all_members_joined:
+            self._complete_join(group)
+        else:
+            self._schedule_completion(group)
+
+    def _schedule_initial_completion(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+        def complete_or_extend(group: Group) -> None:
+            if group.new_member_added and remaining_ms:
+                group.new_member_added = False
+                next_ms = min(self._settings.group_initial_rebalance_delay_ms, remaining_ms)
+                self._schedule_initial_completion(group, next_ms, max(remaining_ms - delay_ms, 0))
+            else:
+                self._complete_join(group)
+
+        self._arm_join_timer(group, delay_ms, complete_or_extend)
+
+    def _schedule_completion(self, group: Group) -> None:
+        self._arm_join_timer(group, group.rebalance_timeout_ms, self._complete_join)
+
+    def _arm_join_timer(self, group: Group, delay_ms: int, then: Callable[[Group], None]) -> None:
+        def fire() -> None:
+            with group:
+                # It may have been cancelled while this waited for the group.
+                if group.join_timer is timer:
+                    group.join_timer = None
+                    then(group)
+
+        cancel_timer(group.join_timer)
+        timer = group.join_timer = self._scheduler.schedule(delay_ms, fire)
+
+    def _complete_join(self, group: Group) -> None:
+        """End the join phase: drop dynamic members that are not back, start the next generation, answer everyone."""
+        cancel_timer(group.join_timer)
+        group.join_timer = None
+        group.new_member_added = False
+        missing = [
+            member.member_id for member in group.members.values() if not member.awaits_join and not member.is_static
+        ]
+        for member_id in missing:
+            group.remove(member_id)
+        if missing:
+            log.info("group %s: removed members that have not rejoined: %s", group.group_id, ", ".join(missing))
+        if group.members and not group.elect_joined_leader():
+            log.error("group %s: no member has rejoined, waiting for their sessions to end", group.group_id)
+            self._schedule_completion(group)
+            return
+        group.init_next_generation()
+        if not group.members:
+            log.info("group %s: empty in generation %d", group.group_id, group.generation_id)
+            self._store.submit(persistence.put_group(group, {}))
+            return
+        log.info("group %s: generation %d with %d members", group.group_id, group.generation_id, len(group.members))
+        for member in group.members.values():
+            group.answer_join(member, group.join_result(member.member_id))
+            self.keep_alive(group, member)
+            member.is_new = False
+            group.pending_syncs.add(member.member_id)
+        self._schedule_pending_sync(group)
+
+    # Syncing
+
+    def store_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        """Make the leader's assignment durable, then hand it out and be STABLE. The first of a generation counts."""
+        generation_id = group.generation_id
+        if group.storing_generation_id == generation_id:
+            return
+        group.storing_generation_id = generation_id
+
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                group.storing_generation_id = -1
+                # A rebalance may have begun meanwhile; then everyone has been told.
+                if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
+                    return
+                if error is not None:
+                    self._reset_assignments(group, ErrorCode.NOT_COORDINATOR)
+                    self.prepare_or_complete(group, f"the assignment could not be stored: {error}")
+                    return
+                for member in group.members.values():
+                    member.assignment = assignments.get(member.member_id, b"")
+                self._hand_out_assignments(group)
+                group.transition_to(STABLE)
+
+        self._store.submit(persistence.put_group(group, assignments), on_durable)
+
+    def note_sync(self, group: Group, member_id: str) -> None:
+        """A member has asked for its assignment."""
+        group.pending_syncs.discard(member_id)
+        if not group.pending_syncs:
+            cancel_timer(group.sync_timer)
+
+    def _schedule_pending_sync(self, group: Group) -> None:
+        def fire() -> None:
+            with group:
+                if group.sync_timer is timer and group.pending_syncs and can_rebalance(group.state):
+                    late = sorted(group.pending_syncs)
+                    for member_id in late:
+                        group.remove(member_id)
+                    self.prepare(group, f"removed members that have not synced: {', '.join(late)}")
+
+        cancel_timer(group.sync_timer)
+        timer = group.sync_timer = self._scheduler.schedule(group.rebalance_timeout_ms, fire)
+
+    def _reset_assignments(self, group: Group, error_code: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if group.answer_sync(member, SyncResult(error_code)):
+                self.keep_alive(group, member)
+
+    def _hand_out_assignments(self, group: Group) -> None:
+        for member in group.members.values():
+            result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
+            if group.answer_sync(member, result):
+                # Its session was held by the waiting sync, however long that was.
+                self.keep_alive(group, member)
+
+    # Sessions
+
+    def keep_alive(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+        """Start the member's session anew, for its session timeout unless another is given.
+
+        The timer that is armed stays and looks at the new deadline when it fires, unless that would be too late.
+        """
+        if timeout_ms is None:
+            timeout_ms = member.session_timeout_ms
+        member.deadline_ns = self._clock.monotonic_ns() + timeout_ms * _NS_PER_MS
+        if member.timer is None or member.timer.deadline_ns > member.deadline_ns:
+            self._arm_session(group, member)
+
+    def _arm_session(self, group: Group, member: Member) -> None:
+        def fire() -> None:
+            with group:
+                if member.timer is timer:
+                    member.timer = None
+                    self._check_session(group, member)
+
+        cancel_timer(member.timer)
+        remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
+        timer = member.timer = self._scheduler.schedule(remaining_ns / _NS_PER_MS, fire)
+
+    def _check_session(self, group: Group, member: Member) -> None:
+        if group.state is DEAD or group.members.get(member.member_id) is not member:
+            return
+        if self._clock.monotonic_ns() < member.deadline_ns:
+            self._arm_session(group, member)
+        elif not member.has_satisfied_heartbeat:
+            log.info("group %s: member %s has failed", group.group_id, member.member_id)
+            self.remove_member(group, member.member_id, f"the session of {member.member_id} has ended")

@@ -1,0 +1,45 @@
+"""The states of a classic group and the moves between them, as Kafka's `ClassicGroupState` has them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+
+class GroupState(enum.Enum):
+    """State of a classic group; the value is the name that clients see."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY: Final = GroupState.EMPTY
+PREPARING_REBALANCE: Final = GroupState.PREPARING_REBALANCE
+COMPLETING_REBALANCE: Final = GroupState.COMPLETING_REBALANCE
+STABLE: Final = GroupState.STABLE
+DEAD: Final = GroupState.DEAD
+
+NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    EMPTY: frozenset({PREPARING_REBALANCE, DEAD}),
+    PREPARING_REBALANCE: frozenset({COMPLETING_REBALANCE, EMPTY, DEAD}),
+    COMPLETING_REBALANCE: frozenset({STABLE, PREPARING_REBALANCE, DEAD}),
+    STABLE: frozenset({PREPARING_REBALANCE, DEAD}),
+    DEAD: frozenset({DEAD}),
+}
+"""Where a group may go from each state."""
+
+
+class IllegalTransitionError(RuntimeError):
+    """A group was asked for a move that its state does not allow: a defect of the caller."""
+
+    def __init__(self, group_id: str, source: GroupState, target: GroupState) -> None:
+        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")
+
+
+def can_rebalance(state: GroupState) -> bool:
+    """Whether a rebalance may begin in this state."""
+    return PREPARING_REBALANCE in NEXT_STATES[state]

@@ -1,0 +1,142 @@
+"""OffsetFetch, versions 1 to 10.
+
+Tells committed positions, of the partitions asked for or (from v2, with a null list) of all that the group has. From
+v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
+`OffsetMetadataManager.fetchOffsets`.
+
+- Nothing committed, no such partition, no such group: offset -1 and no error.
+- `require_stable` (v7, KIP-447) waits for commits under way.
+- A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
+- Member id and epoch (v9) are not looked at: as in Kafka, they matter to groups of the "consumer" type only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.wire.messages import offset_fetch
+from klamm.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+
+    from klamm_broker.broker import Broker
+    from klamm_broker.groups import CommittedOffset
+    from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
+
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_NO_OFFSET = -1
+
+
+@handles(offset_fetch, versions=range(1, 11), blocking=False)
+def fetch_offsets(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> Pending:
+    """Tell committed positions."""
+    if context.api_version < _FIRST_VERSION_WITH_GROUPS:
+        _fetch_of_one_group(broker, request, context)
+    else:
+        _fetch_of_groups(broker, request, context)
+    return context.later()
+
+
+def _fetch_of_one_group(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
+    partitions = None if request.topics is None else {each.name: each.partition_indexes for each in request.topics}
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        topics = [
+            OffsetFetchResponseTopic(
+                name,
+                [
+                    OffsetFetchResponsePartition(
+                        index,
+                        committed.offset if committed is not None else _NO_OFFSET,
+                        committed.leader_epoch if committed is not None else -1,
+                        committed.metadata if committed is not None else "",
+                    )
+                    for index, committed in by_partition.items()
+                ],
+            )
+            for name, by_partition in fetched[0].items()
+        ]
+        context.respond(OffsetFetchResponse(topics=topics))
+
+    broker.groups.offsets.fetch([(request.group_id, partitions)], reply, require_stable=request.require_stable)
+
+
+def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    wanted: list[tuple[str, TopicPartitions | None]] = []
+    unknown: list[list[OffsetFetchResponseTopics]] = []
+    for group in request.groups:
+        partitions, not_found = _named_partitions(broker, group, by_id)
+        wanted.append((group.group_id, partitions))
+        unknown.append(not_found)
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        response = OffsetFetchResponse()
+        for (group_id, _), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
+            topics = [
+                OffsetFetchResponseTopics(name, topic_id, _partitions(by_partition))
+                for name, by_partition in offsets.items()
+                if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
+            ]
+            response.groups.append(OffsetFetchResponseGroup(group_id, topics + not_found))
+        context.respond(response)
+
+    broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)
+
+
+def _named_partitions(
+    broker: Broker, group: OffsetFetchRequestGroup, by_id: bool
+) -> tuple[dict[str, list[int]] | None, list[OffsetFetchResponseTopics]]:
+    """What is asked for by topic name, and the answers for topic ids that no topic has."""
+    if group.topics is None:
+        return None, []
+    partitions: dict[str, list[int]] = {}
+    not_found: list[OffsetFetchResponseTopics] = []
+    for requested in group.topics:
+        if not by_id:
+            partitions[requested.name] = requested.partition_indexes
+            continue
+        topic = broker.topics.by_id(requested.topic_id)
+        if topic is None:
+            not_found.append(_unknown_topic(requested))
+        else:
+            partitions[topic.name] = requested.partition_indexes
+    return partitions, not_found
+
+
+def _unknown_topic(requested: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=requested.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(index, _NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            for index in requested.partition_indexes
+        ],
+    )
+
+
+def _topic_id(broker: Broker, name: str) -> bytes | None:
+    topic = broker.topics.get(name)
+    return topic.id if topic is not None else None
+
+
+def _partitions(by_partition: Mapping[int, CommittedOffset | None]) -> list[OffsetFetchResponsePartitions]:
+    return [
+        OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata)
+        if committed is not None
+        else OffsetFetchResponsePartitions(index, _NO_OFFSET)
+        for index, committed in by_partition.items()
+    ]

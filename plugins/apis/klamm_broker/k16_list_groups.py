@@ -1,0 +1,29 @@
+"""ListGroups, versions 0 to 5.
+
+Lists groups, from v4 of given states, from v5 of given types, whatever their case. Follows
+`GroupMetadataManager.listGroups`. All groups are of the type "classic".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import list_groups
+from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+
+    from klamm_broker.broker import Broker
+
+
+@handles(list_groups, versions=range(0, 6))
+def list_all(broker: Broker, request: ListGroupsRequest, _context: RequestContext) -> ListGroupsResponse:
+    """List groups."""
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
+            for group in broker.groups.list_groups(request.states_filter, request.types_filter)
+        ]
+    )

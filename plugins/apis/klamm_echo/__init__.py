@@ -1,0 +1,13 @@
+"""The handler set `echo`: Metadata of a broker without topics. ApiVersions comes with every set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_api_sets() -> Iterator[Provider]:
+    """How small a handler set can be."""
+    yield Provider("echo", "klamm_echo.echo:Echo", summary="ApiVersions and Metadata only: the smallest example")

@@ -1,0 +1,21 @@
+"""Assigners of new connections to processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from klamm import Address, ProcessorAssigner
+
+
+class RoundRobin(ProcessorAssigner):
+    """One after the other, as Kafka's acceptor does."""
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self._next = 0
+
+    def assign(self, address: Address, loads: Sequence[int]) -> int:
+        index = self._next % len(loads)
+        self._next = index + 1
+        return index

@@ -1,0 +1,13 @@
+"""The transport `plaintext`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_transports() -> Iterator[Provider]:
+    """Bytes as they are."""
+    yield Provider("plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="bytes as they are, over TCP")

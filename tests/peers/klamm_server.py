@@ -1,0 +1,48 @@
+"""`klamm serve` in a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.peers.server import HOST, Server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class KlammServer(Server):
+    """Readiness is the ready file, which klamm writes once every listener answers."""
+
+    name = "klamm"
+    start_timeout_s = 15.0
+
+    @property
+    def ready_file(self) -> Path:
+        return self.directory / "ready.json"
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    def command(self) -> list[str]:
+        self.ready_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "klamm", "serve", "--bind", f"{HOST}:{self.port}"]
+        command += ["--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def environment(self) -> dict[str, str]:
+        roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
+        inherited = os.environ.get("PYTHONPATH")
+        return os.environ | {"PYTHONPATH": os.pathsep.join([*roots, *([inherited] if inherited else [])])}
+
+    def answers(self) -> bool:
+        if not self.ready_file.exists():
+            return False
+        ready = json.loads(self.ready_file.read_text())
+        assert ready["pid"] == self.pid
+        assert self.bootstrap in ready["listeners"].values(), ready
+        return True

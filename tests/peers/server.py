@@ -1,0 +1,135 @@
+"""What the servers under test have in common: a child process that is started, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Server(ABC):
+    """A Kafka server in a child process, with one data directory and one port for its whole life.
+
+    `settings` are Kafka's own broker keys. Leaving the `with` block stops the server, and `stop()` demands exit code 0.
+    """
+
+    name: str
+    start_timeout_s: float
+    stop_timeout_s: float = 30.0
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int | None = None) -> None:
+        self.directory = directory
+        self.settings = dict(settings or {})
+        self.port = port or free_port()
+        self.log_path = directory / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line; called before each start."""
+
+    @abstractmethod
+    def answers(self) -> bool:
+        """Whether the server that was started is ready for clients."""
+
+    def environment(self) -> dict[str, str] | None:
+        """Environment of the child; None inherits."""
+        return None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The child; RuntimeError when none was started."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def spawn(self) -> None:
+        """Start the process and return at once."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = self.command()
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment()
+            )
+
+    def start(self) -> None:
+        """Start, and return when clients are served."""
+        self.spawn()
+        deadline = time.monotonic() + self.start_timeout_s
+        while not self.answers():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill9()
+                raise TimeoutError(f"{self.name} is not ready after {self.start_timeout_s} s:\n{self.log_tail()}")
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """SIGTERM; the exit code must be `clean_exit_codes`'."""
+        process = self.process
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(self.stop_timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill9()
+            raise AssertionError(f"{self.name} ignored SIGTERM for {self.stop_timeout_s} s:\n{self.log_tail()}") from None
+        assert code in self.clean_exit_codes, f"{self.name} ended with {code}:\n{self.log_tail()}"
+
+    clean_exit_codes: tuple[int, ...] = (0,)
+
+    def kill9(self) -> None:
+        """SIGKILL, and reap."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        """SIGTERM, and start again on the same data directory and port."""
+        self.stop()
+        self.start()
+
+    def rss_bytes(self) -> int:
+        """Resident memory now."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError(f"{self.name} has no resident memory: it ended")
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is not None:
+            return
+        if kind is None:
+            self.stop()
+        else:
+            self.kill9()

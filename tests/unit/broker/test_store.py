@@ -1,0 +1,276 @@
+"""The metadata store: group commit, failures that cost only the write to blame, migrations, kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from klamm import ErrorCode
+from klamm_broker.store import MIGRATIONS, Statement, Store, StoreError
+
+Outcome = tuple[str, StoreError | None]
+
+
+def put(key: str, value: str | int) -> Statement:
+    return (
+        "INSERT INTO cluster (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
+
+
+def all_pairs(store: Store) -> dict[str, str]:
+    return dict(store.read("SELECT key, value FROM cluster"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "klamm.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    """Open, without a thread: the test commits."""
+    opened = Store(path)
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def test_nothing_is_written_before_the_commit_and_all_of_it_after(store: Store) -> None:
+    outcomes: list[Outcome] = []
+    store.submit([put("a", "1"), put("b", "2")], lambda error: outcomes.append(("first", error)))
+    store.submit([put("a", "3")], lambda error: outcomes.append(("second", error)))
+
+    assert all_pairs(store) == {}
+    assert outcomes == []
+
+    assert store.commit_pending() == 2
+    assert all_pairs(store) == {"a": "3", "b": "2"}
+    assert outcomes == [("first", None), ("second", None)]
+
+
+def test_statements_of_different_sql_keep_their_order(store: Store) -> None:
+    delete: Statement = ("DELETE FROM cluster WHERE key = ?", ("a",))
+    store.submit([put("a", "1"), delete, put("a", "2"), delete, put("a", "3")])
+    store.commit_pending()
+
+    assert all_pairs(store) == {"a": "3"}
+
+
+def test_a_failed_write_is_undone_whole_and_costs_no_other(store: Store) -> None:
+    outcomes: dict[str, StoreError | None] = {}
+    store.submit([put("good", "1")], lambda error: outcomes.__setitem__("good", error))
+    store.submit([put("half", "1"), ("INSERT INTO nowhere VALUES (1)", ())], lambda e: outcomes.__setitem__("bad", e))
+    store.submit([put("later", "1")], lambda error: outcomes.__setitem__("later", error))
+    store.commit_pending()
+
+    assert all_pairs(store) == {"good": "1", "later": "1"}
+    assert outcomes["good"] is None
+    assert outcomes["later"] is None
+    assert outcomes["bad"] is not None
+    assert outcomes["bad"].error_code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("value", [2**63, "\ud800"])
+def test_a_value_that_sqlite_cannot_hold_is_a_failed_write(store: Store, value: str | int) -> None:
+    outcomes: list[Outcome] = []
+    store.submit([put("a", value)], lambda error: outcomes.append(("write", error)))
+    store.commit_pending()
+
+    assert isinstance(outcomes[0][1], StoreError)
+    assert all_pairs(store) == {}
+
+
+def test_a_full_disk_fails_writes_until_there_is_room_again(store: Store) -> None:
+    (pages,) = store.read("PRAGMA page_count")[0]
+    store.read(f"PRAGMA max_page_count = {pages}")
+    big = "x" * 100_000
+
+    with pytest.raises(StoreError, match="full"):
+        store.write_and_wait([put("big", big)])
+    assert all_pairs(store) == {}
+
+    store.read("PRAGMA max_page_count = 1000000")
+    store.write_and_wait([put("big", big)])
+    assert all_pairs(store) == {"big": big}
+
+
+def test_a_callback_that_raises_does_not_keep_others_from_theirs(store: Store) -> None:
+    outcomes: list[Outcome] = []
+
+    def broken(error: StoreError | None) -> None:
+        raise ZeroDivisionError
+
+    store.submit([put("a", "1")], broken)
+    store.submit([put("b", "1")], lambda error: outcomes.append(("b", error)))
+    store.commit_pending()
+
+    assert outcomes == [("b", None)]
+
+
+def test_the_thread_outlives_failed_writes_and_broken_callbacks(store: Store) -> None:
+    store.start()
+
+    def broken(error: StoreError | None) -> None:
+        raise ZeroDivisionError
+
+    store.submit([put("a", "1")], broken)
+    with pytest.raises(StoreError):
+        store.write_and_wait([("INSERT INTO nowhere VALUES (1)", ())])
+    store.write_and_wait([put("b", "1")])
+
+    assert all_pairs(store) == {"a": "1", "b": "1"}
+
+
+def test_many_threads_get_one_answer_for_each_write(store: Store) -> None:
+    store.start()
+    answered: list[int] = []
+    finished = threading.Semaphore(0)
+
+    def writer(thread: int) -> None:
+        for number in range(200):
+            key = thread * 1000 + number
+
+            def on_durable(error: StoreError | None, key: int = key) -> None:
+                assert error is None
+                answered.append(key)
+                finished.release()
+
+            store.submit([put(str(key), str(key))], on_durable)
+
+    threads = [threading.Thread(target=writer, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(800):
+        assert finished.acquire(timeout=10)
+    for thread in threads:
+        thread.join()
+
+    assert len(set(answered)) == len(answered) == 800
+    for number in range(4):
+        mine = [key for key in answered if key // 1000 == number]
+        assert mine == sorted(mine), "writes of one thread are answered in their order"
+    assert len(all_pairs(store)) == 800
+
+
+def test_waiting_on_the_stores_own_thread_is_refused(store: Store) -> None:
+    store.start()
+    seen: list[BaseException] = []
+    done = threading.Event()
+
+    def on_durable(error: StoreError | None) -> None:
+        try:
+            store.write_and_wait([put("b", "1")])
+        except RuntimeError as refused:
+            seen.append(refused)
+        done.set()
+
+    store.submit([put("a", "1")], on_durable)
+    assert done.wait(10)
+    assert len(seen) == 1
+
+
+def test_close_commits_what_is_queued_and_refuses_the_rest(path: Path) -> None:
+    store = Store(path)
+    store.open()
+    store.start()
+    for number in range(100):
+        store.submit([put(str(number), "1")])
+    store.close()
+
+    outcomes: list[Outcome] = []
+    store.submit([put("late", "1")], lambda error: outcomes.append(("late", error)))
+    assert isinstance(outcomes[0][1], StoreError)
+    with pytest.raises(StoreError):
+        store.read("SELECT 1")
+
+    again = Store(path)
+    again.open()
+    assert len(all_pairs(again)) == 100
+    again.close()
+
+
+def test_a_file_of_a_newer_schema_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+
+    with pytest.raises(StoreError, match="newer klamm"):
+        Store(path).open()
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"not a database at all" * 100)
+
+    with pytest.raises(StoreError, match=r"klamm\.db"):
+        Store(path).open()
+
+
+def test_a_migration_that_was_cut_short_is_done_again(path: Path) -> None:
+    Store(path).open()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE offsets")
+        connection.executescript("PRAGMA user_version = 0; DROP TABLE cluster; DROP TABLE counters")
+    connection.close()
+
+    # `topics` still exists: the step fails and must leave no half of itself.
+    with pytest.raises(StoreError):
+        Store(path).open()
+    with sqlite3.connect(path) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    connection.close()
+    assert "cluster" not in tables
+
+
+def test_what_was_answered_survives_kill_9(path: Path) -> None:
+    program = textwrap.dedent(
+        """
+        import itertools, os, pathlib, sys
+        from klamm_broker.store import Store
+
+        store = Store(pathlib.Path(sys.argv[1]))
+        store.open()
+        store.start()
+
+        def acknowledge(number):
+            def on_durable(error):
+                assert error is None
+                os.write(1, b"%d\\n" % number)
+            return on_durable
+
+        for number in itertools.count():
+            store.submit(
+                [("INSERT INTO cluster VALUES (?, ?)", (str(number), "1")),
+                 ("INSERT INTO counters VALUES (?, ?)", (str(number), number))],
+                acknowledge(number),
+            )
+            if number % 500 == 499:
+                store.write_and_wait([])
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+    )
+    assert process.stdout is not None
+    acknowledged = {process.stdout.readline().decode().strip() for _ in range(2_000)}
+    process.send_signal(signal.SIGKILL)
+    acknowledged.update(line.decode().strip() for line in process.stdout.read().splitlines(True) if line[-1:] == b"\n")
+    process.wait()
+    process.stdout.close()
+
+    store = Store(path)
+    store.open()
+    assert acknowledged <= set(all_pairs(store))
+    # Both statements of each write, or neither.
+    assert set(all_pairs(store)) == {name for (name,) in store.read("SELECT name FROM counters")}
+    store.close()

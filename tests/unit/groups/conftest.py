@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from groups_playbook import Playbook
+
+
+@pytest.fixture
+def make_playbook(tmp_path: Path) -> Iterator[Callable[..., Playbook]]:
+    """Makes a coordinator with given settings; what it made is closed after the test."""
+    made: list[Playbook] = []
+
+    def make(**settings: int) -> Playbook:
+        playbook = Playbook(tmp_path / "klamm.db", **settings)
+        made.append(playbook)
+        return playbook
+
+    yield make
+    for playbook in made:
+        playbook.close()
+
+
+@pytest.fixture
+def play(make_playbook: Callable[..., Playbook]) -> Playbook:
+    """A coordinator with Kafka's default settings."""
+    return make_playbook()

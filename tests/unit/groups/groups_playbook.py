@@ -1,0 +1,224 @@
+"""A group coordinator that tests drive by hand: its clock stands still, its timers and its store run when told."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from klamm import ErrorCode, ManualClock, Scheduler
+from klamm_broker.groups import (
+    CommitRequest,
+    GroupCoordinator,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    PartitionCommit,
+    SyncRequest,
+    SyncResult,
+)
+from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
+from klamm_broker.store import Store
+
+R = TypeVar("R")
+
+GROUP = "group"
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+INITIAL_DELAY_MS = 3_000
+
+
+@dataclass(slots=True)
+class Settings:
+    """Kafka's defaults."""
+
+    group_initial_rebalance_delay_ms: int = INITIAL_DELAY_MS
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+
+
+@dataclass(slots=True)
+class Call(Generic[R]):
+    """A request that was made; it remembers every answer, so that a second one is seen."""
+
+    answers: list[R] = field(default_factory=list)
+
+    def __call__(self, result: R) -> None:
+        self.answers.append(result)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is no answer yet."""
+        return not self.answers
+
+    @property
+    def result(self) -> R:
+        """The one answer."""
+        (result,) = self.answers
+        return result
+
+
+def subscription(*topics: str) -> bytes:
+    """A ConsumerProtocolSubscription, version 0."""
+    encoded = [topic.encode() for topic in topics]
+    names = b"".join(struct.pack(">h", len(name)) + name for name in encoded)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+class Playbook:
+    """A coordinator, its store and its time, and short ways to ask it."""
+
+    def __init__(self, path: Path, **settings: int) -> None:
+        self.path = path
+        self.settings = Settings(**settings)
+        self.clock = ManualClock()
+        self._ids = itertools.count(1)
+        self._start()
+
+    def _start(self) -> None:
+        self.scheduler = Scheduler(self.clock)
+        self.store = Store(self.path)
+        self.store.open()
+        self.coordinator = GroupCoordinator(
+            self.clock, self.scheduler, self.store, self.settings, lambda size: next(self._ids).to_bytes(size, "big")
+        )
+        self.loaded = self.coordinator.load()
+
+    def restart(self) -> None:
+        """Stop in good order, start again on the same file."""
+        self.coordinator.close()
+        self.store.close()
+        self._start()
+
+    def crash(self) -> None:
+        """Start again on the same file; what the store had not committed is lost."""
+        self._start()
+
+    def close(self) -> None:
+        self.coordinator.close()
+        self.store.close()
+
+    def settle(self) -> None:
+        """Commit and run what is due, until nothing is left to do now."""
+        self.scheduler.run_due()
+        while self.store.commit_pending():
+            self.scheduler.run_due()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, timer by timer."""
+        end_ns = self.clock.monotonic_ns() + ms * 1_000_000
+        while True:
+            self.settle()
+            wait_s = self.scheduler.run_due()
+            left_ms = (end_ns - self.clock.monotonic_ns()) // 1_000_000
+            wait_ms = left_ms + 1 if wait_s is None else math.ceil(wait_s * 1e3 - 1e-6)
+            if wait_ms > left_ms:
+                self.clock.advance_ms(left_ms)
+                self.settle()
+                return
+            self.clock.advance_ms(wait_ms)
+
+    # Requests
+
+    def ask_join(self, member_id: str = "", **changes: Any) -> Call[JoinResult]:
+        """Send a join, with the protocol "range" for topic "t" unless told otherwise."""
+        request = JoinRequest(
+            group_id=GROUP,
+            member_id=member_id,
+            group_instance_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type="consumer",
+            protocols=(("range", subscription("t")),),
+        )
+        call: Call[JoinResult] = Call()
+        self.coordinator.join(request._replace(**changes), call)
+        return call
+
+    def promised_id(self, **changes: Any) -> str:
+        """The member id that a first join of a dynamic member gets."""
+        result = self.ask_join(**changes).result
+        assert result.error_code is ErrorCode.MEMBER_ID_REQUIRED
+        return result.member_id
+
+    def ask_sync(
+        self, member_id: str, generation_id: int, assignments: Mapping[str, bytes] | None = None, **changes: Any
+    ) -> Call[SyncResult]:
+        request = SyncRequest(GROUP, generation_id, member_id, assignments=assignments or {})
+        call: Call[SyncResult] = Call()
+        self.coordinator.sync(request._replace(**changes), call)
+        return call
+
+    def heartbeat(self, member_id: str, generation_id: int, group_instance_id: str | None = None) -> ErrorCode:
+        return self.coordinator.heartbeat(GROUP, member_id, generation_id, group_instance_id)
+
+    def leave(self, *members: LeavingMember | str) -> LeaveResult:
+        call: Call[LeaveResult] = Call()
+        leaving = [LeavingMember(each) if isinstance(each, str) else each for each in members]
+        self.coordinator.leave(GROUP, leaving, call)
+        self.settle()
+        return call.result
+
+    def ask_commit(self, *commits: PartitionCommit, group_id: str = GROUP, **changes: Any) -> Call[Sequence[ErrorCode]]:
+        call: Call[Sequence[ErrorCode]] = Call()
+        self.coordinator.offsets.commit(CommitRequest(group_id, commits, **changes), call)
+        return call
+
+    def commit(self, *commits: PartitionCommit, **changes: Any) -> Sequence[ErrorCode]:
+        call = self.ask_commit(*commits, **changes)
+        self.settle()
+        return call.result
+
+    def fetch(self, partitions: TopicPartitions | None = None, group_id: str = GROUP) -> FetchedOffsets:
+        call: Call[Sequence[FetchedOffsets]] = Call()
+        self.coordinator.offsets.fetch([(group_id, partitions)], call)
+        (fetched,) = call.result
+        return fetched
+
+    def state(self, group_id: str = GROUP) -> str | None:
+        """The group's state as an administrator sees it, None if there is no group."""
+        described = self.coordinator.describe(group_id)
+        return described.state if described is not None else None
+
+    # Whole scenes
+
+    def stable_group(self, count: int, **changes: Any) -> list[str]:
+        """`count` dynamic members in a stable group; member n has the assignment b"n". The first one leads."""
+        ids = [self.promised_id(**changes) for _ in range(count)]
+        joins = [self.ask_join(member_id, **changes) for member_id in ids]
+        self.await_joins(joins)
+        self.sync_all(ids, joins)
+        return ids
+
+    def await_joins(self, joins: Sequence[Call[JoinResult]]) -> None:
+        """Let time pass until the join phase ends."""
+        for _ in range(REBALANCE_MS // 500):
+            if not any(join.waits for join in joins):
+                return
+            self.advance(500)
+        raise AssertionError("the join phase does not end")
+
+    def sync_all(self, ids: Sequence[str], joins: Sequence[Call[JoinResult]]) -> None:
+        """Sync every member of a completed join phase."""
+        generation_id = joins[0].result.generation_id
+        leader_id = joins[0].result.leader_id
+        assignments = {member_id: b"%d" % number for number, member_id in enumerate(ids)}
+        syncs = {
+            member_id: self.ask_sync(member_id, generation_id, assignments if member_id == leader_id else None)
+            for member_id in ids
+        }
+        self.settle()
+        for member_id, sync in syncs.items():
+            assert sync.result.error_code is ErrorCode.NONE
+            assert sync.result.assignment == assignments[member_id]

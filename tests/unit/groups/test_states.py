@@ -1,0 +1,53 @@
+"""The state table, and the bytes that are read of subscriptions."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from groups_playbook import subscription
+from hypothesis import given
+from hypothesis import strategies as st
+from klamm import ManualClock
+from klamm_broker.groups.consumer_protocol import subscribed_topics
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransitionError
+
+
+@pytest.mark.parametrize("source", GroupState)
+@pytest.mark.parametrize("target", GroupState)
+def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState) -> None:
+    clock = ManualClock(wall_ms=1_000)
+    group = Group("g", clock)
+    group.state = source
+    clock.advance_ms(5)
+    if target in NEXT_STATES[source]:
+        group.transition_to(target)
+        assert (group.state, group.previous_state, group.state_timestamp_ms) == (target, source, 1_005)
+    else:
+        with pytest.raises(IllegalTransitionError, match=target.value):
+            group.transition_to(target)
+        assert (group.state, group.state_timestamp_ms) == (source, 1_000)
+
+
+@given(st.lists(st.text(max_size=20)), st.integers(0, 32_767), st.binary(max_size=30))
+def test_subscribed_topics_are_read_in_any_version(topics: list[str], version: int, rest: bytes) -> None:
+    metadata = struct.pack(">h", version) + subscription(*topics)[2:] + rest
+    assert subscribed_topics(metadata) == set(topics)
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_are_refused_or_read_but_never_worse(metadata: bytes) -> None:
+    try:
+        topics = subscribed_topics(metadata)
+    except ValueError:
+        return
+    assert all(isinstance(topic, str) for topic in topics)
+
+
+@given(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4), st.data())
+def test_a_subscription_cut_short_is_refused(topics: list[str], data: st.DataObject) -> None:
+    whole = subscription(*topics)[:-4]
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(ValueError, match="subscription"):
+        subscribed_topics(whole[:cut])
