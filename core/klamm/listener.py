@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler

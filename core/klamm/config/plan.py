@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class ServerPlan:
 def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
     """The tables of a file and its text. Raises ConfigError for what cannot be read or is no TOML."""
     if file is None:
-        return {key: dict(value) for key, value in DEFAULT.items()}, ""
+        return copy.deepcopy(dict(DEFAULT)), ""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

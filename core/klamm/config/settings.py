@@ -71,7 +71,7 @@ class ListenerSettings:
     api_set: str = setting("broker", doc="The handler set that answers: a provider, or a table that names one.")
     dispatch: str = setting(
         "hybrid",
-        doc="Where handlers run: on the processor's thread (inline), on request handlers (pool), or by what they declare.",
+        doc="Where handlers run: on the processor (inline), on request handlers (pool), or as they declare.",
         choices=("hybrid", "inline", "pool"),
     )
     processors: int = setting(

@@ -99,7 +99,8 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order.
+    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
+    `receive.frames` only while `can_process`, so answers keep their order.
     """
 
     __slots__ = (

@@ -142,6 +142,7 @@ class RequestDispatcher:
         try:
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
+            request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
             return self._encode(request, route, self._error_response(request, route, error))
 
     def _error_response(self, request: RequestContext, route: Route, error: Exception) -> Any:
@@ -184,11 +185,13 @@ class RequestDispatcher:
         version = request.api_version
         if not route.has_records:
             body = response.encode(version)
+            request.response_bytes = len(body)
             if version >= route.flexible_from:
                 return [_HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body]
             return [_HEADER_V0.pack(len(body) + 4, request.correlation_id) + body]
         chunks: list[Chunk] = response.encode_chunks(version)
         size_bytes = sum(chunk.size_bytes if isinstance(chunk, FileRegion) else len(chunk) for chunk in chunks)
+        request.response_bytes = size_bytes
         if version >= route.flexible_from:
             head = _HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0)
         else:

@@ -16,8 +16,9 @@ from klamm.wire.errors import ErrorCode
 class Mirror(NamedTuple):
     """How a list in a request becomes a list in its error response.
 
-    `message_from` is the first version that carries a message. `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
+    `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
     number) goes to the only one. `constants` are set as they are, on top of the error code and message.
+    `message_from` is the first version that carries a message.
     """
 
     source: str

@@ -1,0 +1,94 @@
+"""`RawClient`: one blocking connection that sends and receives frames, right ones and wrong ones."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from struct import Struct
+from types import TracebackType
+from typing import Any, Final
+
+from klamm.wire.api_keys import load
+from klamm.wire.headers import encode_request_header, response_header_size
+from klamm.wire.struct_base import Message
+
+_SIZE: Final = Struct(">i")
+
+
+class RawClient:
+    """`call` sends a request message and returns the response; `send_frame` and `receive_frame` do half of it.
+
+    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`.
+    """
+
+    def __init__(self, address: tuple[str, int], *, timeout_s: float = 10.0, client_id: str | None = "raw") -> None:
+        self.socket = socket.create_connection(address, timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._client_id = client_id
+        self._correlation_ids = itertools.count(1)
+        self._buffer = b""
+
+    def call(self, request: Message, version: int) -> Any:
+        """Send a request and wait for its response."""
+        correlation_id = self.send(request, version)
+        return self.receive(request.API_KEY, version, correlation_id)
+
+    def send(self, request: Message, version: int) -> int:
+        """Send a request; its correlation id."""
+        correlation_id = next(self._correlation_ids)
+        header = encode_request_header(request.API_KEY, version, correlation_id, self._client_id)
+        self.send_frame(header + request.encode(version))
+        return correlation_id
+
+    def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
+        """The response to a request that was sent; it must be the next one."""
+        frame = self.receive_frame()
+        (received,) = _SIZE.unpack_from(frame)
+        if received != correlation_id:
+            raise AssertionError(f"correlation id {received} came, {correlation_id} was due")
+        module = load(api_key)
+        response_class = vars(module)[f"{module.NAME}Response"]
+        return response_class.decode(version, frame, response_header_size(api_key, version))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send bytes with their size before them."""
+        self.send_bytes(_SIZE.pack(len(frame)) + frame)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next frame without its size."""
+        (size,) = _SIZE.unpack(self._take(4))
+        return self._take(size)
+
+    def at_end(self) -> bool:
+        """Whether the peer has closed the connection; waits for that or for a byte. Raises TimeoutError."""
+        try:
+            data = self.socket.recv(1)
+        except ConnectionError:
+            return True
+        self._buffer += data
+        return not data
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            data = self.socket.recv(max(65536, count - len(self._buffer)))
+            if not data:
+                raise ConnectionError("closed by the server")
+            self._buffer += data
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,172 @@
+"""A plugin whose handler set does on purpose all that a handler may do: answer, wait, raise, block, talk rubbish."""
+
+import threading
+from dataclasses import dataclass
+
+from klamm import (
+    ApiSet,
+    ConnectionGate,
+    Delay,
+    ErrorCode,
+    KafkaError,
+    Provider,
+    Refuse,
+    RequestObserver,
+    Throttle,
+    handles,
+    hookimpl,
+    setting,
+)
+from klamm.wire.messages import find_coordinator, heartbeat, init_producer_id, metadata, sync_group
+
+
+class Trying(ApiSet):
+    """Metadata answers at once; Heartbeat runs on a handler thread and does what `group_id` says; SyncGroup is answered
+    later by the test; FindCoordinator answers with as many bytes as its key says."""
+
+    def open(self, server):
+        self.server = server
+        self.parked = []
+        self.arrived = threading.Semaphore(0)
+        self.release = threading.Event()
+        self.seen = []
+
+    @handles(metadata, versions=metadata.VERSIONS, blocking=False)
+    def metadata(self, request, context):
+        host, port = context.listener.advertised
+        self.seen.append(context)
+        return metadata.MetadataResponse(
+            brokers=[metadata.MetadataResponseBroker(1, host, port)], cluster_id=threading.current_thread().name
+        )
+
+    @handles(heartbeat, versions=heartbeat.VERSIONS)
+    def heartbeat(self, request, context):
+        what = request.group_id
+        if what == "raise":
+            raise ZeroDivisionError("on purpose")
+        if what == "kafka-error":
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if what == "rubbish":
+            return 42
+        if what == "none":
+            return None
+        if what == "no-response":
+            return context.no_response()
+        if what == "wrong-shape":
+            return heartbeat.HeartbeatResponse(error_code="not a number")
+        if what == "close":
+            context.close_connection("the handler wants it so")
+            return context.later()
+        if what == "block":
+            self.arrived.release()
+            assert self.release.wait(20)
+        if what == "exit":
+            raise SystemExit("on purpose")
+        return heartbeat.HeartbeatResponse(error_code=0)
+
+    @handles(sync_group, versions=sync_group.VERSIONS, blocking=False)
+    def sync_group(self, request, context):
+        if request.group_id == "at-once":
+            context.respond(sync_group.SyncGroupResponse(assignment=b"at once"))
+            return context.later()
+        self.parked.append(context)
+        self.arrived.release()
+        return context.later()
+
+    @handles(find_coordinator, versions=range(0, 4), blocking=False)
+    def find_coordinator(self, request, context):
+        return find_coordinator.FindCoordinatorResponse(host="x" * int(request.key))
+
+    @handles(init_producer_id, versions=init_producer_id.VERSIONS, blocking=True, inline_max_bytes=60)
+    def init_producer_id(self, request, context):
+        return init_producer_id.InitProducerIdResponse(producer_id="handler" in threading.current_thread().name)
+
+
+@dataclass(frozen=True, slots=True)
+class FussySettings:
+    say: str = setting("admit", doc="What the gate answers.")
+
+
+class FussyGate(ConnectionGate):
+    """Answers what its settings say, and counts."""
+
+    def open(self, listener):
+        self.admitted = self.released = 0
+        GATES.append(self)
+
+    def admit(self, address):
+        if self.settings.say == "raise":
+            raise ZeroDivisionError("on purpose")
+        if self.settings.say == "refuse":
+            return Refuse("fussy")
+        if self.settings.say == "delay":
+            return Delay(50, "fussy")
+        self.admitted += 1
+        return None
+
+    def release(self, address):
+        self.released += 1
+        if self.settings.say == "raise-later":
+            raise ZeroDivisionError("on purpose")
+
+
+GATES = []
+
+
+class TellTale(RequestObserver):
+    """Keeps what it is told, and may raise at everything."""
+
+    def open(self, listener):
+        self.events = []
+        OBSERVERS.append(self)
+
+    def _note(self, *event):
+        self.events.append(event)
+        if self.settings.say == "raise":
+            raise ZeroDivisionError("on purpose")
+
+    def connection_opened(self, connection):
+        self._note("opened", connection)
+
+    def connection_closed(self, connection, reason):
+        self._note("closed", connection, reason)
+
+    def completed(self, event):
+        self._note("completed", event)
+
+
+OBSERVERS = []
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSettings:
+    throttle_time_ms: int = setting(0, doc="What every request earns; negative raises.")
+
+
+class SlowDown(Throttle):
+    """The same throttle time for every request."""
+
+    def charge(self, context, size_bytes, seconds):
+        if self.settings.throttle_time_ms < 0:
+            raise ZeroDivisionError("on purpose")
+        return self.settings.throttle_time_ms
+
+
+class Plugin:
+    """What an entry point would name."""
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("trying", "tests.contract.api_sets:Trying")
+
+    @hookimpl
+    def klamm_connection_gates(self):
+        yield Provider("fussy", "tests.contract.api_sets:FussyGate", settings=FussySettings)
+
+    @hookimpl
+    def klamm_request_observers(self):
+        yield Provider("tell_tale", "tests.contract.api_sets:TellTale", settings=FussySettings)
+
+    @hookimpl
+    def klamm_throttles(self):
+        yield Provider("slow_down", "tests.contract.api_sets:SlowDown", settings=SlowSettings)

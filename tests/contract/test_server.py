@@ -1,0 +1,357 @@
+"""The network layer over real sockets: order, isolation, backpressure, limits, and what it does with bad peers."""
+
+import struct
+import threading
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.headers import encode_request_header
+from klamm.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.contract.api_sets import GATES, OBSERVERS
+
+
+def heartbeat(client, what):
+    return client.call(HeartbeatRequest(group_id=what), 4)
+
+
+def answers(client):
+    return client.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
+
+
+def test_a_request_is_answered_and_the_client_is_known(start, connect):
+    server = start()
+    client = connect(server, client_id="somebody")
+    versions = client.call(ApiVersionsRequest("software", "1.2.3"), 3)
+    assert versions.error_code == 0
+    assert {key.api_key for key in versions.api_keys} == {3, 10, 12, 14, 18, 22}
+    assert answers(client)
+    (context,) = server.api_set("trying").seen
+    assert (context.client_id, context.connection.client_software_name) == ("somebody", "software")
+    assert context.connection.client_software_version == "1.2.3"
+    assert str(context.principal) == "User:ANONYMOUS"
+    assert context.client_address == client.socket.getsockname()
+    assert context.connection.connection_id == "{}:{}-{}:{}-0-0".format(
+        *client.socket.getpeername(), *client.socket.getsockname()
+    )
+
+
+def test_a_client_software_name_that_is_none_is_refused(start, connect):
+    client = connect(start())
+    assert client.call(ApiVersionsRequest("so ftware", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
+def test_pipelined_requests_are_answered_in_order_wherever_they_run(start, connect, dispatch):
+    client = connect(start(f"dispatch={dispatch}"))
+    requests = []
+    for number in range(300):
+        request = MetadataRequest(topics=None) if number % 3 else HeartbeatRequest(group_id="ok")
+        version = 12 if number % 3 else 4
+        requests.append((request.API_KEY, version, client.send(request, version)))
+    for api_key, version, correlation_id in requests:
+        client.receive(api_key, version, correlation_id)
+
+
+def test_frames_may_come_in_pieces_of_any_size(start, connect):
+    client = connect(start())
+    frame = encode_request_header(3, 12, 7, "raw") + MetadataRequest(topics=None).encode(12)
+    data = struct.pack(">i", len(frame)) + frame
+    for cut in range(1, len(data)):
+        client.send_bytes(data[:cut])
+        client.send_bytes(data[cut:])
+        client.receive(3, 12, 7)
+
+
+def test_a_large_request_and_a_large_response_pass(start, connect):
+    client = connect(start())
+    assert len(client.call(FindCoordinatorRequest(key="32000"), 2).host) == 32000
+    frame = encode_request_header(12, 0, 9, "raw") + HeartbeatRequest(group_id="ok").encode(0)
+    client.send_frame(frame + bytes(3_000_000))
+    assert client.receive(12, 0, 9).error_code == 0
+
+
+def test_small_requests_of_a_blocking_api_may_run_on_the_processor(start, connect):
+    client = connect(start())
+    assert client.call(InitProducerIdRequest(), 4).producer_id == 0
+    assert client.call(InitProducerIdRequest(transactional_id="x" * 100), 4).producer_id == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("raise", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("kafka-error", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("rubbish", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("none", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("wrong-shape", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+@pytest.mark.parametrize("dispatch", ["inline", "pool"])
+def test_a_handler_that_fails_costs_its_request_only(start, connect, what, code, dispatch):
+    client = connect(start(f"dispatch={dispatch}"))
+    assert heartbeat(client, what).error_code == code
+    assert answers(client)
+
+
+def test_a_handler_that_exits_costs_its_connection_only_and_no_thread(start, connect):
+    server = start("server.io_threads=1")
+    other = connect(server)
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            heartbeat(connect(server), "exit")
+    assert heartbeat(other, "ok").error_code == 0
+    assert server.server.handler_pool.size == 1
+
+
+def test_a_handler_can_close_the_connection(start, connect):
+    server = start()
+    with pytest.raises(ConnectionError):
+        heartbeat(connect(server), "close")
+
+
+def test_a_request_without_a_response_does_not_stop_the_next(start, connect):
+    client = connect(start())
+    client.send(HeartbeatRequest(group_id="no-response"), 4)
+    assert answers(client)
+
+
+def test_a_response_that_comes_later_keeps_its_place(start, connect):
+    server = start()
+    client = connect(server)
+    first = client.send(SyncGroupRequest(group_id="wait"), 5)
+    second = client.send(MetadataRequest(topics=None), 12)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    (context,) = server.api_set("trying").parked
+    threading.Thread(target=context.respond, args=(SyncGroupResponse(assignment=b"late"),)).start()
+    assert client.receive(14, 5, first).assignment == b"late"
+    client.receive(3, 12, second)
+    with pytest.raises(RuntimeError, match="twice"):
+        context.respond(SyncGroupResponse())
+
+
+def test_a_response_may_come_before_the_handler_returns(start, connect):
+    client = connect(start())
+    assert client.call(SyncGroupRequest(group_id="at-once"), 5).assignment == b"at once"
+
+
+def test_a_late_failure_is_answered_as_an_error(start, connect):
+    server = start()
+    client = connect(server)
+    correlation_id = client.send(SyncGroupRequest(group_id="wait"), 5)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    server.api_set("trying").parked[0].respond(ValueError("on purpose"))
+    assert client.receive(14, 5, correlation_id).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_an_answer_to_a_connection_that_is_gone_is_dropped(start, connect):
+    server = start()
+    client = connect(server)
+    client.send(SyncGroupRequest(group_id="wait"), 5)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    client.close()
+    server.api_set("trying").parked[0].respond(SyncGroupResponse())
+    assert answers(connect(server))
+
+
+def test_a_blocked_handler_holds_up_nobody_else(start, connect):
+    server = start("server.io_threads=2")
+    blocked = connect(server)
+    correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    assert answers(connect(server))
+    assert heartbeat(connect(server), "ok").error_code == 0
+    server.api_set("trying").release.set()
+    assert blocked.receive(12, 4, correlation_id).error_code == 0
+
+
+def test_a_full_request_queue_holds_requests_back_and_loses_none(start, connect):
+    server = start("server.io_threads=1", "server.queued_max_requests=2")
+    trying = server.api_set("trying")
+    clients = [connect(server) for _ in range(12)]
+    sent = [(client, client.send(HeartbeatRequest(group_id="block"), 4)) for client in clients]
+    assert trying.arrived.acquire(timeout=10)
+    assert answers(connect(server)), "what needs no handler goes on"
+    trying.release.set()
+    for client, correlation_id in sent:
+        assert client.receive(12, 4, correlation_id).error_code == 0
+    assert server.server.request_channel.full_count > 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 104_857_601),
+        b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n",
+        struct.pack(">i", 0),
+        struct.pack(">i", 3) + b"abc",
+        struct.pack(">ihhih", 10, 3, 1, 1, 5000),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 99, 1, -1),
+        struct.pack(">ihhih", 10, -3, 0, 1, -1),
+        struct.pack(">ihhih", 10, 0, 9, 1, -1),
+        struct.pack(">ihhih", 14, 3, 1, 1, -1) + struct.pack(">i", 2**31 - 1),
+    ],
+    ids=str,
+)
+def test_what_is_no_request_closes_its_connection_at_once(start, connect, data, caplog):
+    server = start()
+    bad = connect(server, timeout_s=1.0)
+    bad.send_bytes(data)
+    assert bad.at_end()
+    assert answers(connect(server))
+    assert "listener=default connection_id=127.0.0.1:" in caplog.text
+    assert "closing connection:" in caplog.text
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(start, connect):
+    client = connect(start())
+    client.send_frame(encode_request_header(18, 99, 5, "raw") + b"whatever that may be")
+    frame = client.receive_frame()
+    assert frame[:4] == struct.pack(">i", 5)
+    response = ApiVersionsResponse.decode(0, frame, 4)
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(key.api_key, key.min_version) for key in response.api_keys] == [(18, 0)]
+    assert client.call(ApiVersionsRequest("a", "1"), 3).error_code == 0
+
+
+def test_requests_before_a_bad_one_are_answered(start, connect):
+    client = connect(start())
+    frame = encode_request_header(3, 12, 1, "raw") + MetadataRequest(topics=None).encode(12)
+    client.send_bytes(struct.pack(">i", len(frame)) + frame + struct.pack(">i", -5))
+    client.receive(3, 12, 1)
+    assert client.at_end()
+
+
+def test_what_was_sent_before_the_peer_closed_is_served(start, connect):
+    server = start()
+    client = connect(server)
+    for _ in range(50):
+        client.send(MetadataRequest(topics=None), 12)
+    client.close()
+    answers(connect(server))
+    deadline = threading.Event()
+    for _ in range(100):
+        if len(server.api_set("trying").seen) >= 51:
+            break
+        deadline.wait(0.05)
+    assert len(server.api_set("trying").seen) == 51
+
+
+def test_a_peer_that_never_reads_stops_only_itself(start, connect):
+    server = start()
+    greedy = connect(server, timeout_s=2.0)
+    frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
+    with pytest.raises(TimeoutError):
+        greedy.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
+    assert answers(connect(server))
+    assert all(len(p._selector.channels) == 2 for p in server.server.listeners[0].processors)
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):
+    server = start("connections_max_idle_ms=400")
+    idle, busy = connect(server), connect(server)
+    for _ in range(12):
+        assert answers(busy)
+        threading.Event().wait(0.1)
+    assert idle.at_end()
+    assert answers(busy)
+
+
+def test_connections_go_round_the_processors(start, connect):
+    server = start("processors=3")
+    clients = [connect(server) for _ in range(6)]
+    assert all(map(answers, clients))
+    assert [p.connection_count for p in server.server.listeners[0].processors] == [2, 2, 2]
+
+
+def test_every_gate_is_released_for_every_connection(start, connect):
+    server = start('gates=["fussy"]')
+    clients = [connect(server) for _ in range(10)]
+    assert all(map(answers, clients))
+    clients[0].send_bytes(struct.pack(">i", -1))
+    assert clients[0].at_end()
+    for client in clients:
+        client.close()
+    server.stop()
+    (gate,) = GATES
+    assert (gate.admitted, gate.released) == (10, 10)
+
+
+@pytest.mark.parametrize("say", ["refuse", "raise", "delay"])
+def test_a_gate_that_refuses_delays_or_fails_lets_nobody_in(start, connect, say):
+    server = start('gates=["fussy"]', f"listeners.default.fussy.say={say}")
+    client = connect(server)
+    with pytest.raises(ConnectionError):
+        answers(client)
+    assert sum(server.server.listeners[0].acceptor.refused.values()) == 1
+
+
+def test_observers_and_throttles_that_raise_cost_nothing(start, connect):
+    server = start(
+        'gates=["fussy"]',
+        "listeners.default.fussy.say=raise-later",
+        'observers=["tell_tale"]',
+        "listeners.default.tell_tale.say=raise",
+        'throttles=["slow_down"]',
+        "listeners.default.slow_down.throttle_time_ms=-1",
+    )
+    for _ in range(3):
+        with_one = connect(server)
+        assert answers(with_one)
+        assert heartbeat(with_one, "raise").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        with_one.close()
+    assert answers(connect(server))
+
+
+def test_observers_are_told_of_connections_and_requests(start, connect):
+    server = start('observers=["tell_tale"]')
+    client = connect(server)
+    answers(client)
+    heartbeat(client, "kafka-error")
+    client.call(SyncGroupRequest(group_id="at-once"), 5)
+    client.close()
+    server.stop()
+    (observer,) = OBSERVERS
+    kinds = [event[0] for event in observer.events]
+    assert kinds == ["opened", "completed", "completed", "completed", "closed"]
+    events = [event[1] for event in observer.events if event[0] == "completed"]
+    assert [event.context.api_key for event in events] == [3, 12, 14]
+    assert [event.error_code for event in events] == [0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 0]
+    assert all(event.response_bytes > 0 and event.total_time_ns >= event.local_time_ns > 0 for event in events)
+
+
+@pytest.mark.parametrize("dispatch", ["inline", "pool"])
+def test_a_throttled_client_is_answered_at_once_and_then_held_back(start, connect, dispatch):
+    server = start(
+        'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=400", f"dispatch={dispatch}"
+    )
+    client = connect(server, timeout_s=0.2)
+    assert client.call(MetadataRequest(topics=None), 12).throttle_time_ms == 400
+    correlation_id = client.send(MetadataRequest(topics=None), 12)
+    with pytest.raises(TimeoutError):
+        client.receive_frame()
+    client.socket.settimeout(10)
+    client.receive(3, 12, correlation_id)
+
+
+def test_a_stop_lets_running_requests_finish(start, connect):
+    server = start()
+    client = connect(server)
+    correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    server.api_set("trying").release.set()
+    assert client.receive(12, 4, correlation_id).error_code == 0
+    stopping.join(10)
+    assert not stopping.is_alive()
+    with pytest.raises(ConnectionError):
+        connect(server)
