@@ -98,6 +98,8 @@ class Selector:
             except OSError as error:
                 self._lost(channel, str(error))
             except InvalidReceiveError as error:
+                # What came whole before it is still answered.
+                self.completed_receives.append(channel)
                 self.reject(channel, f"invalid receive: {error}")
             except Exception as error:
                 log.exception("%s: channel failed", describe(channel))

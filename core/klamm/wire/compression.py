@@ -1,0 +1,82 @@
+"""The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
+
+The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
+Other clients send bare snappy; both are read, the framed form is written.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final
+
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.primitives import ReadBuffer
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_BLOCK_LENGTH: Final = Struct(">i")
+
+
+class Codec(IntEnum):
+    """Kafka's `CompressionType`, by its id in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
+    """The data in this codec. `level` means what the codec says; None is the codec's default."""
+    if codec is Codec.NONE:
+        return bytes(data)
+    import cramjam
+
+    if codec is Codec.SNAPPY:
+        return _compress_xerial(cramjam.snappy, data)
+    module = getattr(cramjam, codec.name.lower())
+    return bytes(module.compress(data) if level is None else module.compress(data, level=level))
+
+
+def decompress(codec: Codec, data: ReadBuffer) -> ReadBuffer:
+    """What was compressed. Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec."""
+    if codec is Codec.NONE:
+        return data
+    import cramjam
+
+    try:
+        if codec is Codec.SNAPPY:
+            return _decompress_snappy(cramjam.snappy, data)
+        return bytes(getattr(cramjam, codec.name.lower()).decompress(data))
+    except (cramjam.DecompressionError, struct_error, ValueError) as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are no {codec.name.lower()}: {error}") from None
+
+
+def _compress_xerial(snappy: Any, data: ReadBuffer) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy(snappy: Any, data: ReadBuffer) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return bytes(snappy.decompress_raw(data))
+    view = memoryview(data)
+    position = len(_XERIAL_HEADER)
+    blocks = []
+    while position < len(view):
+        (length,) = _BLOCK_LENGTH.unpack_from(view, position)
+        position += _BLOCK_LENGTH.size
+        if not 0 <= length <= len(view) - position:
+            raise ValueError(f"a block of {length} bytes at byte {position} of {len(view)}")
+        blocks.append(bytes(snappy.decompress_raw(view[position : position + length])))
+        position += length
+    return b"".join(blocks)

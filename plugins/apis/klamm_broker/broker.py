@@ -1,0 +1,168 @@
+"""`Broker`: the state that all handlers share, how it opens and closes, and its periodic work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm import ApiHandler, ApiSet, Purgatory, bind_handlers
+from klamm_broker import meta_properties
+from klamm_broker.configs import ConfigRegistry
+from klamm_broker.fetch_session import FetchSessionCache
+from klamm_broker.groups import GroupCoordinator
+from klamm_broker.handlers import HANDLERS
+from klamm_broker.log import LogManager
+from klamm_broker.producer_ids import ProducerIds
+from klamm_broker.replica_assignment import check_replication_factor
+from klamm_broker.settings import BrokerSettings
+from klamm_broker.store import Store
+from klamm_broker.topics import Topic, TopicRegistry
+
+if TYPE_CHECKING:
+    from klamm import Clock, Scheduler, ServerContext, Timer
+
+log = logging.getLogger("klamm.broker")
+
+STORE_FILE: Final = "klamm.db"
+
+
+class Broker(ApiSet):
+    """An embedded Kafka broker: node, controller and coordinator of everything, in one data directory.
+
+    Threads: handlers run on processors and request handlers, all at once. Topics, logs, groups, sessions and the store
+    each guard themselves; what is here does not change between `open` and `close`. Periodic work runs on the server's
+    scheduler, compaction on a thread of its own while there is some to do.
+    """
+
+    settings: BrokerSettings
+
+    def __init__(self, settings: BrokerSettings | None = None) -> None:
+        super().__init__(settings or BrokerSettings())
+        self.node_id = self.settings.node_id
+        self.data_dir = Path()
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.clock: Clock
+        self.scheduler: Scheduler
+        self.store: Store
+        self.logs: LogManager
+        self.configs: ConfigRegistry
+        self.topics: TopicRegistry
+        self.groups: GroupCoordinator
+        self.producer_ids: ProducerIds
+        self.fetch_sessions: FetchSessionCache
+        self.fetch_purgatory: Purgatory
+        self._timers: list[Timer] = []
+        self._cleaning = threading.Lock()
+        self._recovered_in_ms = 0.0
+
+    def open(self, server: ServerContext) -> None:
+        """Open the data directory and recover what is in it.
+
+        Raises MetaPropertiesError, StoreError, OSError, or what the log manager raises for a directory that is in use.
+        """
+        started_ns = server.clock.monotonic_ns()
+        settings = self.settings
+        self.data_dir = server.data_dir
+        self.clock = server.clock
+        self.scheduler = server.scheduler
+        # First of all, so that of two processes on one directory the second changes nothing.
+        self.logs = LogManager(server.data_dir, clock=server.clock)
+        self.logs.open()
+        properties = meta_properties.load_or_create(server.data_dir, self.node_id, server.random_bytes)
+        self.cluster_id = properties.cluster_id
+        self.directory_id = properties.directory_id
+        self.store = Store(server.data_dir / STORE_FILE)
+        self.store.open()
+        self.store.start()
+        self.configs = ConfigRegistry(settings, self.store, self._configs_changed)
+        self.configs.load()
+        self.topics = TopicRegistry(
+            self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
+        )
+        self.topics.load(server.data_dir)
+        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
+        self.groups.load()
+        self.producer_ids = ProducerIds(self.store)
+        self.fetch_sessions = FetchSessionCache(
+            settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
+        )
+        self.fetch_purgatory = Purgatory(server.scheduler)
+        self._schedule_periodic_work()
+        self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
+
+    def _schedule_periodic_work(self) -> None:
+        settings = self.settings
+        logs = self.logs
+
+        def every(period_ms: int, work: Callable[[int], object]) -> None:
+            self._timers.append(self.scheduler.every(period_ms, lambda: work(self.clock.wall_ms())))
+
+        every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
+        every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
+        every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
+        every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        if settings.log_cleaner_enable:
+            every(settings.log_cleaner_backoff_ms, self._clean)
+
+    def _expire_producers(self, now_ms: int) -> None:
+        for topic in self.topics.all():
+            for partition in topic.partitions:
+                partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
+
+    def _clean(self, now_ms: int) -> None:
+        if not self.logs.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
+            return
+
+        def clean() -> None:
+            try:
+                self.logs.clean(now_ms)
+            except Exception:
+                log.exception("compaction failed")
+            finally:
+                self._cleaning.release()
+
+        threading.Thread(target=clean, name="klamm-log-cleaner", daemon=True).start()
+
+    def close(self) -> None:
+        """End the groups, write everything down, and mark the directory as cleanly shut down."""
+        for timer in self._timers:
+            timer.cancel()
+        self.groups.close()
+        with self._cleaning:
+            self.logs.close()
+        self.store.close()
+
+    def describe(self) -> str:
+        """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
+        topics, partitions = len(self.topics.all()), self.topics.partition_count
+        return (
+            f"node {self.node_id}, {topics} topic{'s' if topics != 1 else ''},"
+            f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
+        )
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """One per module `k…`; see `klamm_broker.handlers`."""
+        return bind_handlers(HANDLERS, self)
+
+    # What more than one handler does
+
+    def create_topic(self, name: str) -> Topic:
+        """A topic as a client gets it that asks for nothing special. Raises KafkaError."""
+        check_replication_factor(self.settings.default_replication_factor)
+        return self.topics.create(name, self.settings.num_partitions, {})
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic and the offsets that groups committed for it. Raises StoreError."""
+        self.topics.delete(topic)
+
+    def _configs_changed(self) -> None:
+        self.topics.broker_configs_changed()
+
+    def _partitions_gone(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            self.fetch_purgatory.check_and_complete(partition)
+        self.groups.offsets.topics_deleted([topic.name])

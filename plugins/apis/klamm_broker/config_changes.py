@@ -1,0 +1,160 @@
+"""Changing configs: AlterConfigs and IncrementalAlterConfigs, for one resource at a time.
+
+Follows Kafka's `ConfigAdminManager` and `ConfigurationControlManager`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.configs import (
+    DYNAMIC_KEYS,
+    Operation,
+    ResourceType,
+    check_topic_configs,
+    check_value,
+    is_list,
+    topic_key_of,
+)
+
+if TYPE_CHECKING:
+    from klamm_broker.broker import Broker
+
+
+class Change(NamedTuple):
+    """One operation on one config."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Resource(NamedTuple):
+    """What configs belong to: type and name."""
+
+    kind: int
+    name: str
+
+
+class Outcome(NamedTuple):
+    """What came of a resource's changes."""
+
+    resource: Resource
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+
+
+T = TypeVar("T")
+
+
+def for_each_resource(requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]) -> list[Outcome]:
+    """Change each resource; one that fails does not keep the others from being changed."""
+    times = Counter(resource for resource, _ in requests)
+    outcomes = []
+    for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
+        try:
+            if times[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            change(resource, wanted)
+            outcomes.append(Outcome(resource))
+        except KafkaError as error:
+            outcomes.append(Outcome(resource, error.error_code, error.message))
+    return outcomes
+
+
+def replace(broker: Broker, resource: Resource, wanted: Iterable[tuple[str, str | None]], validate_only: bool) -> None:
+    """Let a resource have these configs and no others. Raises KafkaError."""
+    pairs = list(wanted)
+    _check_duplicates(name for name, _ in pairs)
+    values = {}
+    for name, value in pairs:
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+        values[name] = value
+    _apply(broker, resource, values, validate_only)
+
+
+def alter(broker: Broker, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+    """Change some configs of a resource and leave the others. Raises KafkaError."""
+    _check_duplicates(change.name for change in changes)
+    values = _current(broker, resource)
+    for change in changes:
+        _alter_one(broker, resource, values, change)
+    _apply(broker, resource, values, validate_only)
+
+
+def _check_duplicates(names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")
+
+
+def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], change: Change) -> None:
+    name = change.name
+    if change.operation == Operation.DELETE:
+        values.pop(name, None)
+        return
+    if change.operation not in iter(Operation):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation} is not supported.")
+    if change.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+    if change.operation == Operation.SET:
+        values[name] = change.value
+        return
+    operation = Operation(change.operation)
+    if not is_list(topic_key_of(name) if resource.kind == ResourceType.BROKER else name):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+    items = [item for item in _effective(broker, resource, values, name).split(",") if item]
+    for item in filter(None, change.value.split(",")):
+        if operation is Operation.APPEND and item not in items:
+            items.append(item)
+        elif operation is Operation.SUBTRACT and item in items:
+            items.remove(item)
+    values[name] = ",".join(items)
+
+
+def _effective(broker: Broker, resource: Resource, values: Mapping[str, str], name: str) -> str:
+    if name in values:
+        return values[name]
+    if resource.kind == ResourceType.BROKER:
+        entries = broker.configs.describe_broker(resource.name, [name])
+    else:
+        entries = broker.configs.describe_topic({}, [name])
+    return next((entry.value or "" for entry in entries), "")
+
+
+def _current(broker: Broker, resource: Resource) -> dict[str, str]:
+    if resource.kind == ResourceType.BROKER:
+        return broker.configs.dynamic(resource.name)
+    _check_kind(resource)
+    topic = broker.topics.get(resource.name)
+    return dict(topic.overrides) if topic is not None else {}
+
+
+def _apply(broker: Broker, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:
+    if resource.kind == ResourceType.BROKER:
+        broker.configs.check_broker_name(resource.name)
+        for name, value in values.items():
+            if name not in DYNAMIC_KEYS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
+            check_value(topic_key_of(name), value)
+        if not validate_only:
+            broker.configs.set_dynamic(resource.name, values)
+        return
+    _check_kind(resource)
+    topic = broker.topics.get(resource.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+    check_topic_configs(values)
+    # Also what no value tells alone: whether they fit together.
+    broker.configs.log_config(values)
+    if not validate_only:
+        broker.topics.set_overrides(topic, values)
+
+
+def _check_kind(resource: Resource) -> None:
+    if resource.kind != ResourceType.TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported config resource type {resource.kind}.")

@@ -1,0 +1,308 @@
+"""The configs that clients see and change: of topics and of the broker, where each value comes from, and what follows.
+
+A value is looked for in Kafka's order: the topic's own, this broker's dynamic one, the dynamic default of all brokers,
+the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm.config.setting import specs_of
+from klamm_broker.log import LogConfig
+from klamm_broker.settings import BrokerSettings
+from klamm_broker.topic_config import TOPIC_CONFIGS, ConfigType, parse
+
+if TYPE_CHECKING:
+    from klamm_broker.store import Store
+
+
+class ResourceType(enum.IntEnum):
+    """`ConfigResource.Type`, as far as it is served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(enum.IntEnum):
+    """`DescribeConfigsResponse.ConfigSource`."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Operation(enum.IntEnum):
+    """`AlterConfigOp.OpType`."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Synonym(NamedTuple):
+    """One place where a value was found."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config as it is told; `synonyms` has all places that give it a value, the one that counts first."""
+
+    name: str
+    value: str | None
+    kind: ConfigType
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    doc: str
+
+
+_TOPIC_KEY_OF: Final = {
+    entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name is not None
+}
+DYNAMIC_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, name in _TOPIC_KEY_OF.items()}
+"""Broker configs that can be changed while the broker runs, and their types: those that topics inherit."""
+
+DEFAULT_BROKERS: Final = ""
+"""Resource name of the dynamic defaults of all brokers."""
+
+_MS_PER_HOUR: Final = 3_600_000
+_MS_PER_MINUTE: Final = 60_000
+_FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "log.retention.ms": (("log.retention.minutes", _MS_PER_MINUTE), ("log.retention.hours", _MS_PER_HOUR)),
+    "log.roll.ms": (("log.roll.hours", _MS_PER_HOUR),),
+    "log.roll.jitter.ms": (("log.roll.jitter.hours", _MS_PER_HOUR),),
+    "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
+}
+"""Broker keys that stand in for one that is not set, and what turns their unit into milliseconds."""
+
+_LONG_KEYS: Final = frozenset(
+    {
+        "log.cleaner.backoff.ms",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.retention.check.interval.ms",
+        "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "offsets.retention.check.interval.ms",
+    }
+)
+
+
+_KINDS: Final = ((bool, ConfigType.BOOLEAN), (int, ConfigType.INT), (float, ConfigType.DOUBLE), (str, ConfigType.STRING))
+
+
+def text_of(value: Any) -> str | None:
+    """A value as Kafka writes it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return ",".join(value)
+    return str(value)
+
+
+def topic_key_of(broker_name: str) -> str:
+    """The topic config that a dynamic broker config is the default of; the name itself if there is none."""
+    return _TOPIC_KEY_OF.get(broker_name, broker_name)
+
+
+def check_value(name: str, text: str) -> None:
+    """Raise KafkaError(INVALID_CONFIG) for a value that a topic config cannot have, or a config that does not exist."""
+    parse(name, text)
+
+
+def check_topic_configs(overrides: Mapping[str, str]) -> None:
+    """Raise KafkaError(INVALID_CONFIG) for unknown topic configs and bad values."""
+    for name, text in overrides.items():
+        check_value(name, text)
+
+
+def is_list(name: str) -> bool:
+    """Whether a topic config is a list."""
+    return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].kind is ConfigType.LIST
+
+
+class BrokerKey(NamedTuple):
+    """One broker config: its value in the settings (None: not set), and what is told of it."""
+
+    name: str
+    value: str | None
+    default: str | None
+    kind: ConfigType
+    doc: str
+
+
+class ConfigRegistry:
+    """Dynamic broker configs, and the effective configs of topics.
+
+    Dynamic are those broker configs that topics inherit. `on_change` is called once changed ones are in force.
+    """
+
+    def __init__(self, settings: BrokerSettings, store: Store, on_change: Callable[[], None]) -> None:
+        self._store = store
+        self._on_change = on_change
+        self._node_name = str(settings.node_id)
+        self._lock = threading.Lock()
+        self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
+        self._keys = {key.name: key for key in _broker_keys(settings)}
+        self._inherited: dict[str, str] = {}
+        self._inherit()
+
+    def load(self) -> None:
+        """Read the dynamic configs back. Raises StoreError."""
+        for resource, name, value in self._store.read(
+            "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.BROKER,)
+        ):
+            if resource in self._dynamic:
+                self._dynamic[resource][name] = value
+        self._inherit()
+
+    # Topics
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
+        return LogConfig({**self._inherited, **overrides})
+
+    def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The configs of a topic that has these overrides: all, or those of these names that exist."""
+        wanted = TOPIC_CONFIGS if names is None else [name for name in names if name in TOPIC_CONFIGS]
+        return [self._topic_entry(name, overrides) for name in wanted]
+
+    def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
+        entry = TOPIC_CONFIGS[name]
+        synonyms = list(self._synonyms(entry.broker_name)) if entry.broker_name is not None else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.TOPIC_CONFIG))
+        value = overrides.get(name, self._inherited.get(name, text_of(entry.default)))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
+
+    def _inherit(self) -> None:
+        inherited = {}
+        for name, entry in TOPIC_CONFIGS.items():
+            if entry.broker_name is not None:
+                value = self._broker_value(entry.broker_name)
+                if value is not None:
+                    inherited[name] = value
+        self._inherited = inherited
+
+    def _broker_value(self, name: str) -> str | None:
+        found = next(iter(self._synonyms(name)), None)
+        if found is None or found.value is None:
+            return None
+        factor = next((factor for other, factor in _FALLBACKS.get(name, ()) if other == found.name), 1)
+        if factor == 1:
+            return found.value
+        # Minus one, "for ever", is the same in every unit.
+        return str(max(-1, int(found.value) * factor))
+
+    # Broker
+
+    def describe_broker(self, resource_name: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The configs of this broker, or those that are set as dynamic defaults (an empty name): all, or of these names.
+
+        Raises KafkaError(INVALID_REQUEST) for another broker.
+        """
+        self.check_broker_name(resource_name)
+        asked = None if names is None else set(names)
+        keys = [key for key in self._keys.values() if asked is None or key.name in asked]
+        if resource_name == DEFAULT_BROKERS:
+            keys = [key for key in keys if key.name in self._dynamic[DEFAULT_BROKERS]]
+        return [self._broker_entry(key) for key in keys]
+
+    def check_broker_name(self, resource_name: str) -> None:
+        """Raise KafkaError(INVALID_REQUEST) unless it is this broker's id, or empty for the dynamic defaults."""
+        if resource_name not in self._dynamic:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._node_name} or empty string, but received {resource_name}",
+            )
+
+    def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
+        synonyms = tuple(self._synonyms(key.name))
+        first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
+        return ConfigEntry(
+            key.name,
+            first.value if first is not None else key.value,
+            key.kind,
+            first.source if first is not None else ConfigSource.DEFAULT_CONFIG,
+            key.name not in DYNAMIC_KEYS,
+            synonyms,
+            key.doc,
+        )
+
+    def _synonyms(self, name: str) -> Iterable[Synonym]:
+        """Everything that gives a broker config a value, the one that counts first."""
+        for other in (name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))):
+            for resource, source in (
+                (self._node_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
+                (DEFAULT_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            ):
+                if other in self._dynamic[resource]:
+                    yield Synonym(other, self._dynamic[resource][other], source)
+            key = self._keys.get(other)
+            if key is None:
+                continue
+            if key.value != key.default:
+                yield Synonym(other, key.value, ConfigSource.STATIC_BROKER_CONFIG)
+            if key.default is not None:
+                yield Synonym(other, key.default, ConfigSource.DEFAULT_CONFIG)
+
+    def dynamic(self, resource_name: str) -> dict[str, str]:
+        """The dynamic configs of this broker, or with an empty name those of all brokers. Raises KafkaError."""
+        self.check_broker_name(resource_name)
+        return dict(self._dynamic[resource_name])
+
+    def set_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of a broker resource, durably, and let them take effect. Raises StoreError."""
+        with self._lock:
+            self._store.write_and_wait(
+                [
+                    (
+                        "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?",
+                        (ResourceType.BROKER, resource_name),
+                    ),
+                    *(
+                        (
+                            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+                            (ResourceType.BROKER, resource_name, name, value),
+                        )
+                        for name, value in values.items()
+                    ),
+                ]
+            )
+            self._dynamic = {**self._dynamic, resource_name: dict(values)}
+            self._inherit()
+        self._on_change()
+
+
+def _broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
+    for spec in specs_of(BrokerSettings).values():
+        yield BrokerKey(
+            spec.name,
+            text_of(getattr(settings, spec.attribute)),
+            text_of(spec.default),
+            DYNAMIC_KEYS.get(spec.name) or _kind_of(spec.name, spec.kind),
+            spec.doc,
+        )
+
+
+def _kind_of(name: str, kind: Any) -> ConfigType:
+    if name in _LONG_KEYS:
+        return ConfigType.LONG
+    return next((known for python, known in _KINDS if kind in (python, python | None)), ConfigType.LIST)

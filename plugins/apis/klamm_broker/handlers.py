@@ -1,0 +1,73 @@
+"""The APIs that the broker serves: one module per API, named after its key, whose head tells versions and behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm_broker import (
+    k00_produce,
+    k01_fetch,
+    k02_list_offsets,
+    k03_metadata,
+    k08_offset_commit,
+    k09_offset_fetch,
+    k10_find_coordinator,
+    k11_join_group,
+    k12_heartbeat,
+    k13_leave_group,
+    k14_sync_group,
+    k15_describe_groups,
+    k16_list_groups,
+    k19_create_topics,
+    k20_delete_topics,
+    k21_delete_records,
+    k22_init_producer_id,
+    k23_offset_for_leader_epoch,
+    k32_describe_configs,
+    k33_alter_configs,
+    k35_describe_log_dirs,
+    k37_create_partitions,
+    k42_delete_groups,
+    k43_elect_leaders,
+    k44_incremental_alter_configs,
+    k46_list_partition_reassignments,
+    k47_offset_delete,
+    k60_describe_cluster,
+    k61_describe_producers,
+    k75_describe_topic_partitions,
+)
+
+HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
+    k00_produce.produce_records,
+    k01_fetch.fetch_records,
+    k02_list_offsets.find_offsets,
+    k03_metadata.topic_metadata,
+    k08_offset_commit.commit_offsets,
+    k09_offset_fetch.fetch_offsets,
+    k10_find_coordinator.find_coordinators,
+    k11_join_group.join,
+    k12_heartbeat.keep_session,
+    k13_leave_group.leave,
+    k14_sync_group.sync,
+    k15_describe_groups.describe,
+    k16_list_groups.list_all,
+    k19_create_topics.create_named_topics,
+    k20_delete_topics.delete_named_topics,
+    k21_delete_records.delete_records_before,
+    k22_init_producer_id.new_producer_id,
+    k23_offset_for_leader_epoch.end_offsets,
+    k32_describe_configs.configs_of_resources,
+    k33_alter_configs.replace_configs,
+    k35_describe_log_dirs.log_directories,
+    k37_create_partitions.add_partitions,
+    k42_delete_groups.delete,
+    k43_elect_leaders.elect,
+    k44_incremental_alter_configs.alter_some_configs,
+    k46_list_partition_reassignments.list_reassignments,
+    k47_offset_delete.delete_offsets,
+    k60_describe_cluster.cluster,
+    k61_describe_producers.active_producers,
+    k75_describe_topic_partitions.topic_partitions,
+)
+"""Functions `(broker, request, context)`, marked with `@handles`. ApiVersions follows from them."""

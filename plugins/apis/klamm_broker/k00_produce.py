@@ -1,0 +1,101 @@
+"""Produce, versions 3 to 13.
+
+Each batch is checked by its header and CRC, gets its offset and goes to the end of the partition's log, in whatever
+codec it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
+version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
+
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. `min.insync.replicas` above 1 with acks=-1: NOT_ENOUGH_REPLICAS.
+- `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
+- Batches of an idempotent producer that were appended before are answered with the offset they have got.
+- The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
+
+Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
+partition was not added to a transaction).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import produce
+from klamm.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.broker import Broker
+    from klamm_broker.topics import Partition, Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_INLINE_MAX_BYTES = 64 * 1024
+_ALL_REPLICAS = -1
+_ATTRIBUTES_LOW_BYTE = 22
+_TRANSACTIONAL = 0x10
+
+
+@handles(produce, versions=range(3, 14), inline_max_bytes=_INLINE_MAX_BYTES)
+def produce_records(broker: Broker, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Pending:
+    """Append each partition's batch. Raises KafkaError for what is wrong with the request as a whole."""
+    acks = request.acks
+    if not -1 <= acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    now_ms = broker.clock.wall_ms()
+    appended: list[Partition] = []
+    failed: PartitionProduceResponse | None = None
+    responses = []
+    for wanted in request.topic_data:
+        topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
+        results = []
+        for data in wanted.partition_data:
+            partition = topic.partition(data.index) if topic is not None else None
+            try:
+                if partition is None:
+                    raise _unknown(topic, by_id)
+                result = _append(partition, data.records, acks, now_ms)
+                appended.append(partition)
+            except KafkaError as error:
+                result = failed = _failure(data.index, error)
+            results.append(result)
+        responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
+    for partition in appended:
+        broker.fetch_purgatory.check_and_complete(partition)
+    if acks != 0:
+        return ProduceResponse(responses)
+    if failed is not None:
+        context.close_connection(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")
+        return context.later()
+    return context.no_response()
+
+
+def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "There are no records.")
+    if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served.")
+    log = partition.log
+    if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    result = log.append(records, now_ms=now_ms)
+    return PartitionProduceResponse(
+        partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
+
+
+def _unknown(topic: Topic | None, by_id: bool) -> KafkaError:
+    if topic is None and by_id:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+    record_errors = [BatchIndexAndErrorMessage(*each) for each in getattr(error, "record_errors", ())]
+    return PartitionProduceResponse(
+        index, error.error_code, -1, record_errors=record_errors, error_message=error.message
+    )

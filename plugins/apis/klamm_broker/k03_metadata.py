@@ -1,0 +1,134 @@
+"""Metadata, versions 0 to 13.
+
+One broker, at the address that the asked listener advertises; it leads every partition and is the controller. Topics
+by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+
+- A name that does not exist is created if `auto.create.topics.enable` and the request allow it, else
+  UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id: UNKNOWN_TOPIC_ID.
+- A topic id, or no name, before version 12: INVALID_REQUEST.
+
+Deviation: an auto-created topic is answered as it then is. Kafka answers UNKNOWN_TOPIC_OR_PARTITION, creates it in the
+background, and lets the client ask again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import metadata
+from klamm.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name
+from klamm_broker.topics import LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klamm import Pending, RequestContext
+    from klamm_broker.broker import Broker
+    from klamm_broker.topics import Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 12
+
+
+@handles(metadata, versions=range(0, 14), blocking=False)
+def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Pending:
+    """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
+    wanted = request.topics
+    if wanted is None or (not wanted and context.api_version == 0):
+        return _response(broker, request, context, [_topic(broker, request, topic) for topic in broker.topics.all()])
+    if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        for each in wanted:
+            if each.name is None or each.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic ids are served from Metadata version 12 on.")
+    if any(each.topic_id != ZERO_UUID for each in wanted):
+        return _response(broker, request, context, [_by_id(broker, request, each.topic_id) for each in wanted])
+    names = list(dict.fromkeys(each.name or "" for each in wanted))
+    if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+        missing = [name for name in names if broker.topics.get(name) is None]
+        if missing:
+            # Creation waits for the disk, which the thread that came here must not do.
+            broker.scheduler.schedule(0, lambda: _create_and_respond(broker, request, context, names, missing))
+            return context.later()
+    return _response(broker, request, context, [_by_name(broker, request, name) for name in names])
+
+
+def _create_and_respond(
+    broker: Broker, request: MetadataRequest, context: RequestContext, names: Sequence[str], missing: Sequence[str]
+) -> None:
+    failures: dict[str, MetadataResponseTopic] = {}
+    for name in missing:
+        try:
+            broker.create_topic(name)
+        except KafkaError as error:
+            if error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                failures[name] = _failure(error.error_code, name)
+        except Exception as error:
+            context.respond(error)
+            return
+    topics = [failures.get(name) or _by_name(broker, request, name) for name in names]
+    context.respond(_response(broker, request, context, topics))
+
+
+def _response(
+    broker: Broker, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    host, port = context.connection.listener.advertised
+    return MetadataResponse(
+        0,
+        [MetadataResponseBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        broker.cluster_id,
+        broker.node_id,
+        topics,
+        CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
+
+
+def _by_name(broker: Broker, request: MetadataRequest, name: str) -> MetadataResponseTopic:
+    topic = broker.topics.get(name)
+    if topic is not None:
+        return _topic(broker, request, topic)
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return _failure(error.error_code, name)
+    return _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+
+def _by_id(broker: Broker, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
+    topic = broker.topics.by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return _topic(broker, request, topic)
+
+
+def _failure(error: ErrorCode, name: str) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error, name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _topic(broker: Broker, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
+    prepared = topic.metadata
+    if prepared is None:
+        prepared = topic.metadata = MetadataResponseTopic(
+            0, topic.name, topic.id, topic.is_internal, _partitions(topic, broker.node_id)
+        )
+    if not request.include_topic_authorized_operations:
+        return prepared
+    return MetadataResponseTopic(
+        0, topic.name, topic.id, topic.is_internal, prepared.partitions, TOPIC_OPERATIONS
+    )
+
+
+def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:
+    return [
+        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id])
+        for partition in topic.partitions
+    ]

@@ -1,0 +1,129 @@
+"""CreateTopics, versions 2 to 7.
+
+Topics are durable and ready when the answer goes out. Follows `ControllerApis.createTopics` and
+`ReplicationControlManager.createTopics`.
+
+- Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
+- Partitions: -1 (from version 4) means `num.partitions`; 0 and other negative numbers: INVALID_PARTITIONS.
+- Replication factor: -1 or 1, else INVALID_REPLICATION_FACTOR.
+- Manual assignments: every partition to this node, numbered from 0, else INVALID_REPLICA_ASSIGNMENT; together with
+  numbers of partitions or replicas: INVALID_REQUEST.
+- Configs: INVALID_CONFIG.
+- `validate_only` says what would come of it; the topic id is then zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import create_topics
+from klamm.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from klamm_broker.configs import check_topic_configs
+from klamm_broker.replica_assignment import check_replicas, check_replication_factor
+from klamm_broker.topics import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+_DEFAULT = -1
+
+
+@handles(create_topics, versions=range(2, 8))
+def create_named_topics(
+    broker: Broker, request: CreateTopicsRequest, _context: RequestContext
+) -> CreateTopicsResponse:
+    """Create topics, or only say whether that could be."""
+    times = Counter(wanted.name for wanted in request.topics)
+    results = []
+    for wanted in {each.name: each for each in request.topics}.values():
+        try:
+            if times[wanted.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            results.append(_create(broker, wanted, request.validate_only))
+        except KafkaError as error:
+            results.append(
+                CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message)
+            )
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    if wanted.name == KRAFT_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited.")
+    broker.topics.check_new_name(wanted.name)
+    overrides = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        overrides[config.name] = config.value
+    check_topic_configs(overrides)
+    partitions = _partition_count(broker, wanted)
+    topic_id = None
+    if validate_only:
+        broker.configs.log_config(overrides)
+    else:
+        topic_id = broker.topics.create(wanted.name, partitions, overrides).id
+    result = CreatableTopicResult(
+        wanted.name,
+        num_partitions=partitions,
+        replication_factor=1,
+        error_message=None,
+        configs=[
+            CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
+            for entry in broker.configs.describe_topic(overrides)
+        ],
+    )
+    if topic_id is not None:
+        result.topic_id = topic_id
+    return result
+
+
+def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        if wanted.replication_factor != _DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        if wanted.num_partitions != _DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        return _assigned_count(broker, wanted.assignments)
+    replication_factor = wanted.replication_factor
+    check_replication_factor(
+        broker.settings.default_replication_factor if replication_factor == _DEFAULT else replication_factor
+    )
+    if wanted.num_partitions == _DEFAULT:
+        return broker.settings.num_partitions
+    if not 0 < wanted.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions must be at least 1 and at most {MAX_PARTITIONS_PER_TOPIC}, or -1 for the default.",
+        )
+    return wanted.num_partitions
+
+
+def _assigned_count(broker: Broker, assignments: Sequence[CreatableReplicaAssignment]) -> int:
+    indexes = sorted(assignment.partition_index for assignment in assignments)
+    if indexes != list(range(len(assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    for assignment in assignments:
+        check_replicas(assignment.broker_ids, broker.node_id)
+    return len(assignments)

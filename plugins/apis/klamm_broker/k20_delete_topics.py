@@ -1,0 +1,75 @@
+"""DeleteTopics, versions 1 to 6.
+
+By name, or from version 6 by id. A topic is gone at once; its files follow after the file delete delay. Follows
+`ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
+
+- Neither or both of name and id, or a topic asked for twice: INVALID_REQUEST.
+- No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
+- `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import delete_topics
+from klamm.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from klamm.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+    from klamm_broker.topics import Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 6
+_FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
+
+@handles(delete_topics, versions=range(1, 7))
+def delete_named_topics(
+    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
+    """Delete topics. Raises KafkaError for all of them when deletion is off."""
+    version = context.api_version
+    if not broker.settings.delete_topic_enable:
+        disabled = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST)
+    if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        wanted = request.topics
+    else:
+        wanted = [DeleteTopicState(name) for name in request.topic_names]
+    times = Counter((each.name, each.topic_id) for each in wanted)
+    results = []
+    for (name, topic_id), count in times.items():
+        try:
+            if count > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
+            topic = _find(broker, name, topic_id)
+            broker.delete_topic(topic)
+            results.append(DeletableTopicResult(topic.name, topic.id))
+        except KafkaError as error:
+            results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
+    return DeleteTopicsResponse(responses=results)
+
+
+def _find(broker: Broker, name: str | None, topic_id: bytes) -> Topic:
+    if name is None:
+        if topic_id == ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        topic = broker.topics.by_id(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+    if topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic

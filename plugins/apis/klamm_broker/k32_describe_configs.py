@@ -1,0 +1,75 @@
+"""DescribeConfigs, versions 1 to 4.
+
+Configs of topics, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with their
+sources, synonyms, types and documentation. Follows `ConfigHelper.describeConfigs`.
+
+- No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
+- Another broker, another kind of resource: INVALID_REQUEST.
+
+Deviations: a broker tells the configs that klamm has, a part of Kafka's. Synonyms of a topic config that come from keys
+in other units (`log.retention.hours`) are told too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import describe_configs
+from klamm.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from klamm_broker.configs import ConfigEntry, ResourceType
+from klamm_broker.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+
+@handles(describe_configs, versions=range(1, 5), blocking=False)
+def configs_of_resources(
+    broker: Broker, request: DescribeConfigsRequest, _context: RequestContext
+) -> DescribeConfigsResponse:
+    """Tell configs, per resource."""
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        try:
+            result.configs = [_told(entry, request) for entry in _entries(broker, resource)]
+        except KafkaError as error:
+            result.error_code, result.error_message = error.error_code, error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    names = resource.configuration_keys
+    if resource.resource_type == ResourceType.BROKER:
+        return broker.configs.describe_broker(resource.resource_name, names)
+    if resource.resource_type != ResourceType.TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    check_topic_name(resource.resource_name)
+    topic = broker.topics.get(resource.resource_name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.configs.describe_topic(topic.overrides, names)
+
+
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if request.include_synonyms else [],
+        config_type=entry.kind,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,63 @@
+"""DescribeLogDirs, versions 1 to 5.
+
+One directory, with the size of each partition in it, and of the file system. Follows
+`ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import describe_log_dirs
+from klamm.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+    from klamm_broker.topics import Partition
+
+
+@handles(describe_log_dirs, versions=range(1, 6))
+def log_directories(
+    broker: Broker, request: DescribeLogDirsRequest, _context: RequestContext
+) -> DescribeLogDirsResponse:
+    """Tell what lies in the data directory."""
+    usage = shutil.disk_usage(broker.data_dir)
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in _wanted(broker, request):
+        topics.setdefault(partition.topic.name, []).append(
+            DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
+        )
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=str(broker.data_dir.resolve()),
+                topics=[DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+            )
+        ]
+    )
+
+
+def _wanted(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[Partition]:
+    if request.topics is None:
+        for topic in broker.topics.all():
+            yield from topic.partitions
+        return
+    for wanted in request.topics:
+        found = broker.topics.get(wanted.topic)
+        for index in wanted.partitions if found is not None else ():
+            partition = found.partition(index) if found is not None else None
+            if partition is not None:
+                yield partition

@@ -1,0 +1,76 @@
+"""CreatePartitions, versions 0 to 3.
+
+Lets topics have more partitions; no record moves. Follows `ReplicationControlManager.createPartitions`.
+
+- A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
+- Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
+- A topic named twice: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import create_partitions
+from klamm.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from klamm_broker.replica_assignment import check_replicas
+from klamm_broker.topics import MAX_PARTITIONS_PER_TOPIC
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+
+@handles(create_partitions, versions=range(0, 4))
+def add_partitions(
+    broker: Broker, request: CreatePartitionsRequest, _context: RequestContext
+) -> CreatePartitionsResponse:
+    """Add partitions to topics, or only say whether that could be."""
+    times = Counter(wanted.name for wanted in request.topics)
+    results = []
+    for wanted in {each.name: each for each in request.topics}.values():
+        result = CreatePartitionsTopicResult(wanted.name)
+        try:
+            if times[wanted.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _add(broker, wanted, request.validate_only)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.error_code, error.message
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+    topic = broker.topics.get(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    now = len(topic.partitions)
+    if wanted.count == now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if wanted.count < now:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {now} partition(s); {wanted.count} would not be an increase.",
+        )
+    if wanted.count > MAX_PARTITIONS_PER_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"A topic may have at most {MAX_PARTITIONS_PER_TOPIC} partitions."
+        )
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - now:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {wanted.count - now} additional partition(s), but only"
+                f" {len(wanted.assignments)} assignment(s) were specified.",
+            )
+        for assignment in wanted.assignments:
+            check_replicas(assignment.broker_ids, broker.node_id)
+    if not validate_only:
+        broker.topics.add_partitions(topic, wanted.count)

@@ -1,0 +1,27 @@
+"""ListPartitionReassignments, version 0: one broker has nowhere to move a partition, so the list is always empty.
+
+Follows `ReplicationControlManager.listPartitionReassignments`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import list_partition_reassignments
+from klamm.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+
+@handles(list_partition_reassignments, versions=range(0, 1), blocking=False)
+def list_reassignments(
+    _broker: Broker, _request: ListPartitionReassignmentsRequest, _context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """None are under way."""
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -1,0 +1,62 @@
+"""DescribeProducers, version 0 (KIP-664): the producers whose state a partition keeps.
+
+Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be:
+INVALID_TOPIC_EXCEPTION.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import describe_producers
+from klamm.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from klamm_broker.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+
+@handles(describe_producers, versions=range(0, 1))
+def active_producers(
+    broker: Broker, request: DescribeProducersRequest, _context: RequestContext
+) -> DescribeProducersResponse:
+    """Tell of producers, per partition."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(wanted.name, [_describe(broker, wanted.name, index) for index in wanted.partition_indexes])
+            for wanted in request.topics
+        ]
+    )
+
+
+def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(name)
+        topic = broker.topics.get(name)
+        partition = topic.partition(index) if topic is not None else None
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except KafkaError as error:
+        return PartitionResponse(index, error.error_code, error.message)
+    return PartitionResponse(
+        index,
+        active_producers=[
+            ProducerState(
+                each.producer_id,
+                each.producer_epoch,
+                each.last_sequence,
+                each.last_timestamp_ms,
+                each.coordinator_epoch,
+                each.current_transaction_first_offset,
+            )
+            for each in partition.log.active_producers()
+        ],
+    )

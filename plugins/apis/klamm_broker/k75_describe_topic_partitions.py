@@ -1,0 +1,89 @@
+"""DescribeTopicPartitions, version 0 (KIP-966).
+
+Topics in the order of their names, a limited number of partitions per response, and a cursor for the rest; no names
+means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
+
+- The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
+- No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
+- A cursor with a negative partition: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import describe_topic_partitions
+from klamm.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from klamm_broker.authorized_operations import TOPIC_OPERATIONS
+from klamm_broker.topic_names import check_topic_name
+from klamm_broker.topics import LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.broker import Broker
+
+
+@handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
+def topic_partitions(
+    broker: Broker, request: DescribeTopicPartitionsRequest, _context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Tell of partitions, from the cursor on. Raises KafkaError INVALID_REQUEST."""
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid.")
+    every = not request.topics
+    names = sorted({topic.name for topic in (broker.topics.all() if every else request.topics)})
+    first = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        # The cursor's topic may have been deleted since: then the next one begins at its start.
+        first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    remaining = max(1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if remaining == 0:
+            response.next_cursor = ResponseCursor(name, 0)
+            break
+        told = _describe(broker, name, first, remaining)
+        topic = broker.topics.get(name)
+        if topic is not None or not every:
+            response.topics.append(told)
+        remaining -= len(told.partitions)
+        end = first + len(told.partitions)
+        if topic is not None and end < len(topic.partitions):
+            response.next_cursor = ResponseCursor(name, end)
+            break
+        first = 0
+    return response
+
+
+def _describe(broker: Broker, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+    topic = broker.topics.get(name)
+    if topic is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            check_topic_name(name)
+        except KafkaError as invalid:
+            error = invalid.error_code
+        return DescribeTopicPartitionsResponseTopic(error, name)
+    node_id = broker.node_id
+    return DescribeTopicPartitionsResponseTopic(
+        0,
+        topic.name,
+        topic.id,
+        topic.is_internal,
+        [
+            DescribeTopicPartitionsResponsePartition(
+                0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id], [], []
+            )
+            for partition in topic.partitions[first : first + limit]
+        ],
+        TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,41 @@
+"""Which topic names are allowed: the rules of Kafka's `Topic` class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from klamm import ErrorCode, KafkaError
+
+MAX_LENGTH: Final = 249
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > MAX_LENGTH:
+        problem = f"it is {len(name)} characters long, at most {MAX_LENGTH} are allowed"
+    elif not _LEGAL.fullmatch(name):
+        problem = f"'{name}' contains characters other than ASCII letters and digits, '.', '_' and '-'"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key would have the same metric names, so only one of them may exist."""
+    return name.replace(".", "_")
+
+
+def colliding_name(name: str, existing: Iterable[str]) -> str | None:
+    """A topic that differs from `name` in nothing but '.' and '_'."""
+    if "." not in name and "_" not in name:
+        return None
+    key = collision_key(name)
+    return next((other for other in existing if collision_key(other) == key), None)

@@ -1,0 +1,325 @@
+"""The topics of a broker: names, ids, partitions and their logs, durable in the store.
+
+The store decides what exists. A topic is created there first and gets its directories afterwards (at the next start, if
+the process dies in between). It is deleted there first too, with a note of the deletion that goes away once its
+directories have; a start finishes what such notes tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_name
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.metadata import MetadataResponseTopic
+    from klamm_broker.log import LogConfig, LogManager, PartitionLog
+    from klamm_broker.store import Statement, Store
+
+log = logging.getLogger("klamm.broker.topics")
+
+LEADER_EPOCH: Final = 0
+"""The leader epoch of every partition: its one replica leads for ever."""
+
+TOPIC_RESOURCE: Final = 2
+"""`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
+
+MAX_PARTITIONS_PER_TOPIC: Final = 100_000
+_DELETION: Final = "deleted-topic/"
+_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class Partition:
+    """One partition; also the key under which fetches wait for it."""
+
+    __slots__ = ("index", "log", "topic")
+
+    def __init__(self, topic: Topic, index: int, partition_log: PartitionLog) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = partition_log
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+
+class Topic:
+    """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
+
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
+    found the topic before it was deleted. `metadata` is where the Metadata handler keeps what it tells of the topic.
+    """
+
+    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions")
+
+    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str]) -> None:
+        self.name = name
+        self.id = topic_id
+        self.overrides = overrides
+        self.is_internal = name in INTERNAL_TOPICS
+        self.partitions: Sequence[Partition] = ()
+        self.deleted = False
+        self.metadata: MetadataResponseTopic | None = None
+
+    def partition(self, index: int) -> Partition | None:
+        """The partition, or None if there is none of this index."""
+        partitions = self.partitions
+        return partitions[index] if 0 <= index < len(partitions) else None
+
+
+def check_leader_epoch(current_leader_epoch: int) -> None:
+    """Raise KafkaError if the asker's idea of the leader epoch (-1: none) is wrong."""
+    if current_leader_epoch > LEADER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if current_leader_epoch not in (LEADER_EPOCH, -1):
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class TopicRegistry:
+    """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
+
+    `log_config` makes the settings of a log of a topic's overrides. `on_partitions_gone` is told of partitions whose
+    topic was deleted, once nobody finds them any more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        logs: LogManager,
+        log_config: Callable[[Mapping[str, str]], LogConfig],
+        random_bytes: Callable[[int], bytes],
+        on_partitions_gone: Callable[[Topic], None],
+    ) -> None:
+        self._store = store
+        self._logs = logs
+        self._log_config = log_config
+        self._random_bytes = random_bytes
+        self._on_partitions_gone = on_partitions_gone
+        self._lock = threading.Lock()
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self.partition_count = 0
+
+    # Look-ups
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this 16-byte id."""
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Every topic, ordered by name."""
+        by_name = self._by_name
+        return [by_name[name] for name in sorted(by_name)]
+
+    # Start
+
+    def load(self, data_dir: Path) -> None:
+        """Open the logs of all topics; finish deletions; take in topics that only their directories tell of.
+
+        Raises StoreError, and what opening a log raises.
+        """
+        self._finish_deletions(data_dir)
+        overrides: dict[str, dict[str, str]] = {}
+        for name, key, value in self._store.read(
+            "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (TOPIC_RESOURCE,)
+        ):
+            overrides.setdefault(name, {})[key] = value
+        for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
+            topic = self._open(name, topic_id, partitions, overrides.get(name, {}))
+            self._by_name[name] = topic
+            self._by_id[topic_id] = topic
+            self.partition_count += partitions
+        self._adopt_orphans(data_dir)
+
+    def _finish_deletions(self, data_dir: Path) -> None:
+        rows = self._store.read("SELECT key FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
+        deleted = {bytes.fromhex(key.removeprefix(_DELETION)) for (key,) in rows}
+        if not deleted:
+            return
+        for directory, name, index in _partition_directories(data_dir):
+            if _topic_id_of(directory) in deleted:
+                self._logs.delete(name, index)
+        self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for (key,) in rows])
+
+    def _adopt_orphans(self, data_dir: Path) -> None:
+        orphans: dict[str, tuple[bytes, int]] = {}
+        for directory, name, index in _partition_directories(data_dir):
+            if name in self._by_name or name == KRAFT_METADATA_TOPIC:
+                continue
+            topic_id = _topic_id_of(directory)
+            if topic_id is not None and orphans.get(name, (topic_id, 0))[0] == topic_id:
+                orphans[name] = (topic_id, max(index + 1, orphans.get(name, (topic_id, 0))[1]))
+        for name, (topic_id, partitions) in orphans.items():
+            log.warning("topic %s is not in the store, but has directories: taking it in", name)
+            self._store.write_and_wait([_insert_topic(name, topic_id, partitions)])
+            self._publish(self._open(name, topic_id, partitions, {}))
+
+    # Changes
+
+    def check_new_name(self, name: str) -> None:
+        """Raise KafkaError if no topic of this name can be made: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+        check_topic_name(name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        other = colliding_name(name, self._by_name)
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+            )
+
+    def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """Make a topic; it is durable and has its directories on return.
+
+        Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
+        """
+        with self._lock:
+            self.check_new_name(name)
+            topic_id = random_uuid(self._random_bytes)
+            self._store.write_and_wait([_insert_topic(name, topic_id, partitions), *_insert_configs(name, overrides)])
+            try:
+                topic = self._open(name, topic_id, partitions, overrides)
+            except (KafkaError, OSError) as error:
+                self._undo_create(name, topic_id, partitions)
+                raise _storage_error(error) from error
+            self._publish(topic)
+            return topic
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Let the topic have `count` partitions, more than now. Raises KafkaError as `create`."""
+        with self._lock:
+            self._check_current(topic)
+            before = len(topic.partitions)
+            if count <= before:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"Topic {topic.name} currently has {before} partitions, which is not fewer than {count}.",
+                )
+            config = self._log_config(topic.overrides)
+            try:
+                added = [self._partition(topic, index, config) for index in range(before, count)]
+                self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
+            except (KafkaError, OSError) as error:
+                for index in range(before, count):
+                    self._logs.delete(topic.name, index)
+                raise _storage_error(error) from error
+            topic.partitions = [*topic.partitions, *added]
+            topic.metadata = None
+            self.partition_count += len(added)
+
+    def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
+        with self._lock:
+            self._check_current(topic)
+            config = self._log_config(overrides)
+            self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
+            topic.overrides = dict(overrides)
+            for partition in topic.partitions:
+                partition.log.update_config(config)
+
+    def broker_configs_changed(self) -> None:
+        """Let all logs follow changed defaults."""
+        with self._lock:
+            for topic in self._by_name.values():
+                config = self._log_config(topic.overrides)
+                for partition in topic.partitions:
+                    partition.log.update_config(config)
+
+    def delete(self, topic: Topic) -> None:
+        """Forget the topic, durably; its files go after the file delete delay. Raises StoreError."""
+        with self._lock:
+            self._check_current(topic)
+            note = _DELETION + topic.id.hex()
+            self._store.write_and_wait(
+                [
+                    ("DELETE FROM topics WHERE name = ?", (topic.name,)),
+                    _delete_configs(topic.name),
+                    ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
+                ]
+            )
+            self._by_name = {name: other for name, other in self._by_name.items() if other is not topic}
+            self._by_id = {other.id: other for other in self._by_name.values()}
+            self.partition_count -= len(topic.partitions)
+            topic.deleted = True
+            for partition in topic.partitions:
+                self._logs.delete(topic.name, partition.index)
+            self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
+        self._on_partitions_gone(topic)
+
+    def _check_current(self, topic: Topic) -> None:
+        if self._by_name.get(topic.name) is not topic:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _open(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        topic = Topic(name, topic_id, dict(overrides))
+        config = self._log_config(overrides)
+        topic.partitions = [self._partition(topic, index, config) for index in range(partitions)]
+        return topic
+
+    def _partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
+        return Partition(topic, index, self._logs.get_or_create(topic.name, index, topic.id, config))
+
+    def _publish(self, topic: Topic) -> None:
+        # New dictionaries, so that whoever iterates over the old ones is not disturbed.
+        self._by_name = {**self._by_name, topic.name: topic}
+        self._by_id = {**self._by_id, topic.id: topic}
+        self.partition_count += len(topic.partitions)
+
+    def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
+        log.error("topic %s: its logs cannot be made, giving up", name)
+        self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
+        for index in range(partitions):
+            self._logs.delete(name, index)
+
+
+def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
+    found = []
+    for path in sorted(data_dir.iterdir()):
+        match = _DIRECTORY.fullmatch(path.name)
+        if match is not None and path.is_dir():
+            found.append((path, match["topic"], int(match["partition"])))
+    return found
+
+
+def _topic_id_of(directory: Path) -> bytes | None:
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"^topic_id: ?([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
+    return uuid_bytes(match[1]) if match is not None else None
+
+
+def _insert_topic(name: str, topic_id: bytes, partitions: int) -> Statement:
+    return ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, partitions))
+
+
+def _insert_configs(name: str, overrides: Mapping[str, str]) -> list[Statement]:
+    return [
+        (
+            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+            (TOPIC_RESOURCE, name, key, value),
+        )
+        for key, value in overrides.items()
+    ]
+
+
+def _delete_configs(name: str) -> Statement:
+    return ("DELETE FROM configs WHERE resource_type = ? AND resource_name = ?", (TOPIC_RESOURCE, name))
+
+
+def _storage_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
