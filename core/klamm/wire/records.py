@@ -1,0 +1,500 @@
+"""Record batches of magic 2 (KIP-98): headers, what a producer may send, and the records within.
+
+A batch is 61 bytes of header and its records, compressed as a whole. `base_offset` and `partition_leader_epoch` lie
+before what the CRC covers, so a broker sets them without touching the rest. Follows Kafka's `DefaultRecordBatch`,
+`DefaultRecord`, `EndTransactionMarker` and, for what is refused, `ProduceRequest.validateRecords` and `LogValidator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from klamm.wire.compression import Codec, compress, decompress
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.primitives import ReadBuffer
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
+"""Base offset and batch length, which `batch_length` does not count."""
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+CRC_START: Final = 21
+_CRC_POSITION: Final = 17
+_MAX_TIMESTAMP_POSITION: Final = 35
+_HEADER_UP_TO_MAGIC_BYTES: Final = 17
+_SMALLEST_LENGTH: Final = 14
+_INT32_SPAN: Final = 2**31
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_PREFIX: Final = Struct(">qiib")
+_BATCH_LENGTH: Final = Struct(">i")
+_BASE_OFFSET: Final = Struct(">q")
+_LEADER_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_ATTRIBUTES: Final = Struct(">h")
+_MAX_TIMESTAMP: Final = Struct(">q")
+_CONTROL_KEY: Final = Struct(">hh")
+_END_TRANSACTION_VALUE: Final = Struct(">hi")
+
+unpack_header: Final = _HEADER.unpack_from
+"""`(buffer, position)` to the fields of `RecordBatchHeader`, as a plain tuple."""
+_unpack_header: Final = unpack_header
+_unpack_prefix: Final = _PREFIX.unpack_from
+_pack_base_offset: Final = _BASE_OFFSET.pack_into
+_pack_leader_epoch: Final = _LEADER_EPOCH.pack_into
+
+
+class RecordBatchHeader(NamedTuple):
+    """The header of a batch, field by field as it lies in the bytes.
+
+    `batch_length` counts what follows it. `base_timestamp_ms` is the delete horizon instead, if the attributes say so
+    (KIP-534). Ids, epochs and sequences are -1 where a batch has none.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole batch."""
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, or -1; they wrap around after 2**31 - 1."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % _INT32_SPAN
+
+    @property
+    def codec(self) -> Codec:
+        """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
+        try:
+            return Codec(self.attributes & CODEC_MASK)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"No codec has id {self.attributes & CODEC_MASK}."
+            ) from None
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers of this batch may be dropped by compaction; None if that is not set yet."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
+
+
+class Record(NamedTuple):
+    """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
+
+    To be encoded, an offset of -1 is the one after the record before, or the batch's first.
+    """
+
+    offset: int = -1
+    timestamp_ms: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class ControlRecordType(IntEnum):
+    """Type of a control record, in its key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class EndTransactionMarker(NamedTuple):
+    """What the one record of a transaction's control batch says."""
+
+    type: ControlRecordType
+    coordinator_epoch: int
+
+
+def read_header(buffer: ReadBuffer, position: int = 0) -> RecordBatchHeader:
+    """The header at a position. Raises KafkaError(CORRUPT_MESSAGE) if there are too few bytes."""
+    try:
+        return RecordBatchHeader._make(_unpack_header(buffer, position))
+    except struct_error:
+        raise _corrupt(f"{len(buffer) - position} bytes are no header of a batch.") from None
+
+
+def batch_checksum(batch: ReadBuffer) -> int:
+    """CRC-32C of one batch, from its attributes to its end."""
+    return int(crc32c(memoryview(batch)[CRC_START:]))
+
+
+def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
+    """Each whole batch of a buffer with its bytes; a partial one at the end is left out.
+
+    Raises KafkaError(CORRUPT_MESSAGE) for what cannot be a batch of magic 2. CRCs are not checked.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        header = RecordBatchHeader._make(_unpack_header(view, position))
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+            raise _corrupt(f"No batch of magic {MAGIC} at byte {position}.")
+        end = position + header.size_bytes
+        if end > len(view):
+            return
+        yield header, view[position:end]
+        position = end
+
+
+def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
+    """The header of the one batch that a produced partition consists of, found valid without a look at its records.
+
+    `max_message_bytes` bounds the batch as it is. Raises KafkaError: INVALID_RECORD for none or several batches, an
+    older magic, a base offset other than 0, a range of offsets that does not fit the count of records, control batches
+    and missing sequence numbers; MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
+    """
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES:
+        raise _no_batch(records)
+    header = RecordBatchHeader._make(_unpack_header(records, 0))
+    (
+        base_offset,
+        batch_length,
+        _leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        _base_timestamp_ms,
+        _max_timestamp_ms,
+        producer_id,
+        _producer_epoch,
+        base_sequence,
+        records_count,
+    ) = header
+    if magic != MAGIC or batch_length + LOG_OVERHEAD_BYTES != size_bytes:
+        _check_only_batch(records)
+    if base_offset != 0:
+        raise _invalid(f"The base offset of a produced batch is 0, not {base_offset}.")
+    if size_bytes > max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"The batch has {size_bytes} bytes, the topic takes {max_message_bytes}."
+        )
+    if crc32c(records[CRC_START:]) != crc:
+        raise _corrupt("The CRC of the batch is wrong.")
+    if records_count <= 0 or last_offset_delta + 1 != records_count:
+        raise _invalid(f"{records_count} records and a last offset delta of {last_offset_delta} do not go together.")
+    if attributes & (CONTROL | LOG_APPEND_TIME | CODEC_MASK):
+        _check_attributes(header)
+    if producer_id > NO_PRODUCER_ID and base_sequence < 0:
+        raise _invalid(f"The batch of producer {producer_id} has sequence number {base_sequence}.")
+    return header
+
+
+def _check_attributes(header: RecordBatchHeader) -> None:
+    if header.is_control:
+        raise _invalid("Only the broker writes control records.")
+    if header.is_log_append_time:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "Only the broker sets the timestamp type LogAppendTime.")
+    _ = header.codec
+
+
+def _check_only_batch(records: ReadBuffer) -> None:
+    """Raise what is wrong with records whose first batch is not all of them."""
+    _base_offset, batch_length, _epoch, magic = _unpack_prefix(records, 0)
+    size_bytes = batch_length + LOG_OVERHEAD_BYTES
+    if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
+        raise _corrupt(f"A batch of {size_bytes} bytes and magic {magic} there is none.")
+    if size_bytes > len(records):
+        raise _invalid("There is no whole batch.")
+    if magic != MAGIC:
+        raise _invalid(f"Batches have magic {MAGIC}, not {magic}.")
+    if size_bytes < HEADER_BYTES:
+        raise _corrupt(f"{size_bytes} bytes are no batch.")
+    if size_bytes != len(records):
+        raise _invalid("There is more than one batch.")
+
+
+def _no_batch(records: ReadBuffer) -> KafkaError:
+    if len(records) >= _HEADER_UP_TO_MAGIC_BYTES:
+        try:
+            _check_only_batch(records)
+        except KafkaError as error:
+            return error
+    return _invalid("There is no whole batch.")
+
+
+def assign_offset(batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int) -> None:
+    """Set what the broker decides, in place; the CRC does not cover it."""
+    _pack_base_offset(batch, 0, base_offset)
+    _pack_leader_epoch(batch, 12, partition_leader_epoch)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timestamp_ms: int) -> None:
+    """Set attributes and the largest timestamp in place, and the CRC anew. LogAppendTime is set so."""
+    _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
+    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
+
+
+def decode_records(batch: ReadBuffer) -> Iterator[Record]:
+    """The records of one batch, uncompressed.
+
+    In a batch of LogAppendTime they all have its largest timestamp. Raises KafkaError: CORRUPT_MESSAGE if the bytes
+    are not what the header says, INVALID_RECORD if a record is not as long as it says.
+    """
+    header = read_header(batch)
+    body = decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes])
+    fixed_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else None
+    position = 0
+    try:
+        for _ in range(header.records_count):
+            length, start = _read_varlong(body, position)
+            position = start + length
+            if length < 0 or position > len(body):
+                raise _invalid(f"A record of {length} bytes at byte {start} of {len(body)}.")
+            record = _decode_record(body, start + 1, header, fixed_timestamp_ms)
+            if record[1] != position:
+                raise _invalid(f"A record of {length} bytes takes {record[1] - start}.")
+            yield record[0]
+    except (IndexError, UnicodeDecodeError) as error:
+        raise _invalid(f"The records are cut short: {error}") from None
+    if position != len(body):
+        raise _invalid(f"{len(body) - position} bytes follow the last record.")
+
+
+def _decode_record(
+    body: ReadBuffer, position: int, header: RecordBatchHeader, fixed_timestamp_ms: int | None
+) -> tuple[Record, int]:
+    timestamp_delta, position = _read_varlong(body, position)
+    offset_delta, position = _read_varlong(body, position)
+    key, position = _read_bytes(body, position)
+    value, position = _read_bytes(body, position)
+    header_count, position = _read_varlong(body, position)
+    headers: list[tuple[str, bytes | None]] = []
+    if not 0 <= header_count <= len(body) - position:
+        raise _invalid(f"{header_count} headers in {len(body) - position} bytes.")
+    for _ in range(header_count):
+        name, position = _read_bytes(body, position)
+        if name is None:
+            raise _invalid("A header has no name.")
+        content, position = _read_bytes(body, position)
+        headers.append((name.decode(), content))
+    timestamp_ms = header.base_timestamp_ms + timestamp_delta if fixed_timestamp_ms is None else fixed_timestamp_ms
+    return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), position
+
+
+def encode_batch(
+    records: Iterable[Record],
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    attributes: int = 0,
+    log_append_time_ms: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """A batch of these records, in ascending order of offsets.
+
+    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's, but a compacted batch keeps its own
+    where records are gone. `log_append_time_ms` makes it a batch of LogAppendTime.
+    """
+    held = list(records)
+    max_timestamp_ms = max((record.timestamp_ms for record in held), default=NO_TIMESTAMP)
+    base_timestamp_ms = held[0].timestamp_ms if held else NO_TIMESTAMP
+    attributes |= codec
+    if log_append_time_ms is not None:
+        attributes |= LOG_APPEND_TIME
+        max_timestamp_ms = log_append_time_ms
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp_ms = delete_horizon_ms
+    body = bytearray()
+    next_offset = base_offset
+    for record in held:
+        offset = next_offset if record.offset < 0 else record.offset
+        _encode_record(body, record, record.timestamp_ms - base_timestamp_ms, offset - base_offset)
+        next_offset = offset + 1
+    payload = compress(codec, body, level)
+    final_offset = next_offset - 1 if last_offset is None else last_offset
+    batch = bytearray(
+        _HEADER.pack(
+            base_offset,
+            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+            partition_leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            final_offset - base_offset,
+            base_timestamp_ms,
+            max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(held),
+        )
+    )
+    batch += payload
+    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
+    return batch
+
+
+def encode_empty_batch(header: RecordBatchHeader) -> bytes:
+    """The batch without its records, which compaction keeps for its producer's last sequence number."""
+    batch = bytearray(
+        _HEADER.pack(
+            *header._replace(
+                batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
+                attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+                base_timestamp_ms=NO_TIMESTAMP,
+                records_count=0,
+            )
+        )
+    )
+    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
+    return bytes(batch)
+
+
+def encode_end_transaction_marker(
+    kind: ControlRecordType, *, timestamp_ms: int, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> bytearray:
+    """The control batch that commits or aborts a producer's transaction in a partition."""
+    value = _END_TRANSACTION_VALUE.pack(0, coordinator_epoch)
+    return encode_batch(
+        [Record(0, timestamp_ms, _CONTROL_KEY.pack(0, kind), value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
+    )
+
+
+def decode_end_transaction_marker(batch: ReadBuffer) -> EndTransactionMarker | None:
+    """What a control batch says of its transaction; None if it is of another type, or compaction has emptied it.
+
+    Raises KafkaError(INVALID_RECORD) for a control record that cannot be one.
+    """
+    for record in decode_records(batch):
+        try:
+            _version, type_id = _CONTROL_KEY.unpack_from(record.key or b"")
+            if type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+                return None
+            _version, coordinator_epoch = _END_TRANSACTION_VALUE.unpack_from(record.value or b"")
+        except struct_error:
+            raise _invalid("A control record is cut short.") from None
+        return EndTransactionMarker(ControlRecordType(type_id), coordinator_epoch)
+    return None
+
+
+def _encode_record(out: bytearray, record: Record, timestamp_delta_ms: int, offset_delta: int) -> None:
+    body = bytearray(1)
+    _write_varlong(body, timestamp_delta_ms)
+    _write_varlong(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    _write_varlong(body, len(record.headers))
+    for name, content in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, content)
+    _write_varlong(out, len(body))
+    out += body
+
+
+def _read_varlong(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """Zigzag, at most 10 bytes; Kafka's varint and varlong read alike."""
+    raw = buffer[position]
+    position += 1
+    if raw > 0x7F:
+        raw &= 0x7F
+        shift = 7
+        while True:
+            byte = buffer[position]
+            position += 1
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise _invalid(f"A number before byte {position} is longer than 64 bits.")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _write_varlong(out: bytearray, value: int) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _read_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None, int]:
+    length, position = _read_varlong(buffer, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(buffer):
+        raise _invalid(f"{length} bytes declared at byte {position}, {len(buffer) - position} are left.")
+    return bytes(buffer[position:end]), end
+
+
+def _write_bytes(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        _write_varlong(out, -1)
+    else:
+        _write_varlong(out, len(content))
+        out += content
+
+
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

@@ -1,0 +1,188 @@
+"""Start and stop: in phases, all or nothing, and what the process says and answers on the way."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from klamm import ApiSet, Provider, hookimpl
+from klamm.server import StartError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.metadata import MetadataRequest
+
+TWO_LISTENERS = """
+[listeners.one]
+bind = "127.0.0.1:0"
+api_set = "echo"
+
+[listeners.two]
+bind = "127.0.0.1:{port}"
+api_set = "echo"
+"""
+
+
+def threads():
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-")}
+
+
+@pytest.fixture
+def taken_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_a_failed_bind_says_host_port_and_cause_and_leaves_nothing_behind(tmp_path, taken_port):
+    before = threads()
+    file = tmp_path / "klamm.toml"
+    file.write_text(TWO_LISTENERS.format(port=taken_port))
+    server = EmbeddedServer(file=file)
+    with pytest.raises(StartError, match=rf"listener two: cannot bind 127.0.0.1:{taken_port}: Address already in use"):
+        server.start()
+    host, port = server.address("one")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port), timeout=5)
+    assert threads() == before
+
+
+class Broken(ApiSet):
+    """Cannot open."""
+
+    def open(self, server):
+        raise OSError("the disk is on fire")
+
+
+class BrokenPlugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("broken", "tests.contract.test_lifecycle:Broken")
+
+
+def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):
+    before = threads()
+    server = EmbeddedServer(["listeners.default.api_set=broken"], plugins=[BrokenPlugin()])
+    with pytest.raises(StartError, match="api set broken .*: the disk is on fire"):
+        server.start()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address(), timeout=5)
+    assert threads() == before
+
+
+def test_nobody_is_answered_before_every_handler_set_is_open():
+    opening, opened = threading.Event(), threading.Event()
+
+    class Slow(ApiSet):
+        def open(self, server):
+            opening.set()
+            assert opened.wait(10)
+
+    class SlowPlugin:
+        @hookimpl
+        def klamm_api_sets(self):
+            yield Provider("slow", f"{__name__}:slow_factory")
+
+    globals()["slow_factory"] = Slow
+    server = EmbeddedServer(["listeners.default.api_set=slow"], plugins=[SlowPlugin()])
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    assert opening.wait(10)
+    with RawClient(server.address(), timeout_s=0.3) as client:
+        client.send_bytes(b"\0\0\0\3abc")
+        with pytest.raises(TimeoutError):
+            client.at_end()
+        opened.set()
+        starting.join(10)
+        client.socket.settimeout(10)
+        assert client.at_end()
+    server.stop()
+
+
+def test_stop_ends_every_thread_and_closes_every_door():
+    before = threads()
+    with EmbeddedServer(["listeners.default.api_set=echo"]) as server:
+        assert threads() > before
+        address = server.address()
+    assert threads() == before
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """`serve(arguments…)` → a running `klamm serve` and what its ready file says."""
+    processes = []
+
+    def start(*arguments):
+        ready = tmp_path / "ready.json"
+        command = [sys.executable, "-m", "klamm", "serve", *arguments, "--ready-file", str(ready)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        processes.append(process)
+        pause = threading.Event()
+        for _ in range(400):
+            if ready.exists():
+                break
+            assert process.poll() is None, process.stdout.read()
+            pause.wait(0.025)
+        return process, json.loads(ready.read_text())
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_server_and_exits_with_0(serve, tmp_path, number):
+    file = tmp_path / "klamm.toml"
+    file.write_text(TWO_LISTENERS.format(port=0))
+    process, ready = serve(str(file))
+    assert ready["pid"] == process.pid
+    assert list(ready["listeners"]) == ["one", "two"]
+    for address in ready["listeners"].values():
+        host, port = address.split(":")
+        with RawClient((host, int(port))) as client:
+            assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "one   127.0.0.1:" in output
+    assert "plaintext   echo" in output
+    assert "ready in" in output
+    assert signal.Signals(number).name in output
+
+
+def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
+    file = tmp_path / "klamm.toml"
+    text = TWO_LISTENERS.format(port=0)
+    file.write_text(text)
+    process, ready = serve(str(file))
+    lines = iter(process.stdout.readline, "")
+    while "ready in" not in next(lines):
+        pass
+    file.write_text(text.replace("[listeners.two]", "[listeners.two]\nbacklog = 7"))
+    process.send_signal(signal.SIGHUP)
+    assert "[listeners.two] has changed; this takes effect at the next start" in next(lines)
+    assert "reload: done" in next(lines)
+    file.write_text("[listeners.one]\nbacklogg = 1\n")
+    process.send_signal(signal.SIGHUP)
+    assert 'did you mean "backlog"?' in next(lines)
+    host, port = ready["listeners"]["two"].split(":")
+    with RawClient((host, int(port))) as client:
+        assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
+
+
+def test_a_taken_port_ends_serve_with_a_clear_word(tmp_path, taken_port):
+    file = tmp_path / "klamm.toml"
+    file.write_text(TWO_LISTENERS.format(port=taken_port))
+    done = subprocess.run(
+        [sys.executable, "-m", "klamm", "serve", str(file)], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"klamm: listener two: cannot bind 127.0.0.1:{taken_port}: Address already in use\n"
