@@ -26,6 +26,8 @@ def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None,
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+        if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
+            return api_key, api_version, correlation_id, None, _V0.size
         position = 10
         client_id: str | None = None
         if length >= 0:
@@ -40,10 +42,6 @@ def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None,
                 position += 1
         return api_key, api_version, correlation_id, client_id, position
     except DECODE_ERRORS as error:
-        if len(frame) >= _V0.size:
-            api_key, api_version, correlation_id = _V0.unpack_from(frame)
-            if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
-                return api_key, api_version, correlation_id, None, _V0.size
         raise WireError(str(error)) from error
 
 

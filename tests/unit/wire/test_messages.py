@@ -1,0 +1,166 @@
+"""Every message and version without any judge: round trips, and bytes that are none of a message."""
+
+import importlib
+import random
+
+import pytest
+
+from klamm.wire.api_keys import SPECS, ApiKey, find_spec, load, spec_of
+from klamm.wire.headers import (
+    decode_request_header,
+    encode_request_header,
+    request_header_version,
+    response_header_size,
+)
+from klamm.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.primitives import WireError
+
+ALL = [
+    (spec, kind, version)
+    for spec in SPECS
+    for kind in ("Request", "Response")
+    for version in load(spec.api_key).VERSIONS
+]
+
+
+def message_class(spec, kind):
+    return vars(load(spec.api_key))[spec.name + kind]
+
+
+@pytest.mark.parametrize(("spec", "kind", "version"), ALL, ids=lambda value: getattr(value, "name", str(value)))
+def test_defaults_round_trip_and_no_cut_is_taken_for_whole(spec, kind, version):
+    made = message_class(spec, kind)()
+    data = made.encode(version)
+    assert message_class(spec, kind).decode(version, data).encode(version) == data
+    for cut in range(len(data)):
+        with pytest.raises(WireError):
+            message_class(spec, kind).decode(version, data[:cut])
+
+
+def test_random_bytes_are_a_message_or_a_wire_error_and_nothing_else():
+    rng = random.Random(1)
+    for spec, kind, version in ALL:
+        sample = message_class(spec, kind)().encode(version)
+        for _ in range(6):
+            data = bytearray(sample + rng.randbytes(rng.choice([0, 3, 40])))
+            for _ in range(rng.choice([1, 2, 8])):
+                if data:
+                    data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            try:
+                message_class(spec, kind).decode(version, bytes(data))
+            except WireError:
+                continue
+
+
+@pytest.mark.parametrize("version", [0, 8, 9, 12])
+def test_an_array_longer_than_the_message_is_refused_before_it_is_made(version):
+    length = b"\x7f\xff\xff\xff" if version < 9 else b"\xff\xff\xff\xff\x0f"
+    with pytest.raises(WireError, match="declared"):
+        MetadataRequest.decode(version, length)
+
+
+def test_a_version_that_is_none_is_refused_both_ways():
+    with pytest.raises(WireError, match="has no version 99"):
+        MetadataRequest().encode(99)
+    with pytest.raises(WireError, match="has no version -1"):
+        MetadataRequest.decode(-1, b"")
+
+
+def test_a_field_that_a_version_cannot_carry_is_refused_unless_it_may_be_left_out():
+    with pytest.raises(WireError, match="allow_auto_topic_creation"):
+        MetadataRequest(topics=[], allow_auto_topic_creation=False).encode(1)
+    MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"x" * 16, name="a")]).encode(1)
+
+
+def test_null_where_none_may_be_is_refused():
+    with pytest.raises(WireError, match="topics is null"):
+        MetadataRequest(topics=None).encode(0)
+    with pytest.raises(WireError):
+        MetadataRequest(topics=[MetadataRequestTopic(name=None)]).encode(5)
+
+
+def test_records_are_views_of_the_frame_and_writable():
+    frame = bytearray(
+        ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"abc")])]).encode(9)
+    )
+    records = ProduceRequest.decode(9, frame).topic_data[0].partition_data[0].records
+    records[0:1] = b"X"
+    assert b"Xbc" in bytes(frame)
+
+
+class Region:
+    size_bytes, position, closed = 5, 2, 0
+
+    def read(self, position, size_bytes):
+        return b"0123456789"[position : position + size_bytes]
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_file_regions_stay_whole_between_the_bytes(version):
+    region = Region()
+
+    def response(records):
+        return FetchResponse(responses=[FetchableTopicResponse("t", bytes(16), [PartitionData(records=records)])])
+
+    if version >= 13:
+        response(b"").responses[0].topic = ""
+    chunks = response(region).encode_chunks(version)
+    assert chunks[1] is region
+    assert (
+        b"".join([chunks[0], b"23456", *chunks[2:]])
+        == response(b"23456").encode(version)
+        == response(region).encode(version)
+    )
+
+
+def test_versions_flexibility_and_headers():
+    assert spec_of(ApiKey.PRODUCE).name == "Produce"
+    assert find_spec(9999) is None
+    assert {4, 5, 6, 7} <= {spec.api_key for spec in SPECS}
+    assert [request_header_version(7, 0), request_header_version(3, 8), request_header_version(3, 9)] == [0, 1, 2]
+    assert [response_header_size(3, 8), response_header_size(3, 9), response_header_size(18, 3)] == [4, 5, 4]
+    for spec in SPECS:
+        for version in load(spec.api_key).VERSIONS:
+            header = encode_request_header(spec.api_key, version, 77, "me")
+            expected = None if request_header_version(spec.api_key, version) == 0 else "me"
+            assert decode_request_header(header + b"\0\0")[:4] == (spec.api_key, version, 77, expected)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0\3\0\1\0\0\0",
+        b"\0\3\0\1\0\0\0\1",
+        b"\0\3\0\1\0\0\0\1\0\5abcd",
+        b"\0\3\0\1\0\0\0\1\0\2\xff\xfe",
+        b"\0\3\0\x0c\0\0\0\1\xff\xff",
+        b"\0\3\0\x0c\0\0\0\1\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"\0\3\0\x0c\0\0\0\1\xff\xff\1\1\5ab",
+    ],
+)
+def test_headers_that_are_none(frame):
+    with pytest.raises(WireError):
+        decode_request_header(frame)
+
+
+def test_serving_does_not_import_what_is_not_served():
+    script = (
+        "import sys, klamm.network.dispatcher; "
+        "print(sorted(m for m in sys.modules if m.startswith('klamm.wire.messages.')))"
+    )
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == "['klamm.wire.messages.api_versions']"
+
+
+def test_every_message_module_imports_alone():
+    for spec in SPECS:
+        assert spec.api_key == importlib.import_module(f"klamm.wire.messages.{spec.module}").API_KEY
