@@ -69,8 +69,9 @@ class ConfigEntry:
     doc: str
 
 
+_SPECS: Final = specs_of(BrokerSettings)
 _TOPIC_KEY_OF: Final = {
-    entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name is not None
+    entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in _SPECS
 }
 DYNAMIC_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, name in _TOPIC_KEY_OF.items()}
 """Broker configs that can be changed while the broker runs, and their types: those that topics inherit."""
@@ -161,6 +162,7 @@ class ConfigRegistry:
         self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
         self._keys = {key.name: key for key in _broker_keys(settings)}
         self._inherited: dict[str, str] = {}
+        self._default_log_config: LogConfig
         self._inherit()
 
     def load(self) -> None:
@@ -176,7 +178,7 @@ class ConfigRegistry:
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
-        return LogConfig({**self._inherited, **overrides})
+        return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The configs of a topic that has these overrides: all, or those of these names that exist."""
@@ -185,7 +187,7 @@ class ConfigRegistry:
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
         entry = TOPIC_CONFIGS[name]
-        synonyms = list(self._synonyms(entry.broker_name)) if entry.broker_name is not None else []
+        synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if name in overrides:
             synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.TOPIC_CONFIG))
         value = overrides.get(name, self._inherited.get(name, text_of(entry.default)))
@@ -200,6 +202,7 @@ class ConfigRegistry:
                 if value is not None:
                     inherited[name] = value
         self._inherited = inherited
+        self._default_log_config = LogConfig(inherited)
 
     def _broker_value(self, name: str) -> str | None:
         found = next(iter(self._synonyms(name)), None)
@@ -234,7 +237,7 @@ class ConfigRegistry:
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._synonyms(key.name))
+        synonyms = tuple(self._told_synonyms(key.name))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
@@ -245,6 +248,10 @@ class ConfigRegistry:
             synonyms,
             key.doc,
         )
+
+    def _told_synonyms(self, name: str) -> list[Synonym]:
+        """Without the defaults of keys in other units, as in Kafka."""
+        return [each for each in self._synonyms(name) if each.name == name or each.source != ConfigSource.DEFAULT_CONFIG]
 
     def _synonyms(self, name: str) -> Iterable[Synonym]:
         """Everything that gives a broker config a value, the one that counts first."""
@@ -292,7 +299,7 @@ class ConfigRegistry:
 
 
 def _broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
-    for spec in specs_of(BrokerSettings).values():
+    for spec in _SPECS.values():
         yield BrokerKey(
             spec.name,
             text_of(getattr(settings, spec.attribute)),

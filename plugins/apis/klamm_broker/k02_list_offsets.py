@@ -37,6 +37,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_FIRST_VERSION_WITH_LEADER_EPOCH: Final = 4
 _FIRST_VERSION_WITH = {
     LATEST: 1,
     EARLIEST: 1,
@@ -82,14 +83,15 @@ def _find(
     check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     index = partition.index
+    told_epoch = LEADER_EPOCH if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     end = log.last_stable_offset if committed_only else log.high_watermark
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, LEADER_EPOCH)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, told_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, LEADER_EPOCH)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, told_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse(index)
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
-    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, found.leader_epoch)
+    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, told_epoch)

@@ -6,8 +6,7 @@ sources, synonyms, types and documentation. Follows `ConfigHelper.describeConfig
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
 - Another broker, another kind of resource: INVALID_REQUEST.
 
-Deviations: a broker tells the configs that klamm has, a part of Kafka's. Synonyms of a topic config that come from keys
-in other units (`log.retention.hours`) are told too.
+Deviation: a broker tells the configs that klamm has, a part of Kafka's.
 """
 
 from __future__ import annotations
