@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli
@@ -36,8 +37,6 @@ def apply_overrides(planner: _Planner, overrides: Sequence[str], bind: str | Non
         first = next(iter(listeners), "default")
         put(planner, ("listeners", first, "bind"), bind, f"--bind {bind}")
     if data_dir is not None:
-        from pathlib import Path
-
         put(planner, ("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
 
 
@@ -51,7 +50,7 @@ def put(planner: _Planner, path: tuple[str, ...], value: Any, said: str) -> None
         table = below
     _forget_nested(table, path[-1])
     table[path[-1]] = value
-    planner.overridden[path] = said
+    planner.overridden[".".join(path)] = said
 
 
 def _forget_nested(table: dict[str, Any], name: str) -> None:
@@ -103,6 +102,8 @@ def _api_sets(planner: _Planner) -> dict[str, list[str]]:
     listeners = planner.table(("listeners",)) or {"default": {}}
     for table in listeners.values():
         name = table.get("api_set", "broker") if isinstance(table, dict) else "broker"
+        if not isinstance(name, str):
+            continue
         provider = str(planner.table((name,)).get("provider", name))
         try:
             settings = planner.plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +15,14 @@ import tomli
 from klamm.config import positions
 from klamm.config.overrides import apply_overrides
 from klamm.config.problems import ConfigError, Problem, did_you_mean
-from klamm.config.setting import convert
+from klamm.config.setting import check_value, convert, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.plugins import Found, PluginError, PluginRegistry, load_factory
 from klamm.provider import ProviderKind
 
 DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 _SECTIONS: Final = ("server", "plugins", "listeners")
+ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 Endpoint = tuple[str, int]
 
 
@@ -120,7 +122,7 @@ class _Planner:
         self.text = text
         self.plugins = plugins
         self.problems: list[Problem] = []
-        self.overridden: dict[tuple[str, ...], str] = {}
+        self.overridden: dict[str, str] = {}
 
     def plan(self, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> ServerPlan:
         apply_overrides(self, overrides, bind, data_dir)
@@ -132,9 +134,8 @@ class _Planner:
         plans = [self.listener(name) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
         self.check_ports(sound)
-        api_sets = {plan.api_set: None for plan in sound}
-        parts = {name: self.api_set(name) for name in api_sets}
-        self.check_sections({*parts, *(self.api_set_names(listeners))})
+        parts = {name: self.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
+        self.check_sections(parts)
         scheduler = None
         if server is not None:
             scheduler = self.part(
@@ -148,11 +149,13 @@ class _Planner:
     # ---- places
 
     def report(self, path: tuple[str, ...], message: str) -> None:
-        place = self.overridden.get(path, "")
+        place = self.overridden.get(".".join(path), "")
         if not place and self.file is not None:
             position = positions.find(self.text, path)
             place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
-        self.problems.append(Problem(place, ".".join(path), message))
+        problem = Problem(place, ".".join(path), message)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
         here: Any = self.tables
@@ -165,8 +168,9 @@ class _Planner:
 
     def settings(self, kind: type, *path: str, leave_out: Sequence[str] = ()) -> Any:
         table = {key: value for key, value in self.table(path).items() if key not in leave_out}
+        prefix = ".".join(path) + "."
         # What came by `--set` may be text where a number is meant.
-        lenient = any(key[: len(path)] == path for key in self.overridden)
+        lenient = {key.removeprefix(prefix) for key in self.overridden if key.startswith(prefix)}
         return convert(kind, table, lambda key, message: self.report((*path, key), message), self.base, lenient=lenient)
 
     # ---- parts
@@ -176,12 +180,15 @@ class _Planner:
         table = self.table(path)
         # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
         parts = {key for key, value in table.items() if isinstance(value, dict)}
+        before = len(self.problems)
         settings: ListenerSettings | None = self.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
-            return None
-        before = len(self.problems)
+            # One wrong key must not hide what is wrong with the parts: they are checked with what is right.
+            settings = self.sound_settings(table, parts)
         bind = self.endpoint(path, "bind", settings.bind)
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
+        if advertise is not None and advertise[0] in ANY_HOST:
+            self.report((*path, "advertise"), "must name a host that clients can connect to")
         used: set[str] = set()
 
         def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:
@@ -222,6 +229,14 @@ class _Planner:
             settings.api_set,
         )
 
+    def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
+        right = {}
+        for name, spec in specs_of(ListenerSettings).items():
+            if name in table and name not in parts:
+                with contextlib.suppress(ValueError):
+                    right[name] = check_value(spec, table[name], self.base)
+        return ListenerSettings(**right)
+
     def part(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
         try:
             found = self.plugins.resolve(kind, provider)
@@ -230,7 +245,7 @@ class _Planner:
             return None
         return self.with_settings(provider, found, (*path, provider))
 
-    def api_set(self, name: str) -> PartPlan | None:
+    def api_set(self, name: str, users: Sequence[str]) -> PartPlan | None:
         provider = self.table((name,)).get("provider", name)
         if not isinstance(provider, str):
             self.report((name, "provider"), "must be a string")
@@ -238,7 +253,6 @@ class _Planner:
         try:
             found = self.plugins.resolve(ProviderKind.API_SET, provider)
         except PluginError as error:
-            users = [key for key, table in self.table(("listeners",)).items() if table.get("api_set", "broker") == name]
             self.report((name, "provider") if name in self.tables else ("listeners", users[0], "api_set"), str(error))
             return None
         return self.with_settings(name, found, (name,), leave_out=("provider",))
@@ -273,15 +287,20 @@ class _Planner:
         for plan in listeners:
             host, port = plan.bind
             for (other_host, other_port), other in taken:
-                same_host = host == other_host or {host, other_host} & {"", "0.0.0.0", "::"}  # noqa: S104
+                same_host = host == other_host or not ANY_HOST.isdisjoint((host, other_host))
                 if port and port == other_port and same_host:
                     self.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
             taken.append((plan.bind, plan.name))
 
-    def api_set_names(self, listeners: Mapping[str, Any]) -> set[str]:
-        return {table.get("api_set", "broker") for table in listeners.values() if isinstance(table, dict)}
+    def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
+        users: dict[str, list[str]] = {}
+        for listener, table in listeners.items():
+            name = table.get("api_set", "broker") if isinstance(table, dict) else None
+            if isinstance(name, str):
+                users.setdefault(name, []).append(listener)
+        return users
 
-    def check_sections(self, api_sets: set[str]) -> None:
+    def check_sections(self, api_sets: Collection[str]) -> None:
         for key in self.tables:
             if key not in _SECTIONS and key not in api_sets:
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets))

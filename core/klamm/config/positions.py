@@ -6,15 +6,24 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-_HEADER: Final = re.compile(r"^\s*\[{1,2}\s*([^\]]+?)\s*\]{1,2}")
+_HEADER: Final = re.compile(r"""^\s*\[{1,2}\s*((?:"[^"]*"|'[^']*'|[^\]"'])+?)\s*\]{1,2}""")
 _ASSIGNMENT: Final = re.compile(
     r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
 )
 _PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
+# Comments and short strings are matched too, so that three quotes within them open nothing.
+_QUOTED: Final = re.compile(
+    r'''#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*\'''', re.DOTALL
+)
 
 
 def _parts(text: str) -> list[str]:
     return [a or b or c for a, b, c in _PART.findall(text)]
+
+
+def _without_long_strings(text: str) -> str:
+    """The text with the same lines, but nothing in strings that span some of them."""
+    return _QUOTED.sub(lambda found: "\n" * found[0].count("\n") or found[0], text)
 
 
 def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
@@ -22,7 +31,7 @@ def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
     wanted = ".".join(path).split(".")
     table: list[str] = []
     best: tuple[int, tuple[int, int]] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_without_long_strings(text).splitlines(), 1):
         header = _HEADER.match(line)
         assignment = None if header else _ASSIGNMENT.match(line)
         if header:

@@ -31,5 +31,6 @@ class ConfigError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?` if something known is near, else nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return f'; did you mean "{spelled[near[0]]}"?' if near else ""

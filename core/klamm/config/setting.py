@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -101,10 +101,13 @@ def _flatten_below(
 Report = Callable[[str, str], None]
 
 
-def convert(settings: type, table: Mapping[str, Any], report: Report, base: Path, *, lenient: bool = False) -> Any:
+def convert(
+    settings: type, table: Mapping[str, Any], report: Report, base: Path, *, lenient: Container[str] = ()
+) -> Any:
     """An instance of a settings class; every problem goes to `report(key, message)`, and then None is returned.
 
-    `lenient` takes numbers and booleans from strings, as a command line gives them. Paths are relative to `base`.
+    Keys in `lenient` take numbers and booleans from strings, as a command line gives them. Paths are relative to
+    `base`.
     """
     specs = specs_of(settings)
     values: dict[str, Any] = {}
@@ -116,7 +119,7 @@ def convert(settings: type, table: Mapping[str, Any], report: Report, base: Path
             sound = False
             continue
         try:
-            values[spec.attribute] = check_value(spec, value, base, lenient=lenient)
+            values[spec.attribute] = check_value(spec, value, base, lenient=key in lenient)
         except ValueError as error:
             report(key, str(error))
             sound = False
@@ -134,9 +137,10 @@ def check_value(spec: SettingSpec, value: Any, base: Path, *, lenient: bool = Fa
         known = ", ".join(f'"{choice}"' for choice in spec.choices)
         hint = did_you_mean(str(value), map(str, spec.choices))
         raise ValueError(f"must be one of {known}, not {value!r}{hint}")
-    if spec.minimum is not None and converted is not None and converted < spec.minimum:
+    # Said so that NaN, which is neither below nor above, does not pass.
+    if spec.minimum is not None and converted is not None and not converted >= spec.minimum:
         raise ValueError(f"must be at least {spec.minimum:g}, not {converted}")
-    if spec.maximum is not None and converted is not None and converted > spec.maximum:
+    if spec.maximum is not None and converted is not None and not converted <= spec.maximum:
         raise ValueError(f"must be at most {spec.maximum:g}, not {converted}")
     if spec.check is not None:
         complaint = spec.check(converted)

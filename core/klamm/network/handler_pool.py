@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from klamm.clock import Clock
 from klamm.context import RequestContext
 from klamm.network.request_channel import RequestChannel
 
 log = logging.getLogger("klamm.handlers")
+
+_PAUSE_S: Final = 0.1
 
 
 class KafkaRequestHandlerPool:
@@ -21,6 +24,7 @@ class KafkaRequestHandlerPool:
         self._clock = clock
         self._run = run
         self._lock = threading.Lock()
+        self._pause = threading.Event()
         self._threads: set[threading.Thread] = set()
         self._target = 0
         self._next_id = 0
@@ -75,6 +79,9 @@ class KafkaRequestHandlerPool:
             except BaseException:
                 # The last net: `run` answers for what handlers raise, so this is a bug, and must not cost the thread.
                 log.exception("request handler failed")
+                if request is None:
+                    # The queue itself fails: do not fill the log while it does.
+                    self._pause.wait(_PAUSE_S)
 
     def _should_stop(self, thread: threading.Thread) -> bool:
         with self._lock:

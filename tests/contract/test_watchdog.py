@@ -1,0 +1,302 @@
+"""Every callback that a plugin supplies may raise: it costs its connection or request, and no thread and nobody else."""
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from klamm import (
+    AuthenticationStep,
+    Authenticator,
+    AuthenticatorFactory,
+    Interest,
+    KafkaPrincipal,
+    ProcessorAssigner,
+    Provider,
+    RequestScheduler,
+    Transport,
+    TransportLayer,
+    hookimpl,
+    setting,
+)
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm_dispatch.schedulers import Fifo
+from klamm_plaintext.transport import PlaintextTransportLayer
+
+GOOD, BAD = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class FailingSettings:
+    """Which callback raises."""
+
+    at: str = setting("", doc="The callback that raises, for every second connection.")
+
+
+class Failing:
+    """Raises in the callback that the settings name, while `Failing.armed`."""
+
+    armed = False
+
+    def maybe_fail(self, callback):
+        if Failing.armed and self.settings.at == callback:
+            raise ZeroDivisionError(f"{callback}, on purpose")
+
+
+class FailingTransport(Failing, Transport):
+    def wrap(self, sock, peer):
+        self.maybe_fail("wrap")
+        return FailingLayer(self, PlaintextTransportLayer(sock))
+
+
+class FailingLayer(TransportLayer):
+    def __init__(self, transport, inner):
+        self.fail, self.inner = transport.maybe_fail, inner
+
+    def handshake(self):
+        self.fail("handshake")
+        return Interest.NONE
+
+    def read_into(self, buffer):
+        self.fail("read_into")
+        return self.inner.read_into(buffer)
+
+    def write(self, chunks):
+        self.fail("write")
+        return self.inner.write(chunks)
+
+    def send_file(self, descriptor, position, count):
+        return self.inner.send_file(descriptor, position, count)
+
+    @property
+    def has_buffered_data(self):
+        self.fail("has_buffered_data")
+        return False
+
+    def close(self):
+        self.inner.close()
+        self.fail("close")
+
+
+class FailingAuthenticators(Failing, AuthenticatorFactory):
+    def authenticator(self, connection, transport):
+        self.maybe_fail("authenticator")
+        return FailingAuthenticator(self)
+
+
+class FailingAuthenticator(Authenticator):
+    """The first frame is a name, and is sent back."""
+
+    def __init__(self, factory):
+        self.fail, self.name = factory.maybe_fail, None
+
+    @property
+    def complete(self):
+        self.fail("complete")
+        return self.name is not None
+
+    @property
+    def principal(self):
+        self.fail("principal")
+        return KafkaPrincipal(self.name)
+
+    def receive(self, frame):
+        self.fail("receive")
+        self.name = bytes(frame).decode()
+        if self.name == "mallory":
+            self.name = None
+            return AuthenticationStep(send=[b"no"], failed="never heard of")
+        return AuthenticationStep(send=[b"welcome ", self.name.encode()], complete=True)
+
+    def reauthenticates(self, api_key):
+        self.fail("reauthenticates")
+        return False
+
+    def close(self):
+        self.fail("close")
+
+
+class FailingAssigner(Failing, ProcessorAssigner):
+    def assign(self, address, loads):
+        self.maybe_fail("assign")
+        return 0
+
+
+class FailingScheduler(RequestScheduler):
+    """Fails when `at` says so; the settings of a scheduler are not per listener, so a class attribute does it."""
+
+    at = ""
+
+    def __init__(self, settings, capacity):
+        super().__init__(settings, capacity)
+        self.inner = Fifo(None, capacity)
+
+    def offer(self, request):
+        if Failing.armed and self.at == "offer":
+            raise ZeroDivisionError("offer, on purpose")
+        return self.inner.offer(request)
+
+    def take(self):
+        taken = self.inner.take()
+        if Failing.armed and self.at == "take" and taken is not None:
+            self.inner.offer(taken)
+            Failing.armed = False
+            raise ZeroDivisionError("take, on purpose")
+        return taken
+
+    def wake(self):
+        self.inner.wake()
+
+    def size(self):
+        return self.inner.size()
+
+
+class FailingPlugin:
+    @hookimpl
+    def klamm_transports(self):
+        yield Provider("failing", f"{__name__}:FailingTransport", settings=FailingSettings)
+
+    @hookimpl
+    def klamm_authenticators(self):
+        yield Provider("naming", f"{__name__}:FailingAuthenticators", settings=FailingSettings)
+
+    @hookimpl
+    def klamm_processor_assigners(self):
+        yield Provider("lazy", f"{__name__}:FailingAssigner", settings=FailingSettings)
+
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("moody", f"{__name__}:FailingScheduler")
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(*settings):
+        from tests.contract.api_sets import Plugin
+
+        own = [f"listeners.default.{text}" if not text.startswith("server.") else text for text in settings]
+        server = EmbeddedServer(["listeners.default.api_set=trying", *own], plugins=[FailingPlugin(), Plugin()]).start()
+        servers.append(server)
+        return server
+
+    Failing.armed = False
+    yield start
+    Failing.armed = False
+    for server in servers:
+        server.stop()
+
+
+def threads():
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
+
+
+def talk(client):
+    assert client.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
+    assert client.call(HeartbeatRequest(group_id="ok"), 4).error_code == 0
+
+
+def log_in(client, name="alice"):
+    client.send_frame(name.encode())
+    assert client.receive_frame() == b"welcome "
+    assert client.receive_frame() == name.encode()
+
+
+@pytest.mark.parametrize("at", ["wrap", "handshake", "read_into", "write", "has_buffered_data", "close"])
+def test_a_transport_that_raises(serve, at):
+    # What asks for buffered data runs after an answer, so an early connection may meet it too.
+    also_good = at != "has_buffered_data"
+    check(
+        serve("transport=failing", f"failing.at={at}"), lambda client: None, closes=at != "close", also_good=also_good
+    )
+
+
+@pytest.mark.parametrize("at", ["authenticator", "complete", "principal", "receive", "reauthenticates", "close"])
+def test_an_authenticator_that_raises(serve, at):
+    server = serve("authenticator=naming", f"naming.at={at}")
+    check(server, log_in, closes=at != "close", also_good=at not in ("reauthenticates",))
+
+
+def test_an_assigner_that_raises(serve):
+    check(serve("assigner=lazy", "lazy.at=assign"), lambda client: None, closes=True)
+
+
+@pytest.mark.parametrize("at", ["offer", "take"])
+def test_a_request_scheduler_that_raises(serve, at):
+    FailingScheduler.at = at
+    check(serve("server.request_scheduler=moody"), lambda client: None, closes=at == "offer")
+
+
+def check(server, begin, *, closes, also_good=True):
+    """One connection from before, one that meets the failure, one from after it."""
+    before = threads()
+    with RawClient(server.address()) as early:
+        begin(early)
+        talk(early)
+        Failing.armed = True
+        try:
+            with RawClient(server.address(), timeout_s=3) as unlucky:
+                begin(unlucky)
+                talk(unlucky)
+            failed = False
+        except ConnectionError:
+            failed = True
+        assert failed == closes
+        Failing.armed = False
+        with RawClient(server.address()) as late:
+            begin(late)
+            talk(late)
+        if also_good:
+            talk(early)
+    assert threads() == before
+
+
+def test_a_failed_authentication_is_answered_and_closed_after_the_delay(serve, caplog):
+    server = serve("authenticator=naming", "connection_failed_authentication_delay_ms=300")
+    with RawClient(server.address(), timeout_s=5) as mallory:
+        mallory.send_frame(b"mallory")
+        assert mallory.receive_frame() == b"no"
+        mallory.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            mallory.at_end()
+        mallory.socket.settimeout(5)
+        assert mallory.at_end()
+    assert "authentication failed: never heard of" in caplog.text
+
+
+def test_requests_before_authentication_are_no_requests(serve):
+    server = serve("authenticator=naming")
+    with RawClient(server.address()) as client:
+        client.send(MetadataRequest(topics=None), 12)
+        assert client.receive_frame() == b"welcome ", "the frame was the authenticator's, not the handler's"
+    assert server.api_set("trying").seen == []
+
+
+def test_the_principal_reaches_the_handlers(serve):
+    server = serve("authenticator=naming")
+    with RawClient(server.address()) as client:
+        log_in(client, "bob")
+        talk(client)
+    assert {str(context.principal) for context in server.api_set("trying").seen} == {"User:bob"}
+
+
+def test_memory_is_bounded_and_every_request_is_answered(serve):
+    server = serve("server.queued_max_request_bytes=300000", "server.io_threads=2")
+    padding = bytes(100_000)
+    from klamm.wire.headers import encode_request_header
+
+    frame = encode_request_header(12, 0, 1, "raw") + HeartbeatRequest(group_id="ok").encode(0) + padding
+    clients = [RawClient(server.address()) for _ in range(20)]
+    for client in clients:
+        for _ in range(3):
+            client.send_frame(frame)
+    for client in clients:
+        for _ in range(3):
+            assert client.receive(12, 0, 1).error_code == 0
+        client.close()
+    pool = server.server.pool
+    assert pool.depletions > 0
+    assert pool.used_bytes == 0
