@@ -2,7 +2,7 @@
 
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
-from klamm.config.setting import setting
+from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext
 from klamm.contracts import (
     END_OF_STREAM,
@@ -70,6 +70,8 @@ __all__ = [
     "RequestScheduler",
     "Scheduler",
     "ServerContext",
+    "SettingSpec",
+    "SettingSpec",
     "SystemClock",
     "Throttle",
     "Timer",
@@ -80,4 +82,6 @@ __all__ = [
     "handles",
     "hookimpl",
     "setting",
+    "specs_of",
+    "specs_of",
 ]

@@ -44,6 +44,8 @@ class ApiHandler:
     `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
     `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
                         the processor thread.
+    `unchanged_while`   gives a token; as long as it is the same, equal requests on one listener have equal answers,
+                        which are then kept. Only for handlers that look at nothing but the request and the listener.
     """
 
     api_key: int
@@ -55,6 +57,7 @@ class ApiHandler:
     blocking: bool = True
     inline_max_bytes: int = 0
     advertised: bool = True
+    unchanged_while: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class _Mark:
     blocking: bool
     inline_max_bytes: int
     advertised: bool
+    unchanged_while: Callable[..., object] | None
 
 
 _MARK = "__klamm_handles__"
@@ -76,18 +80,20 @@ def handles(
     blocking: bool = True,
     inline_max_bytes: int = 0,
     advertised: bool = True,
+    unchanged_while: Callable[..., object] | None = None,
 ) -> Callable[[F], F]:
     """Mark a method (or a function `(api_set, request, context)`) as the handler of one API.
 
     `module` is the generated message module (`klamm.wire.messages.produce`); `versions` the served versions, which
-    ApiVersions then tells. `advertised=False` serves an API that ApiVersions does not list.
+    ApiVersions then tells. `advertised=False` serves an API that ApiVersions does not list. For the rest see
+    `ApiHandler`; `unchanged_while` is called with what the handler is called with before `(request, context)`.
 
     The handler returns a response message, `context.later()` or `context.no_response()`, or raises `KafkaError`,
     which is answered in the right shape for the request's version.
     """
 
     def mark(function: F) -> F:
-        setattr(function, _MARK, _Mark(module, versions, blocking, inline_max_bytes, advertised))
+        setattr(function, _MARK, _Mark(module, versions, blocking, inline_max_bytes, advertised, unchanged_while))
         return function
 
     return mark
@@ -128,10 +134,9 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
     """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`."""
     for function in functions:
         mark: _Mark = getattr(function, _MARK)
-        if leading:
-            handle: Handler = _bind(function, leading)
-        else:
-            handle = function
+        handle: Handler = _bind(function, leading) if leading else function
+        token = mark.unchanged_while
+        owner = leading or ((function.__self__,) if hasattr(function, "__self__") else ())
         yield ApiHandler(
             api_key=int(mark.module.API_KEY),
             name=mark.module.NAME,
@@ -142,13 +147,14 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
             blocking=mark.blocking,
             inline_max_bytes=mark.inline_max_bytes,
             advertised=mark.advertised,
+            unchanged_while=None if token is None else _bind(token, owner) if owner else token,
         )
 
 
-def _bind(function: Callable[..., Any], leading: tuple[Any, ...]) -> Handler:
+def _bind(function: Callable[..., Any], leading: tuple[Any, ...]) -> Callable[..., Any]:
     # A bound method is the cheapest closure that Python has; partial is next.
     if len(leading) == 1:
-        bound: Handler = function.__get__(leading[0])
+        bound: Callable[..., Any] = function.__get__(leading[0])
         return bound
     from functools import partial
 

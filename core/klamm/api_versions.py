@@ -16,6 +16,20 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE: Final = 0
 
 
+class _PreparedResponse(ApiVersionsResponse):
+    """An answer that does not change, encoded once per version."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, answer: ApiVersionsResponse) -> None:
+        super().__init__(*(getattr(answer, name) for name in ApiVersionsResponse.__slots__))
+        self._encoded = {version: answer.encode(version) for version in api_versions.VERSIONS}
+
+    def encode(self, version: int) -> bytes:
+        # A throttled copy tells its throttle time.
+        return super().encode(version) if self.throttle_time_ms else self._encoded[version]
+
+
 def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
     """What a client is told of these handlers, ordered by API key."""
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
@@ -49,10 +63,11 @@ def api_versions_handler(
     answer: ApiVersionsResponse,
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
     """A handler that always gives this answer, or INVALID_REQUEST for a malformed client software name."""
+    prepared = _PreparedResponse(answer)
     invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-        return answer if note_client_software(request, context) else invalid
+        return prepared if note_client_software(request, context) else invalid
 
     return handle
 

@@ -116,6 +116,7 @@ class RequestContext:
         "correlation_id",
         "dequeued_ns",
         "error_code",
+        "failed",
         "frame",
         "handler",
         "handler_start_ns",
@@ -158,6 +159,7 @@ class RequestContext:
         self.error_code = 0
         self.response_bytes = 0
         self.parked = False
+        self.failed = False
         self.throttle_time_ms = 0
 
     @property

@@ -10,7 +10,7 @@ import importlib.metadata
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,10 +56,16 @@ class PluginRegistry:
 
     `block` names entry points that are not loaded. The environment can narrow them further: `KLAMM_LOAD_PLUGINS` lists
     the only third-party ones to load (empty: klamm's own alone). `KLAMM_TRACE_PLUGINS=1` says what is loaded.
+    `entry_points` are those of the group `klamm` that are installed, unless given.
     """
 
-    def __init__(self, block: Iterable[str] = (), environment: dict[str, str] | None = None) -> None:
-        self._environment = dict(os.environ) if environment is None else environment
+    def __init__(
+        self,
+        block: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+        entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    ) -> None:
+        self._environment = os.environ if environment is None else environment
         self._manager = pluggy.PluginManager("klamm")
         self._manager.add_hookspecs(hookspecs)
         self._sources: dict[str, Source] = {}
@@ -68,13 +74,13 @@ class PluginRegistry:
         self.blocked: set[str] = set(block)
         for name in self.blocked & ESSENTIAL.keys():
             raise PluginError(f"the plugin {name} cannot be blocked: {ESSENTIAL[name]}")
-        self._load()
+        self._load(importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
 
-    def _load(self) -> None:
+    def _load(self, entry_points: Iterable[importlib.metadata.EntryPoint]) -> None:
         allowed = self._environment.get("KLAMM_LOAD_PLUGINS")
         trace = self._environment.get("KLAMM_TRACE_PLUGINS") == "1"
         names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}
-        for entry_point in importlib.metadata.entry_points(group=GROUP):
+        for entry_point in entry_points:
             distribution = entry_point.dist
             source = Source(
                 entry_point.name,
@@ -86,10 +92,7 @@ class PluginRegistry:
                 self.blocked.add(entry_point.name)
                 continue
             try:
-                module = entry_point.load()
-                name = f"{source.distribution}:{entry_point.name}"
-                self._manager.register(module, name)
-                self._sources[name] = source
+                self._register(entry_point.load(), f"{source.distribution}:{entry_point.name}", source)
             except Exception as error:
                 self.broken.append((source, error))
                 log.warning(
@@ -105,9 +108,17 @@ class PluginRegistry:
 
     def add(self, plugin: object, name: str) -> None:
         """Register a plugin object that no entry point names; for tests and embedding."""
-        self._manager.register(plugin, name)
-        self._sources[name] = Source(name, name, "?")
+        self._register(plugin, name, Source(name, name, "?"))
         self._found.clear()
+
+    def _register(self, plugin: object, name: str, source: Source) -> None:
+        self._manager.register(plugin, name)
+        for caller in self._manager.get_hookcallers(plugin) or ():
+            if not caller.has_spec():
+                self._manager.unregister(plugin)
+                hooks = [kind.hook for kind in ProviderKind]
+                raise PluginError(f"there is no hook {caller.name}{did_you_mean(caller.name, hooks)}")
+        self._sources[name] = source
 
     def providers(self, kind: ProviderKind) -> list[Found]:
         """All of a kind, by name. Asked once: the hooks run at the first call."""
@@ -121,6 +132,8 @@ class PluginRegistry:
             source = self._sources[implementation.plugin_name]
             try:
                 for provider in implementation.function():
+                    if not isinstance(provider, Provider):
+                        raise TypeError(f"a Provider was due, not {provider!r}")
                     yield Found(kind, provider, source)
             except Exception as error:
                 self.broken.append((source, error))
@@ -132,7 +145,9 @@ class PluginRegistry:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            owners = " and ".join(sorted({found.source.distribution for found in matches}))
+            owners = " and by ".join(
+                sorted(f"{found.source.entry_point} of {found.source.distribution}" for found in matches)
+            )
             raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
         known = [found.provider.name for found in self.providers(kind)]
         message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'

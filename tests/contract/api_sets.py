@@ -28,6 +28,7 @@ class Trying(ApiSet):
         self.server = server
         self.parked = []
         self.arrived = threading.Semaphore(0)
+        self.unanswered = threading.Semaphore(0)
         self.release = threading.Event()
         self.seen = []
 
@@ -51,6 +52,7 @@ class Trying(ApiSet):
         if what == "none":
             return None
         if what == "no-response":
+            self.unanswered.release()
             return context.no_response()
         if what == "wrong-shape":
             return heartbeat.HeartbeatResponse(error_code="not a number")

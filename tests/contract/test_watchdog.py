@@ -1,4 +1,4 @@
-"""Every callback that a plugin supplies may raise: it costs its connection or request, and no thread and nobody else."""
+"""Every callback that a plugin supplies may raise: that costs its connection or request, and nobody else."""
 
 import threading
 from dataclasses import dataclass

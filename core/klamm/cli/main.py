@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from klamm.config.problems import ConfigError
+from klamm.config.settings import LOG_LEVELS
 from klamm.plugins import PluginError, PluginRegistry, load_factory
 from klamm.provider import ProviderKind
 from klamm.version import __version__
@@ -31,7 +32,9 @@ def parser() -> argparse.ArgumentParser:
     )
     settings.add_argument("--bind", metavar="HOST:PORT", help="where the first listener listens")
     settings.add_argument("--data-dir", metavar="DIR", help="where data are kept; default: a temporary directory")
-    settings.add_argument("--log-level", metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR")
+    settings.add_argument(
+        "--log-level", metavar="LEVEL", type=str.upper, choices=LOG_LEVELS, help="DEBUG, INFO, WARNING or ERROR"
+    )
 
     serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")

@@ -15,7 +15,7 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry) -> ServerPlan:
     """The plan that the arguments ask for. Raises ConfigError."""
     overrides = list(options.overrides)
     if options.log_level:
-        overrides.append(f"server.log_level={options.log_level.upper()}")
+        overrides.append(f"server.log_level={options.log_level}")
     file = Path(options.file) if options.file else None
     return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +39,14 @@ class PartPlan:
         return self.found.source.distribution
 
     def build(self, *arguments: Any) -> Any:
-        """Import the factory and call it with the settings. Raises PluginError if the plugin is broken."""
-        return load_factory(self.found)(self.settings, *arguments)
+        """Import the factory and call it with the settings. Raises PluginError if either fails."""
+        factory = load_factory(self.found)
+        try:
+            return factory(self.settings, *arguments)
+        except Exception as error:
+            raise PluginError(
+                f'the {self.found.kind.label} "{self.name}" of {self.distribution} cannot be made: {error!r}'
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,9 @@ class _Planner:
 
     def plan(self, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> ServerPlan:
         apply_overrides(self, overrides, bind, data_dir)
-        server = self.settings(ServerSettings, "server")
+        # A table below [server] holds the settings of the scheduler that it names.
+        scheduler_table = self.table(("server",)).get("request_scheduler", "")
+        server = self.settings(ServerSettings, "server", leave_out=(scheduler_table,))
         self.settings(PluginsSettings, "plugins")
         listeners = self.table(("listeners",))
         if not listeners:
@@ -196,7 +203,10 @@ class _Planner:
             return self.part(kind, provider, path, key)
 
         def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
-            found = [one(kind, key, provider) for provider in getattr(settings, key)]
+            names = getattr(settings, key)
+            for name in {name for name in names if names.count(name) > 1}:
+                self.report((*path, key), f'"{name}" is listed more than once')
+            found = [one(kind, key, provider) for provider in names]
             return tuple(part for part in found if part is not None)
 
         transport = one(ProviderKind.TRANSPORT, "transport", settings.transport)
@@ -209,9 +219,8 @@ class _Planner:
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
-        known = {*used, *(field.name for field in dataclasses.fields(ListenerSettings))}
         for key in sorted(parts - used):
-            self.report((*path, key), f"no part of this listener has that name{did_you_mean(key, known)}")
+            self.report((*path, key), f"no part of this listener has that name{did_you_mean(key, used)}")
         if len(self.problems) > before or transport is None or assigner is None or bind is None:
             return None
         return ListenerPlan(

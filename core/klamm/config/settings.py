@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from klamm.config.setting import setting
+
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class ServerSettings:
     log_level: str = setting(
         "WARNING",
         doc="Least severe log line that is written.",
-        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+        choices=LOG_LEVELS,
     )
 
 

@@ -6,6 +6,7 @@ and handlers use it at once.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterable
 from struct import Struct
@@ -27,6 +28,8 @@ log = logging.getLogger("klamm.requests")
 
 _HEADER_V0: Final = Struct(">ii")
 _HEADER_V1: Final = Struct(">iiB")
+_ANSWERS_KEPT: Final = 256
+_KEPT_UP_TO_BYTES: Final = 16 * 1024
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
@@ -38,6 +41,7 @@ class Route:
     """One API of a listener, with everything a request needs looked up."""
 
     __slots__ = (
+        "answers",
         "decode",
         "flexible_from",
         "handle",
@@ -46,6 +50,7 @@ class Route:
         "max_version",
         "min_version",
         "name",
+        "unchanged_while",
     )
 
     def __init__(self, handler: ApiHandler, mode: str) -> None:
@@ -53,6 +58,8 @@ class Route:
         self.name = handler.name
         self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
         self.handle = handler.handle
+        self.unchanged_while = handler.unchanged_while
+        self.answers: dict[tuple[object, int, bytes], bytes] = {}
         self.min_version = handler.min_version
         self.max_version = handler.max_version
         response_class = handler.module.__dict__[f"{handler.name}Response"]
@@ -81,7 +88,10 @@ class RequestDispatcher:
     ) -> None:
         self._routes: list[Route | None] = [None] * 128
         for handler in handlers:
-            self._routes[handler.api_key] = Route(handler, mode)
+            route = self._routes[handler.api_key] = Route(handler, mode)
+            if throttles:
+                # An answer that tells a throttle time is no other's.
+                route.unchanged_while = None
         self._throttles = throttles
         self._clock = clock
         self.timed = timed or bool(throttles)
@@ -118,6 +128,29 @@ class RequestDispatcher:
         frame = request.frame
         if not frame:
             return self._encode_unsupported(request, route)
+        if route.unchanged_while is not None:
+            return self._execute_unchanged(request, route, route.unchanged_while())
+        return self._handle(request, route, frame)
+
+    def _execute_unchanged(self, request: RequestContext, route: Route, token: object) -> list[Chunk] | Pending:
+        """Answer as the same request was answered before, if nothing has changed since."""
+        key = (token, request.api_version, bytes(request.frame[request.body_offset :]))
+        body = route.answers.get(key)
+        if body is not None:
+            if self.timed:
+                request.local_end_ns = request.completed_ns = request.handler_start_ns
+            return [self._frame(request, route, body)]
+        chunks = self._handle(request, route, request.frame)
+        if isinstance(chunks, list) and not request.failed:
+            frame = chunks[0]
+            if len(chunks) == 1 and isinstance(frame, bytes) and len(frame) <= _KEPT_UP_TO_BYTES:
+                if len(route.answers) >= _ANSWERS_KEPT:
+                    route.answers.clear()
+                head = _HEADER_V1.size if request.api_version >= route.flexible_from else _HEADER_V0.size
+                route.answers[key] = frame[head:]
+        return chunks
+
+    def _handle(self, request: RequestContext, route: Route, frame: Buffer) -> list[Chunk] | Pending:
         try:
             message = route.decode(request.api_version, frame, request.body_offset)
         except WireError as error:
@@ -138,7 +171,7 @@ class RequestDispatcher:
         if isinstance(response, Exception):
             response = self._error_response(request, route, response)
         if self.timed:
-            self._account(request, response)
+            response = self._account(request, response)
         try:
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
@@ -160,13 +193,14 @@ class RequestDispatcher:
                 request.correlation_id,
                 exc_info=error,
             )
+        request.failed = True
         response = error_response(request.frame, request.api_version, code, message)
         if response is None:
             # Kafka's way to tell a producer with acks=0 that something is wrong.
             raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
         return response
 
-    def _account(self, request: RequestContext, response: Any) -> None:
+    def _account(self, request: RequestContext, response: Any) -> Any:
         request.completed_ns = self._clock.monotonic_ns()
         request.error_code = getattr(response, "error_code", 0)
         seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
@@ -179,16 +213,22 @@ class RequestDispatcher:
             if throttle_time_ms > request.throttle_time_ms:
                 request.throttle_time_ms = throttle_time_ms
         if request.throttle_time_ms and hasattr(response, "throttle_time_ms"):
+            # The handler may give the same object to others too.
+            response = copy.copy(response)
             response.throttle_time_ms = request.throttle_time_ms
+        return response
+
+    @staticmethod
+    def _frame(request: RequestContext, route: Route, body: bytes) -> bytes:
+        request.response_bytes = len(body)
+        if request.api_version >= route.flexible_from:
+            return _HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body
+        return _HEADER_V0.pack(len(body) + 4, request.correlation_id) + body
 
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
         if not route.has_records:
-            body = response.encode(version)
-            request.response_bytes = len(body)
-            if version >= route.flexible_from:
-                return [_HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body]
-            return [_HEADER_V0.pack(len(body) + 4, request.correlation_id) + body]
+            return [self._frame(request, route, response.encode(version))]
         chunks: list[Chunk] = response.encode_chunks(version)
         size_bytes = sum(chunk.size_bytes if isinstance(chunk, FileRegion) else len(chunk) for chunk in chunks)
         request.response_bytes = size_bytes

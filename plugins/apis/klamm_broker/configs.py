@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm import ErrorCode, KafkaError
-from klamm.config.setting import specs_of
+from klamm import ErrorCode, KafkaError, specs_of
 from klamm_broker.log import LogConfig
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.topic_config import TOPIC_CONFIGS, ConfigType, parse

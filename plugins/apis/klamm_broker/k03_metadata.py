@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 
 
-@handles(metadata, versions=range(0, 14), blocking=False)
+def _generation(broker: Broker) -> int:
+    return broker.topics.generation
+
+
+@handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
 def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Pending:
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
@@ -122,9 +126,7 @@ def _topic(broker: Broker, request: MetadataRequest, topic: Topic) -> MetadataRe
         )
     if not request.include_topic_authorized_operations:
         return prepared
-    return MetadataResponseTopic(
-        0, topic.name, topic.id, topic.is_internal, prepared.partitions, TOPIC_OPERATIONS
-    )
+    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, TOPIC_OPERATIONS)
 
 
 def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:

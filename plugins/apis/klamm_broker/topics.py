@@ -107,6 +107,8 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.partition_count = 0
+        self.generation = 0
+        """Another number after each change to what Metadata tells."""
 
     # Look-ups
 
@@ -216,6 +218,7 @@ class TopicRegistry:
                 raise _storage_error(error) from error
             topic.partitions = [*topic.partitions, *added]
             topic.metadata = None
+            self.generation += 1
             self.partition_count += len(added)
 
     def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
@@ -250,6 +253,7 @@ class TopicRegistry:
             )
             self._by_name = {name: other for name, other in self._by_name.items() if other is not topic}
             self._by_id = {other.id: other for other in self._by_name.values()}
+            self.generation += 1
             self.partition_count -= len(topic.partitions)
             topic.deleted = True
             for partition in topic.partitions:
@@ -274,6 +278,7 @@ class TopicRegistry:
         # New dictionaries, so that whoever iterates over the old ones is not disturbed.
         self._by_name = {**self._by_name, topic.name: topic}
         self._by_id = {**self._by_id, topic.id: topic}
+        self.generation += 1
         self.partition_count += len(topic.partitions)
 
     def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:

@@ -1,0 +1,120 @@
+"""Who may import whom, read from the source: the skeleton no plugin, a plugin only the public face, `wire` no I/O."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import klamm
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "core" / "klamm"
+PLUGIN_PACKAGES = sorted(path.parent for path in ROOT.glob("plugins/**/klamm_*/__init__.py"))
+EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/klamm_*/__init__.py"))
+IO_MODULES = {
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "sys",
+    "threading",
+    "time",
+}
+
+
+def imports(source, package=""):
+    """(line, module, name) of every import; `import a.b` has no name. Relative ones are resolved against `package`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                module = ".".join([*above, *([module] if module else [])])
+            found += [(node.lineno, module, alias.name) for alias in node.names]
+    return found
+
+
+def violations(folder, allowed):
+    """`FILE:LINE module name` of each import under `folder` that `allowed(module, name)` refuses."""
+    wrong = []
+    for path in sorted(folder.rglob("*.py")):
+        package = ".".join(path.parent.relative_to(folder.parent).parts)
+        wrong += [
+            f"{path.relative_to(folder.parent)}:{line} {module} {name or ''}".rstrip()
+            for line, module, name in imports(path.read_text(encoding="utf-8"), package)
+            if not allowed(module, name)
+        ]
+    return wrong
+
+
+def core_may(module, name):
+    return not module.startswith("klamm_") and module.partition(".")[0] not in ("tests", "pyspark")
+
+
+def plugin_may(own):
+    def may(module, name):
+        top = module.partition(".")[0]
+        if top == "klamm":
+            return module.startswith("klamm.wire.") or (module == "klamm" and name in klamm.__all__)
+        return not top.startswith("klamm_") or top == own
+
+    return may
+
+
+def wire_may(module, name):
+    top = module.partition(".")[0]
+    if top == "klamm":
+        return module.startswith("klamm.wire.") or module == "klamm.wire"
+    return top not in IO_MODULES
+
+
+def test_the_skeleton_imports_no_plugin():
+    assert violations(CORE, core_may) == []
+
+
+@pytest.mark.parametrize("folder", [*PLUGIN_PACKAGES, *EXAMPLES], ids=lambda folder: folder.name)
+def test_a_plugin_imports_only_the_public_face_and_itself(folder):
+    assert violations(folder, plugin_may(folder.name)) == []
+
+
+def test_wire_does_no_io_and_imports_nothing_above_it():
+    assert violations(CORE / "wire", wire_may) == []
+
+
+def test_everything_public_is_there():
+    assert {"klamm_plaintext", "klamm_broker", "klamm_echo"} <= {folder.name for folder in PLUGIN_PACKAGES}
+    assert [name for name in klamm.__all__ if not hasattr(klamm, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "rule", "line"),
+    [
+        ("import klamm_broker.log\n", core_may, 1),
+        ("def f():\n    from klamm_quotas import x\n", core_may, 2),
+        ("from klamm.network.selector import Selector\n", plugin_may("klamm_x"), 1),
+        ("from klamm import server\n", plugin_may("klamm_x"), 1),
+        ("import klamm\n", plugin_may("klamm_x"), 1),
+        ("import klamm_y\n", plugin_may("klamm_x"), 1),
+        ("from time import monotonic\n", wire_may, 1),
+        ("from klamm.context import Address\n", wire_may, 1),
+        ("from ..context import Address\n", wire_may, 1),
+    ],
+)
+def test_the_rules_catch_what_they_are_for(tmp_path, source, rule, line):
+    folder = tmp_path / "klamm" / "wire"
+    folder.mkdir(parents=True)
+    (folder / "wrong.py").write_text(source)
+    (complaint,) = violations(folder.parent, rule) if "..context" in source else violations(folder, rule)
+    assert f"wrong.py:{line} " in complaint
