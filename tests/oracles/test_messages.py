@@ -17,7 +17,8 @@ from klamm.wire.errors import ErrorCode
 from klamm.wire.struct_base import WireStruct
 from tests.oracles.samples import samples
 from tests.peers.kafka_jars import classpath
-from tools.generate_messages import LAST_IN_3_9, load as load_descriptions, snake
+from tools.generate_messages import LAST_IN_3_9, snake
+from tools.generate_messages import load as load_descriptions
 
 pytestmark = pytest.mark.interop
 
@@ -74,7 +75,7 @@ def test_java_writes_the_same_bytes_and_sees_the_same_fields(messages):
 
 
 def assert_same_fields(theirs, ours, what):
-    """Each field that Java shows is ours of the same name and value: equal bytes alone would not tell swapped fields."""
+    """Each field that Java shows is ours of that name and value: equal bytes would not tell swapped fields."""
     names = {name.replace("_", ""): name for name in ours.__slots__}
     for name, value in theirs.items():
         if name.endswith("SizeInBytes") or (name == "records" and value == ""):

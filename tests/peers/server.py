@@ -66,14 +66,16 @@ class Server(ABC):
     def pid(self) -> int:
         return self.process.pid
 
-    def spawn(self) -> None:
-        """Start the process and return at once."""
+    def spawn(self) -> float:
+        """Start the process and return at once: the monotonic time in seconds just before the process began."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = self.command()
         with self.log_path.open("ab") as log:
+            begin = time.monotonic()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment()
             )
+        return begin
 
     def start(self) -> None:
         """Start, and return when clients are served."""
@@ -95,7 +97,9 @@ class Server(ABC):
             code = process.wait(self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill9()
-            raise AssertionError(f"{self.name} ignored SIGTERM for {self.stop_timeout_s} s:\n{self.log_tail()}") from None
+            raise AssertionError(
+                f"{self.name} ignored SIGTERM for {self.stop_timeout_s} s:\n{self.log_tail()}"
+            ) from None
         assert code in self.clean_exit_codes, f"{self.name} ended with {code}:\n{self.log_tail()}"
 
     clean_exit_codes: tuple[int, ...] = (0,)

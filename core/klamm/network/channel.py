@@ -114,6 +114,7 @@ class KafkaChannel:
         "in_flight",
         "interest",
         "last_active_ns",
+        "may_buffer",
         "mute_state",
         "receive",
         "send",
@@ -139,6 +140,8 @@ class KafkaChannel:
         self.receive = receive
         self.gates = gates
         self.accepted_from = accepted_from
+        # A transport that keeps no bytes of its own need not be asked for them after each read.
+        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
         self.authenticator: Authenticator | None = None
         self.state = ChannelState.HANDSHAKE
         self.mute_state = MuteState.NOT_MUTED

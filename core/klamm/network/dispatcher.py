@@ -17,6 +17,7 @@ from klamm.api_versions import unsupported_version_response
 from klamm.clock import Clock
 from klamm.context import ConnectionContext, RequestContext, Responder
 from klamm.contracts import Buffer, Throttle
+from klamm.network.kept_answers import KeptAnswers
 from klamm.network.send import Chunk, FileRegion, close_chunks, flatten_small
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_responses import error_response
@@ -28,8 +29,6 @@ log = logging.getLogger("klamm.requests")
 
 _HEADER_V0: Final = Struct(">ii")
 _HEADER_V1: Final = Struct(">iiB")
-_ANSWERS_KEPT: Final = 256
-_KEPT_UP_TO_BYTES: Final = 16 * 1024
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 
@@ -41,7 +40,6 @@ class Route:
     """One API of a listener, with everything a request needs looked up."""
 
     __slots__ = (
-        "answers",
         "decode",
         "flexible_from",
         "handle",
@@ -59,7 +57,6 @@ class Route:
         self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
         self.handle = handler.handle
         self.unchanged_while = handler.unchanged_while
-        self.answers: dict[tuple[object, int, bytes], bytes] = {}
         self.min_version = handler.min_version
         self.max_version = handler.max_version
         response_class = handler.module.__dict__[f"{handler.name}Response"]
@@ -87,14 +84,15 @@ class RequestDispatcher:
         timed: bool = False,
     ) -> None:
         self._routes: list[Route | None] = [None] * 128
-        for handler in handlers:
-            route = self._routes[handler.api_key] = Route(handler, mode)
-            if throttles:
-                # An answer that tells a throttle time is no other's.
-                route.unchanged_while = None
         self._throttles = throttles
         self._clock = clock
         self.timed = timed or bool(throttles)
+        self.kept = KeptAnswers()
+        for handler in handlers:
+            route = self._routes[handler.api_key] = Route(handler, mode)
+            if self.timed:
+                # Whoever observes or charges requests must see each of them.
+                route.unchanged_while = None
 
     def parse(self, frame: Buffer, connection: ConnectionContext, responder: Responder) -> RequestContext:
         """The request in a frame, with its route. Raises InvalidRequestError."""
@@ -129,25 +127,17 @@ class RequestDispatcher:
         if not frame:
             return self._encode_unsupported(request, route)
         if route.unchanged_while is not None:
-            return self._execute_unchanged(request, route, route.unchanged_while())
+            return self._execute_unchanged(request, route, route.unchanged_while)
         return self._handle(request, route, frame)
 
-    def _execute_unchanged(self, request: RequestContext, route: Route, token: object) -> list[Chunk] | Pending:
-        """Answer as the same request was answered before, if nothing has changed since."""
-        key = (token, request.api_version, bytes(request.frame[request.body_offset :]))
-        body = route.answers.get(key)
-        if body is not None:
-            if self.timed:
-                request.local_end_ns = request.completed_ns = request.handler_start_ns
-            return [self._frame(request, route, body)]
-        chunks = self._handle(request, route, request.frame)
-        if isinstance(chunks, list) and not request.failed:
-            frame = chunks[0]
-            if len(chunks) == 1 and isinstance(frame, bytes) and len(frame) <= _KEPT_UP_TO_BYTES:
-                if len(route.answers) >= _ANSWERS_KEPT:
-                    route.answers.clear()
-                head = _HEADER_V1.size if request.api_version >= route.flexible_from else _HEADER_V0.size
-                route.answers[key] = frame[head:]
+    def _execute_unchanged(
+        self, request: RequestContext, route: Route, unchanged_while: Callable[[], object]
+    ) -> list[Chunk] | Pending:
+        token = unchanged_while()
+        frame = request.frame
+        chunks = self._handle(request, route, frame)
+        if isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes) and not request.failed:
+            self.kept.keep(frame, unchanged_while, token, chunks[0])
         return chunks
 
     def _handle(self, request: RequestContext, route: Route, frame: Buffer) -> list[Chunk] | Pending:

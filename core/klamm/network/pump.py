@@ -15,7 +15,7 @@ from klamm.api_set import LATER, NO_RESPONSE
 from klamm.context import RequestContext
 from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate
 from klamm.network.authentication import authenticate, intercept
-from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.observation import Observation
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
@@ -51,6 +51,7 @@ class ChannelPump:
         self._selector = selector
         self._scheduler = scheduler
         self._dispatcher = dispatcher
+        self._find_kept = dispatcher.kept.find
         self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
@@ -159,7 +160,8 @@ class ChannelPump:
         out_bytes = 0
         left = _FRAMES_A_TURN
         try:
-            while frames and channel.can_process:
+            # `channel.can_process`, spelled out: this runs for every request.
+            while frames and channel.send is None and channel.mute_state is MuteState.NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
                     # Let the others have their turn; what is unsent by then stops this channel.
                     channel.waiting_for_turn = True
@@ -192,6 +194,10 @@ class ChannelPump:
             if reply is not None:
                 channel.receive.release(len(frame))
                 return reply
+        answer = self._find_kept(frame)
+        if answer is not None:
+            channel.receive.release(len(frame))
+            return [answer]
         dispatcher = self._dispatcher
         request = dispatcher.parse(frame, channel.connection, self._processor)
         request.owner = channel

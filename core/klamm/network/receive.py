@@ -30,10 +30,11 @@ class NetworkReceive:
                      ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
                      └──────────────────┴──┘
     ```
-    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's.
+    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's. While `waiting_for_memory` the
+    pool has no room, and nothing may be read until `resume` returns True.
     """
 
-    __slots__ = ("_filled", "_head", "_max_size_bytes", "_pool", "_stash", "_target", "frames")
+    __slots__ = ("_filled", "_head", "_max_size_bytes", "_pool", "_stash", "_target", "frames", "waiting_for_memory")
 
     def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
         self._max_size_bytes = max_size_bytes
@@ -42,12 +43,8 @@ class NetworkReceive:
         self._target: memoryview | None = None
         self._filled = 0
         self._stash = b""
+        self.waiting_for_memory = False
         self.frames: deque[bytearray | memoryview] = deque()
-
-    @property
-    def waiting_for_memory(self) -> bool:
-        """The pool had no room; nothing may be read until `resume` returns True."""
-        return bool(self._stash)
 
     @property
     def idle(self) -> bool:
@@ -97,6 +94,7 @@ class NetworkReceive:
                 )
             if self._pool is not None and not self._pool.try_allocate(size_bytes):
                 self._stash = bytes(data[position:count])
+                self.waiting_for_memory = True
                 return
             position += 4
             end = position + size_bytes
@@ -111,8 +109,9 @@ class NetworkReceive:
     def resume(self) -> bool:
         """Try again for memory; True if reading may go on."""
         stash, self._stash = self._stash, b""
+        self.waiting_for_memory = False
         self.feed(memoryview(stash), len(stash))
-        return not self._stash
+        return not self.waiting_for_memory
 
     def release(self, frame_bytes: int) -> None:
         """A frame has been dealt with; its memory goes back to the pool."""

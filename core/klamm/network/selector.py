@@ -13,7 +13,7 @@ from typing import Final
 
 from klamm.clock import Clock
 from klamm.contracts import END_OF_STREAM, Interest
-from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.channel import ChannelState, KafkaChannel, MuteState
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
@@ -111,11 +111,18 @@ class Selector:
         if channel.state is ChannelState.HANDSHAKE:
             self._handshake(channel)
             return
-        if not channel.may_read or self._reading_stopped:
+        receive = channel.receive
+        # `channel.may_read`, spelled out: this runs for every request.
+        if (
+            channel.send is not None
+            or channel.mute_state is not MuteState.NOT_MUTED
+            or channel.waiting_for_turn
+            or receive.waiting_for_memory
+            or self._reading_stopped
+        ):
             # Lazy mute: the mask changes only now that it matters.
             self.update_interest(channel)
             return
-        receive = channel.receive
         direct = receive.direct_buffer(_DIRECT_FROM_BYTES)
         if direct is not None:
             count = channel.transport.read_into(direct)
@@ -133,7 +140,7 @@ class Selector:
         if receive.waiting_for_memory:
             self._memory_waiters.add(channel)
             self.update_interest(channel)
-        if channel.transport.has_buffered_data:
+        if channel.may_buffer and channel.transport.has_buffered_data:
             self._buffered.add(channel)
 
     def _handshake(self, channel: KafkaChannel) -> None:

@@ -14,11 +14,11 @@ from klamm.network.channel import (
     MuteState,
 )
 from klamm.network.receive import NetworkReceive
-from tests.unit.network.fakes import connection_context
+from tests.unit.network.fakes import QuietTransport, connection_context
 
 
 def channel():
-    return KafkaChannel(3, None, connection_context(), NetworkReceive(100), (), ("127.0.0.1", 1))
+    return KafkaChannel(3, QuietTransport(), connection_context(), NetworkReceive(100), (), ("127.0.0.1", 1))
 
 
 @pytest.mark.parametrize(("before", "after"), itertools.product(ChannelState, ChannelState))

@@ -1,0 +1,38 @@
+"""Looks at the server past the clients, so that a test knows what it tested."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+from klamm.wire.messages.describe_groups import DescribeGroupsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.interop.workload import CODECS
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+_ATTRIBUTES_AT = 21
+_CODEC_BITS = 7
+
+
+def stored_codec(server: Server, topic: str) -> str:
+    """The codec of the first batch of partition 0."""
+    partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic, partitions=[partition])])
+    with WireClient(HOST, server.port) as client:
+        records = client.call(request, 12).responses[0].partitions[0].records
+    (attributes,) = struct.unpack_from(">h", records, _ATTRIBUTES_AT)
+    return CODECS[attributes & _CODEC_BITS]
+
+
+def wait_for_stable_group(server: Server, group: str, members: int, timeout_s: float = 30.0) -> None:
+    """Until the group has that many members and each has its partitions. TimeoutError otherwise."""
+    deadline = time.monotonic() + timeout_s
+    with WireClient(HOST, server.port) as client:
+        while True:
+            description = client.call(DescribeGroupsRequest(groups=[group]), 5).groups[0]
+            if description.group_state == "Stable" and len(description.members) == members:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{group} is {description.group_state} with {len(description.members)} members")
+            time.sleep(0.1)

@@ -1,0 +1,21 @@
+"""Every client creates a topic, fills it with every codec, and reads all of it back in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.clients import CLIENTS, Client
+from tests.interop.inspection import stored_codec
+from tests.interop.workload import CODECS, RECORDS, check_read_back, records
+from tests.peers.server import Server
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_what_is_produced_is_read_back(server: Server, topic: str, client: Client, codec: str) -> None:
+    client.create_topic(server.bootstrap, topic)
+    client.produce_all(server.bootstrap, topic, records(), codec)
+    assert stored_codec(server, topic) == codec
+    check_read_back(client.consume_all(server.bootstrap, topic, RECORDS))

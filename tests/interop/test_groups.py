@@ -1,0 +1,95 @@
+"""Groups of three members in processes of their own, while members and the server itself are killed under them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.interop.clients import CLIENTS, Client
+from tests.interop.clients.base import GIVE_UP_S, Member
+from tests.interop.inspection import wait_for_stable_group
+from tests.interop.workload import (
+    RECORDS,
+    Consumed,
+    KeyValue,
+    check_at_least_once,
+    check_read_back,
+    records,
+)
+from tests.peers.server import Server
+
+pytestmark = pytest.mark.interop
+
+MEMBERS = 3
+REPEATABLE_AFTER_ONE_FAULT = RECORDS // 20
+"""More than members leave uncommitted at any moment, far less than a group repeats that has lost its offsets."""
+
+every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+
+
+@contextmanager
+def group_of_three(client: Client, server: Server, topic: str, directory: Path) -> Iterator[list[Member]]:
+    """Members that share the topic's partitions. They leave when the block ends."""
+    with ExitStack() as stack:
+        outputs = [directory / f"member-{number}" for number in range(MEMBERS)]
+        members = [stack.enter_context(client.join(server.bootstrap, topic, topic, output)) for output in outputs]
+        wait_for_stable_group(server, topic, MEMBERS)
+        yield members
+
+
+@contextmanager
+def producing(client: Client, server: Server, topic: str, source: Iterator[KeyValue]) -> Iterator[Future[None]]:
+    """`produce_all` beside the block; what it raises is raised when the block ends."""
+    with ThreadPoolExecutor(1) as executor:
+        produced = executor.submit(client.produce_all, server.bootstrap, topic, source)
+        yield produced
+        produced.result()
+
+
+def wait_until_all_is_read(members: list[Member]) -> list[list[Consumed]]:
+    """What each member has read, as soon as all records are there; else what there is after `GIVE_UP_S`."""
+    deadline = time.monotonic() + GIVE_UP_S
+    while True:
+        shares = [member.consumed() for member in members]
+        if len({record.number for share in shares for record in share}) == RECORDS or time.monotonic() > deadline:
+            return shares
+        time.sleep(0.2)
+
+
+@every_client
+def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
+    client.create_topic(server.bootstrap, topic)
+    with group_of_three(client, server, topic, tmp_path) as members:
+        with producing(client, server, topic, records()):
+            for member in members:
+                member.wait_for_records()
+            members[0].kill9()
+        shares = wait_until_all_is_read(members)
+        wait_for_stable_group(server, topic, MEMBERS - 1)
+    check_at_least_once(shares, REPEATABLE_AFTER_ONE_FAULT)
+    assert all(shares), [len(share) for share in shares]
+
+
+@every_client
+def test_clients_carry_on_when_the_server_restarts(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
+    client.create_topic(server.bootstrap, topic)
+    a_third, two_thirds = Event(), Event()
+    alarms: dict[int, Callable[[], None]] = {RECORDS // 3: a_third.set, RECORDS * 2 // 3: two_thirds.set}
+    with group_of_three(client, server, topic, tmp_path) as members:
+        with producing(client, server, topic, records(alarms=alarms)) as produced:
+            assert a_third.wait(GIVE_UP_S)
+            server.restart()
+            assert two_thirds.wait(GIVE_UP_S)
+            server.kill9()
+            assert not produced.done()
+            server.start()
+        shares = wait_until_all_is_read(members)
+        assert all(member.running for member in members), [member.errors() for member in members]
+    check_at_least_once(shares, 2 * REPEATABLE_AFTER_ONE_FAULT)
+    check_read_back(client.consume_all(server.bootstrap, topic, RECORDS))

@@ -1,0 +1,196 @@
+"""A broker without a network: requests and responses go through the wire format, time stands still until told."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from klamm import (
+    LATER,
+    NO_RESPONSE,
+    Address,
+    ApiHandler,
+    ConnectionContext,
+    KafkaError,
+    ListenerContext,
+    ManualClock,
+    RequestContext,
+    Scheduler,
+    ServerContext,
+)
+from klamm.wire.error_responses import error_response
+from klamm.wire.messages import create_topics, fetch, produce
+from klamm.wire.records import Record, encode_batch
+from klamm_broker.broker import Broker
+from klamm_broker.settings import BrokerSettings
+
+
+class Reply:
+    """What became of one request. Also the responder that the broker answers to."""
+
+    def __init__(self, module: Any, request: Any, version: int) -> None:
+        self._module = module
+        self._request = request
+        self._version = version
+        self.answers: list[Any] = []
+        self.no_response = False
+        self.closed: str | None = None
+
+    def settle(self, outcome: Any) -> None:
+        """Take what a handler returned or raised."""
+        if outcome is LATER:
+            return
+        if outcome is NO_RESPONSE:
+            self.no_response = True
+            return
+        if isinstance(outcome, KafkaError):
+            outcome = error_response(self._request, self._version, outcome.error_code, outcome.message)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        body = outcome.encode(self._version)
+        response_class = getattr(self._module, f"{self._module.NAME}Response")
+        self.answers.append(response_class.decode(self._version, body))
+
+    def respond(self, _request: RequestContext, response: Any) -> None:
+        assert not self.answers, "answered twice"
+        self.settle(response)
+
+    def close_connection(self, _request: RequestContext, reason: str) -> None:
+        self.closed = reason
+
+    def run_request(self, request: RequestContext) -> None:
+        raise AssertionError(request)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the answer is still to come."""
+        return not self.answers and not self.no_response and self.closed is None
+
+    @property
+    def response(self) -> Any:
+        """The one answer, decoded."""
+        assert len(self.answers) == 1, "not answered"
+        return self.answers[0]
+
+
+class BrokerHarness:
+    """One data directory, and the broker that is open on it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.clock = ManualClock()
+        self.scheduler = Scheduler(self.clock)
+        self.listener = ListenerContext("default", Address("127.0.0.1", 9092), Address("kafka.example.com", 9192))
+        self._random = itertools.count(1)
+        self.broker: Broker
+        self._handlers: dict[int, ApiHandler] = {}
+
+    def open(self, **settings: Any) -> Broker:
+        """Open a broker on the directory, with these settings."""
+        self.scheduler = Scheduler(self.clock)
+        self.broker = Broker(BrokerSettings(**settings))
+        self.broker.open(self.server_context())
+        self._handlers = {handler.api_key: handler for handler in self.broker.handlers()}
+        return self.broker
+
+    def server_context(self) -> ServerContext:
+        """What the broker is told of its server."""
+        return ServerContext(self.data_dir, self.clock, self.scheduler, {"default": self.listener}, self._random_bytes)
+
+    def _random_bytes(self, count: int) -> bytes:
+        return next(self._random).to_bytes(count, "big")
+
+    def reopen(self, **settings: Any) -> Broker:
+        """Stop in good order and start again."""
+        self.broker.close()
+        return self.open(**settings)
+
+    def advance_ms(self, milliseconds: float) -> None:
+        """Let time pass, and what is due happen."""
+        self.clock.advance_ms(milliseconds)
+        self.scheduler.run_due()
+
+    def send(self, request: Any, version: int) -> Reply:
+        """Hand a request to its handler, through the wire format, and see what happens at once."""
+        handler = self._handlers[request.API_KEY]
+        assert handler.min_version <= version <= handler.max_version
+        module = handler.module
+        decoded = getattr(module, f"{module.NAME}Request").decode(version, bytearray(request.encode(version)))
+        reply = Reply(module, decoded, version)
+        address = Address("127.0.0.1", 40_000)
+        connection = ConnectionContext("test", self.listener, self.listener.bound, address)
+        context = RequestContext(connection, reply, request.API_KEY, version, 1, "test-client")
+        try:
+            reply.settle(handler.handle(decoded, context))
+        except KafkaError as error:
+            reply.settle(error)
+        return reply
+
+    def call(self, request: Any, version: int) -> Any:
+        """The response to a request that is answered at once, or by what is scheduled for now."""
+        reply = self.send(request, version)
+        if reply.pending:
+            self.scheduler.run_due()
+        return reply.response
+
+    # What most tests need
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic by request; its id. Underscores in the names of configs stand for dots."""
+        response = self.call(
+            create_topics.CreateTopicsRequest(
+                [
+                    create_topics.CreatableTopic(
+                        name,
+                        partitions,
+                        1,
+                        [],
+                        [
+                            create_topics.CreatableTopicConfig(key.replace("_", "."), value)
+                            for key, value in configs.items()
+                        ],
+                    )
+                ]
+            ),
+            7,
+        )
+        assert response.topics[0].error_code == 0, response
+        topic_id: bytes = response.topics[0].topic_id
+        return topic_id
+
+    def produce(self, topic: str, *values: bytes, partition: int = 0, acks: int = -1, **batch: Any) -> Any:
+        """Append one batch with these values; the partition's response."""
+        data = produce.PartitionProduceData(partition, records(*values, **batch))
+        response = self.call(
+            produce.ProduceRequest(None, acks, 1000, [produce.TopicProduceData(topic, partition_data=[data])]), 9
+        )
+        return response.responses[0].partition_responses[0]
+
+    def fetch(self, topic: str, offset: int = 0, partition: int = 0) -> Any:
+        """What a fetch without waiting finds; the partition's data."""
+        response = self.call(fetch_request(topic, (partition, offset)), 12)
+        return response.responses[0].partitions[0]
+
+
+def records(*values: bytes, **batch: Any) -> bytes:
+    """One batch; see `encode_batch`."""
+    return bytes(encode_batch([Record(value=value, timestamp_ms=1_700_000_000_000) for value in values], **batch))
+
+
+def fetch_request(
+    topic: str | bytes,
+    *offsets: tuple[int, int],
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    partition_max_bytes: int = 1 << 20,
+    **fields: Any,
+) -> fetch.FetchRequest:
+    """A request for `(partition, offset)` pairs of one topic, named, or told by its id."""
+    partitions = [
+        fetch.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+        for partition, offset in offsets
+    ]
+    named = fetch.FetchTopic(topic_id=topic) if isinstance(topic, bytes) else fetch.FetchTopic(topic)
+    named.partitions = partitions
+    return fetch.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=[named] if offsets else [], **fields)

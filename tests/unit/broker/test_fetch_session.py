@@ -1,0 +1,201 @@
+"""Fetch sessions (KIP-227), by the cache alone and through Fetch requests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode, KafkaError, ManualClock
+from klamm.wire.messages import fetch
+from klamm_broker.fetch_session import FetchSessionCache, context_of, next_epoch
+from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
+
+VERSION = 12
+
+
+def cache_of(slots: int, clock: ManualClock | None = None) -> FetchSessionCache:
+    numbers = itertools.count(1)
+    return FetchSessionCache(slots, clock or ManualClock(), lambda count: next(numbers).to_bytes(count, "big"))
+
+
+def full(harness: BrokerHarness, *offsets: tuple[int, int], topic: str = "t", **fields: Any) -> Any:
+    return harness.call(fetch_request(topic, *offsets, session_id=0, session_epoch=0, **fields), VERSION)
+
+
+def incremental(harness: BrokerHarness, session_id: int, epoch: int, *offsets: tuple[int, int], **fields: Any) -> Any:
+    return harness.call(fetch_request("t", *offsets, session_id=session_id, session_epoch=epoch, **fields), VERSION)
+
+
+def told(response: Any) -> list[int]:
+    return [partition.partition_index for topic in response.responses for partition in topic.partitions]
+
+
+def test_full_fetch_makes_a_session_and_tells_everything(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    response = full(harness, (0, 0), (1, 0))
+    assert response.error_code == 0
+    assert response.session_id != 0
+    assert told(response) == [0, 1]
+
+
+def test_incremental_fetch_tells_only_news(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 3)
+    session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
+    assert told(incremental(harness, session_id, 1)) == []
+    harness.produce("t", b"x", partition=1)
+    response = incremental(harness, session_id, 2)
+    assert response.session_id == session_id
+    assert told(response) == [1]
+    assert told(incremental(harness, session_id, 3, (1, 1))) == []
+
+
+def test_partitions_with_data_go_last(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 3)
+    session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
+    for partition in range(3):
+        harness.produce("t", b"x" * 100, partition=partition)
+    assert told(incremental(harness, session_id, 1, max_bytes=1)) == [0, 1, 2]
+    response = incremental(harness, session_id, 2, max_bytes=1)
+    assert [each.partition_index for each in response.responses[0].partitions if each.records] == [1]
+    response = incremental(harness, session_id, 3, max_bytes=1)
+    assert [each.partition_index for each in response.responses[0].partitions if each.records] == [2]
+
+
+def test_added_and_forgotten_partitions(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    session_id = full(harness, (0, 0)).session_id
+    forgotten = [fetch.ForgottenTopic("t", partitions=[0])]
+    assert told(incremental(harness, session_id, 1, (1, 0), forgotten_topics_data=forgotten)) == [1]
+    harness.produce("t", b"x", partition=0)
+    harness.produce("t", b"x", partition=1)
+    assert told(incremental(harness, session_id, 2)) == [1]
+
+
+def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 0)).session_id
+    response = incremental(harness, session_id, 1, forgotten_topics_data=[fetch.ForgottenTopic("t", partitions=[0])])
+    assert (response.session_id, response.responses) == (0, [])
+    assert len(harness.broker.fetch_sessions) == 0
+
+
+def test_errors_are_told_each_time(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 99)).session_id
+    for epoch in (1, 2):
+        response = incremental(harness, session_id, epoch)
+        assert [each.error_code for each in response.responses[0].partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_unknown_session(harness: BrokerHarness) -> None:
+    response = incremental(harness, 4711, 1)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert response.session_id == 0
+
+
+@pytest.mark.parametrize("epoch", [2, 7])
+def test_wrong_epoch_leaves_the_session_as_it_is(harness: BrokerHarness, epoch: int) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 0)).session_id
+    assert incremental(harness, session_id, epoch).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert incremental(harness, session_id, 1).error_code == 0
+
+
+def test_final_epoch_closes_the_session(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 0)).session_id
+    response = incremental(harness, session_id, -1)
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert incremental(harness, session_id, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_session_of_names_cannot_go_on_with_ids(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 0)).session_id
+    response = harness.call(fetch_request(b"", session_id=session_id, session_epoch=1), 13)
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_session_that_went_on_meanwhile_is_an_error(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness, (0, 0)).session_id
+    waiting = harness.send(fetch_request("t", max_wait_ms=500, session_id=session_id, session_epoch=1), VERSION)
+    assert waiting.pending
+    incremental(harness, session_id, 2)
+    harness.advance_ms(500)
+    assert waiting.response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_no_slots_no_sessions(tmp_path: Any) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(max_incremental_fetch_session_cache_slots=0)
+    harness.create_topic("t")
+    response = full(harness, (0, 0))
+    assert (response.session_id, told(response)) == (0, [0])
+    harness.broker.close()
+
+
+def test_epochs_wrap_to_one() -> None:
+    assert next_epoch(1) == 2
+    assert next_epoch(2**31 - 1) == 1
+
+
+def test_full_cache_gives_the_slot_of_a_stale_session() -> None:
+    clock = ManualClock()
+    cache = cache_of(1, clock)
+    first = cache.create(False, 1)
+    assert first is not None
+    assert cache.create(False, 1) is None
+    clock.advance_ms(120_001)
+    assert cache.create(False, 1) is not None
+    assert cache.get(first.id) is None
+
+
+def test_session_in_use_is_not_stale() -> None:
+    clock = ManualClock()
+    cache = cache_of(1, clock)
+    first = cache.create(False, 2)
+    assert first is not None
+    fill(first, 2)
+    clock.advance_ms(100_000)
+    cache.touch(first)
+    clock.advance_ms(100_000)
+    assert cache.create(False, 2) is None
+    assert cache.get(first.id) is first
+
+
+def test_larger_session_takes_the_slot_of_an_old_smaller_one() -> None:
+    clock = ManualClock()
+    cache = cache_of(2, clock)
+    small, large = cache.create(False, 1), cache.create(False, 5)
+    assert small is not None
+    assert large is not None
+    fill(small, 1)
+    fill(large, 5)
+    assert cache.create(False, 3) is None
+    clock.advance_ms(120_001)
+    cache.touch(small)
+    cache.touch(large)
+    assert cache.create(False, 3) is not None
+    assert cache.get(small.id) is None
+    assert cache.get(large.id) is large
+
+
+def test_evicted_session_is_unknown() -> None:
+    clock = ManualClock()
+    cache = cache_of(1, clock)
+    first = cache.create(False, 1)
+    assert first is not None
+    fill(first, 1)
+    clock.advance_ms(120_001)
+    cache.create(False, 1)
+    with pytest.raises(KafkaError) as caught:
+        context_of(cache, fetch.FetchRequest(session_id=first.id, session_epoch=1), VERSION)
+    assert caught.value.error_code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def fill(session: Any, partitions: int) -> None:
+    wanted = fetch.FetchTopic("t", partitions=[fetch.FetchPartition(index) for index in range(partitions)])
+    session.update(fetch.FetchRequest(topics=[wanted]), VERSION)

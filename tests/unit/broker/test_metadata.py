@@ -1,0 +1,198 @@
+"""Metadata and DescribeCluster, DescribeTopicPartitions: who is there and what they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages import describe_cluster, describe_topic_partitions, metadata
+from tests.unit.broker.broker_harness import BrokerHarness
+
+NOT_ASKED = -(2**31)
+KAFKAS_TOPIC_OPERATIONS = 3576
+KAFKAS_CLUSTER_OPERATIONS = 8096
+
+
+def by_name(*names: str, **fields: object) -> metadata.MetadataRequest:
+    return metadata.MetadataRequest(
+        [metadata.MetadataRequestTopic(name=name) for name in names],
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_tells_broker_and_topic(harness: BrokerHarness, version: int) -> None:
+    topic_id = harness.create_topic("t", 2)
+    response = harness.call(by_name("t"), version)
+    (broker,) = response.brokers
+    assert (broker.node_id, broker.host, broker.port) == (1, "kafka.example.com", 9192)
+    assert response.controller_id == (1 if version >= 1 else -1)
+    assert response.cluster_id == (harness.broker.cluster_id if version >= 2 else None)
+    (topic,) = response.topics
+    assert (topic.error_code, topic.name, topic.is_internal) == (0, "t", False)
+    assert topic.topic_id == (topic_id if version >= 10 else bytes(16))
+    assert [each.partition_index for each in topic.partitions] == [0, 1]
+    for partition in topic.partitions:
+        assert (partition.error_code, partition.leader_id) == (0, 1)
+        assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1], [1], [])
+        assert partition.leader_epoch == (0 if version >= 7 else -1)
+
+
+@pytest.mark.parametrize(("version", "expected"), [(0, ["a", "b"]), (1, []), (13, [])])
+def test_empty_list(harness: BrokerHarness, version: int, expected: list[str]) -> None:
+    harness.create_topic("b")
+    harness.create_topic("a")
+    assert [topic.name for topic in harness.call(by_name(), version).topics] == expected
+
+
+def test_null_list_means_all(harness: BrokerHarness) -> None:
+    harness.create_topic("b")
+    harness.create_topic("a")
+    response = harness.call(metadata.MetadataRequest(None), 12)
+    assert [topic.name for topic in response.topics] == ["a", "b"]
+
+
+def test_by_id(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t")
+    unknown = b"\7" * 16
+    wanted = [metadata.MetadataRequestTopic(each, None) for each in (topic_id, unknown)]
+    known, missing = harness.call(metadata.MetadataRequest(wanted), 12).topics
+    assert (known.error_code, known.name, known.topic_id) == (0, "t", topic_id)
+    assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
+
+
+@pytest.mark.parametrize("topic", [metadata.MetadataRequestTopic(b"\7" * 16, "t"), metadata.MetadataRequestTopic(name=None)])
+def test_ids_before_version_12(harness: BrokerHarness, topic: metadata.MetadataRequestTopic) -> None:
+    harness.create_topic("t")
+    response = harness.call(metadata.MetadataRequest([topic]), 10)
+    assert [each.error_code for each in response.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_auto_creation(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(num_partitions=3)
+    harness.create_topic("old")
+    reply = harness.send(by_name("new", "old", "new"), 12)
+    assert reply.pending, "creation waits for the disk and must not be done on the thread that asked"
+    harness.scheduler.run_due()
+    new, old = reply.response.topics
+    assert (new.error_code, new.name, len(new.partitions)) == (0, "new", 3)
+    assert (old.error_code, old.name) == (0, "old")
+    harness.broker.close()
+
+
+def test_auto_creation_of_impossible_names(harness: BrokerHarness) -> None:
+    harness.create_topic("a.b")
+    codes = [topic.error_code for topic in harness.call(by_name("a b", "a_b", "good"), 12).topics]
+    assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
+
+
+def test_no_auto_creation_if_the_client_does_not_want_it(harness: BrokerHarness) -> None:
+    response = harness.call(by_name("new", "a b", allow_auto_topic_creation=False), 12)
+    assert [topic.error_code for topic in response.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert harness.broker.topics.get("new") is None
+
+
+def test_no_auto_creation_if_the_broker_does_not_want_it(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(auto_create_topics_enable=False)
+    assert harness.call(by_name("new"), 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    harness.broker.close()
+
+
+def test_internal_topics_are_told_as_such(harness: BrokerHarness) -> None:
+    harness.create_topic("__consumer_offsets")
+    assert harness.call(by_name("__consumer_offsets"), 12).topics[0].is_internal
+
+
+def test_authorized_operations(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    plain = harness.call(by_name("t"), 8)
+    assert plain.cluster_authorized_operations == NOT_ASKED
+    assert plain.topics[0].topic_authorized_operations == NOT_ASKED
+    asked = harness.call(
+        by_name("t", include_cluster_authorized_operations=True, include_topic_authorized_operations=True), 8
+    )
+    assert asked.cluster_authorized_operations == KAFKAS_CLUSTER_OPERATIONS
+    assert asked.topics[0].topic_authorized_operations == KAFKAS_TOPIC_OPERATIONS
+
+
+def test_rack(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(broker_rack="r1")
+    assert harness.call(by_name(), 12).brokers[0].rack == "r1"
+    harness.broker.close()
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster(harness: BrokerHarness, version: int) -> None:
+    response = harness.call(describe_cluster.DescribeClusterRequest(), version)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, harness.broker.cluster_id, 1)
+    (broker,) = response.brokers
+    assert (broker.broker_id, broker.host, broker.port, broker.rack) == (1, "kafka.example.com", 9192, None)
+    assert response.cluster_authorized_operations == NOT_ASKED
+    asked = harness.call(describe_cluster.DescribeClusterRequest(True), version)
+    assert asked.cluster_authorized_operations == KAFKAS_CLUSTER_OPERATIONS
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+def test_describe_cluster_of_other_endpoints(harness: BrokerHarness, endpoint_type: int, error: ErrorCode) -> None:
+    response = harness.call(describe_cluster.DescribeClusterRequest(endpoint_type=endpoint_type), 1)
+    assert response.error_code == error
+
+
+def describe_partitions(
+    harness: BrokerHarness, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
+    request = describe_topic_partitions.DescribeTopicPartitionsRequest(
+        [describe_topic_partitions.TopicRequest(name) for name in names],
+        limit,
+        None if cursor is None else describe_topic_partitions.RequestCursor(*cursor),
+    )
+    response = harness.call(request, 0)
+    following = response.next_cursor
+    return (
+        [
+            (topic.name, topic.error_code, [each.partition_index for each in topic.partitions])
+            for topic in response.topics
+        ],
+        None if following is None else (following.topic_name, following.partition_index),
+    )
+
+
+def test_describe_topic_partitions_in_pages(harness: BrokerHarness) -> None:
+    harness.create_topic("b", 3)
+    harness.create_topic("a", 2)
+    assert describe_partitions(harness) == ([("a", 0, [0, 1]), ("b", 0, [0, 1, 2])], None)
+    assert describe_partitions(harness, limit=2) == ([("a", 0, [0, 1])], ("b", 0))
+    assert describe_partitions(harness, limit=3) == ([("a", 0, [0, 1]), ("b", 0, [0])], ("b", 1))
+    assert describe_partitions(harness, limit=3, cursor=("b", 1)) == ([("b", 0, [1, 2])], None)
+    assert describe_partitions(harness, limit=0) == ([("a", 0, [0])], ("a", 1))
+
+
+def test_describe_topic_partitions_after_the_cursors_topic_is_gone(harness: BrokerHarness) -> None:
+    harness.create_topic("c", 2)
+    assert describe_partitions(harness, cursor=("b", 1)) == ([("c", 0, [0, 1])], None)
+
+
+def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    told, following = describe_partitions(harness, "t", "nope", "a b")
+    assert told == [
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION, []),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
+        ("t", 0, [0]),
+    ]
+    assert following is None
+    request = describe_topic_partitions.DescribeTopicPartitionsRequest(
+        cursor=describe_topic_partitions.RequestCursor("t", -1)
+    )
+    codes = [topic.error_code for topic in harness.call(request, 0).topics]
+    assert codes in ([], [ErrorCode.INVALID_REQUEST])

@@ -1,0 +1,152 @@
+"""Produce: acks, errors per partition, limits, idempotent producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages import produce
+from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
+
+
+def request(acks: int, *data: tuple[str, int, bytes | None], timeout_ms: int = 1000) -> produce.ProduceRequest:
+    topics: dict[str, produce.TopicProduceData] = {}
+    for name, partition, batch in data:
+        topic = topics.setdefault(name, produce.TopicProduceData(name))
+        topic.partition_data.append(produce.PartitionProduceData(partition, batch))
+    return produce.ProduceRequest(None, acks, timeout_ms, list(topics.values()))
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) -> None:
+    topic_id = harness.create_topic("t")
+    harness.produce("t", b"before")
+    wanted = request(acks, ("t", 0, records(b"one", b"two")))
+    if version >= 13:
+        wanted.topic_data[0].topic_id = topic_id
+    response = harness.call(wanted, version)
+    (topic,) = response.responses
+    assert (topic.topic_id == topic_id) if version >= 13 else (topic.name == "t")
+    (partition,) = topic.partition_responses
+    assert (partition.index, partition.error_code, partition.base_offset) == (0, 0, 1)
+    assert partition.log_append_time_ms == -1
+    assert partition.log_start_offset == (0 if version >= 5 else -1)
+    assert harness.fetch("t", 0).high_watermark == 3
+
+
+def test_no_acks_no_answer(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    reply = harness.send(request(0, ("t", 0, records(b"x"))), 9)
+    assert reply.no_response
+    assert harness.fetch("t").high_watermark == 1
+
+
+def test_no_acks_and_an_error_closes_the_connection(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    reply = harness.send(request(0, ("t", 0, records(b"x")), ("nope", 0, records(b"x"))), 9)
+    assert reply.closed is not None
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in reply.closed
+    assert not reply.no_response
+    assert harness.fetch("t").high_watermark == 1
+
+
+@pytest.mark.parametrize("acks", [2, -2])
+def test_invalid_required_acks(harness: BrokerHarness, acks: int) -> None:
+    harness.create_topic("t")
+    response = harness.call(request(acks, ("t", 0, records(b"x"))), 9)
+    (partition,) = response.responses[0].partition_responses
+    assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert harness.fetch("t").high_watermark == 0
+
+
+def test_errors_are_per_partition(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    broken = bytearray(records(b"x"))
+    broken[-1] ^= 1
+    response = harness.call(
+        request(
+            -1, ("t", 0, records(b"x")), ("t", 1, bytes(broken)), ("t", 7, records(b"x")), ("nope", 0, records(b"x"))
+        ),
+        9,
+    )
+    codes = [[each.error_code for each in topic.partition_responses] for topic in response.responses]
+    assert codes == [
+        [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+    ]
+
+
+def test_unknown_topic_id(harness: BrokerHarness) -> None:
+    wanted = request(-1, ("", 0, records(b"x")))
+    wanted.topic_data[0].topic_id = b"\1" * 16
+    response = harness.call(wanted, 13)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_batch_over_the_topics_limit(harness: BrokerHarness) -> None:
+    harness.create_topic("t", max_message_bytes="1000")
+    assert harness.produce("t", b"x" * 2000).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert harness.produce("t", b"x" * 500).error_code == 0
+
+
+@pytest.mark.parametrize("batch", [None, b"", b"\0" * 10, records(b"a") + records(b"b")])
+def test_what_is_no_single_batch(harness: BrokerHarness, batch: bytes | None) -> None:
+    harness.create_topic("t")
+    response = harness.call(request(-1, ("t", 0, batch)), 9)
+    assert response.responses[0].partition_responses[0].error_code in (
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.CORRUPT_MESSAGE,
+    )
+    assert harness.fetch("t").high_watermark == 0
+
+
+def test_old_message_format(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    batch = bytearray(records(b"x"))
+    batch[16] = 1
+    response = harness.call(request(-1, ("t", 0, bytes(batch))), 9)
+    assert response.responses[0].partition_responses[0].error_code != 0
+
+
+def test_min_insync_replicas(harness: BrokerHarness) -> None:
+    harness.create_topic("t", min_insync_replicas="2")
+    assert harness.produce("t", b"x", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert harness.produce("t", b"x", acks=1).error_code == 0
+
+
+def test_idempotent_producer_is_deduplicated(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    first = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    second = harness.produce("t", b"b", producer_id=5, producer_epoch=0, base_sequence=1)
+    again = harness.produce("t", b"b", producer_id=5, producer_epoch=0, base_sequence=1)
+    gap = harness.produce("t", b"z", producer_id=5, producer_epoch=0, base_sequence=9)
+    assert (first.base_offset, second.base_offset) == (0, 1)
+    assert (again.error_code, again.base_offset) == (0, 1)
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert harness.fetch("t").high_watermark == 2
+
+
+def test_transactional_batches_are_refused(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    result = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    assert result.error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_log_append_time(harness: BrokerHarness) -> None:
+    harness.create_topic("t", message_timestamp_type="LogAppendTime")
+    assert harness.produce("t", b"a").log_append_time_ms == harness.clock.wall_ms()
+
+
+def test_timestamp_too_far_ahead(harness: BrokerHarness) -> None:
+    harness.create_topic("t", message_timestamp_after_max_ms="1000")
+    harness.clock.advance_ms(-10_000_000)
+    result = harness.produce("t", b"a")
+    assert result.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_one_request_wakes_a_fetch_of_two_partitions_once(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    waiting = harness.send(fetch_request("t", (0, 0), (1, 0), max_wait_ms=500), 12)
+    harness.call(request(-1, ("t", 0, records(b"a")), ("t", 1, records(b"b"))), 9)
+    assert [each.high_watermark for each in waiting.response.responses[0].partitions] == [1, 1]

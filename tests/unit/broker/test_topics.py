@@ -1,0 +1,334 @@
+"""CreateTopics, DeleteTopics, CreatePartitions, and what of topics survives which end."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.messages import create_partitions, create_topics, delete_topics
+from klamm_broker.store import Store
+from tests.unit.broker.broker_harness import BrokerHarness
+
+
+def creatable(name: str = "t", partitions: int = 1, replication_factor: int = 1, **fields: Any) -> Any:
+    return create_topics.CreatableTopic(name, partitions, replication_factor, **fields)
+
+
+def create(harness: BrokerHarness, *topics: Any, version: int = 7, **fields: Any) -> list[Any]:
+    request = create_topics.CreateTopicsRequest(list(topics), **fields)
+    results: list[Any] = harness.call(request, version).topics
+    return results
+
+
+def assigned(*assignments: tuple[int, list[int]]) -> list[Any]:
+    return [create_topics.CreatableReplicaAssignment(index, brokers) for index, brokers in assignments]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_create_in_every_version(harness: BrokerHarness, version: int) -> None:
+    (result,) = create(harness, creatable("t", 3), version=version)
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
+    assert len(topic.partitions) == 3
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        assert {config.name: config.value for config in result.configs}["cleanup.policy"] == "delete"
+    assert result.topic_id == (topic.id if version >= 7 else bytes(16))
+    for index in range(3):
+        assert (harness.data_dir / f"t-{index}").is_dir()
+
+
+def test_defaults(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(num_partitions=4)
+    (result,) = create(harness, creatable("t", -1, -1))
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 4, 1)
+    harness.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (creatable("", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable(".", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("a/b", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("a\n", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("x" * 250, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("here_1", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (creatable("here.1", 1), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (creatable("__cluster_metadata", 1), ErrorCode.INVALID_REQUEST),
+        (creatable("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (creatable("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (creatable("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (creatable("t", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (creatable("t", 1, -1, assignments=assigned((0, [1]))), ErrorCode.INVALID_REQUEST),
+        (creatable("t", -1, 1, assignments=assigned((0, [1]))), ErrorCode.INVALID_REQUEST),
+        (creatable("t", -1, -1, assignments=assigned((0, []))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable("t", -1, -1, assignments=assigned((0, [2]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable("t", -1, -1, assignments=assigned((0, [1, 1]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable("t", -1, -1, assignments=assigned((1, [1]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable("t", -1, -1, assignments=assigned((0, [1]), (0, [1]))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (creatable(configs=[create_topics.CreatableTopicConfig("nope", "1")]), ErrorCode.INVALID_CONFIG),
+        (creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", "x")]), ErrorCode.INVALID_CONFIG),
+        (creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_refused(harness: BrokerHarness, topic: Any, error: ErrorCode, validate_only: bool) -> None:
+    harness.create_topic("here.1")
+    (result,) = create(harness, topic, validate_only=validate_only)
+    assert result.error_code == error
+    assert result.error_message
+    assert [each.name for each in harness.broker.topics.all()] == ["here.1"]
+
+
+def test_manual_assignment(harness: BrokerHarness) -> None:
+    (result,) = create(harness, creatable("t", -1, -1, assignments=assigned((1, [1]), (0, [1]))))
+    assert (result.error_code, result.num_partitions) == (0, 2)
+
+
+def test_name_given_twice(harness: BrokerHarness) -> None:
+    twice, once = create(harness, creatable("a"), creatable("a"), creatable("b"))
+    assert (twice.name, twice.error_code) == ("a", ErrorCode.INVALID_REQUEST)
+    assert (once.name, once.error_code) == ("b", 0)
+    assert harness.broker.topics.get("a") is None
+
+
+def test_validate_only_changes_nothing(harness: BrokerHarness) -> None:
+    (result,) = create(harness, creatable("t", 2), validate_only=True)
+    assert (result.error_code, result.num_partitions, result.topic_id) == (0, 2, bytes(16))
+    assert harness.broker.topics.get("t") is None
+    assert not (harness.data_dir / "t-0").exists()
+
+
+def test_configs_are_told_with_their_source(harness: BrokerHarness) -> None:
+    (result,) = create(harness, creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", "5000")]))
+    told = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert told["retention.ms"] == ("5000", 1)
+    assert told["segment.bytes"] == ("1073741824", 5)
+
+
+# Deletion
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_delete_by_name_in_every_version(harness: BrokerHarness, version: int) -> None:
+    topic_id = harness.create_topic("t")
+    if version >= 6:
+        request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("t")])
+    else:
+        request = delete_topics.DeleteTopicsRequest(topic_names=["t"])
+    (result,) = harness.call(request, version).responses
+    assert (result.name, result.error_code) == ("t", 0)
+    assert result.topic_id == (topic_id if version >= 6 else bytes(16))
+    assert harness.broker.topics.get("t") is None
+    assert harness.broker.topics.by_id(topic_id) is None
+    assert not (harness.data_dir / "t-0").exists()
+
+
+def delete(harness: BrokerHarness, *states: Any) -> list[Any]:
+    results: list[Any] = harness.call(delete_topics.DeleteTopicsRequest(list(states)), 6).responses
+    return results
+
+
+def test_delete_by_id(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t")
+    (result,) = delete(harness, delete_topics.DeleteTopicState(None, topic_id))
+    assert (result.name, result.topic_id, result.error_code) == ("t", topic_id, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (delete_topics.DeleteTopicState("nope"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (delete_topics.DeleteTopicState(None, b"\7" * 16), ErrorCode.UNKNOWN_TOPIC_ID),
+        (delete_topics.DeleteTopicState(None), ErrorCode.INVALID_REQUEST),
+        (delete_topics.DeleteTopicState("t", b"\7" * 16), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_delete_refused(harness: BrokerHarness, state: Any, error: ErrorCode) -> None:
+    harness.create_topic("t")
+    assert [result.error_code for result in delete(harness, state)] == [error]
+    assert harness.broker.topics.get("t") is not None
+
+
+def test_delete_named_twice(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    state = delete_topics.DeleteTopicState("t")
+    assert [result.error_code for result in delete(harness, state, state)] == [ErrorCode.INVALID_REQUEST]
+    assert harness.broker.topics.get("t") is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
+)
+def test_delete_disabled(tmp_path: Path, version: int, error: ErrorCode) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(delete_topic_enable=False)
+    harness.create_topic("t")
+    (result,) = harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), version).responses
+    assert result.error_code == error
+    assert harness.broker.topics.get("t") is not None
+    harness.broker.close()
+
+
+def test_a_new_topic_of_a_deleted_name_is_empty(harness: BrokerHarness) -> None:
+    first = harness.create_topic("t")
+    harness.produce("t", b"old")
+    delete(harness, delete_topics.DeleteTopicState("t"))
+    second = harness.create_topic("t")
+    assert first != second
+    assert harness.fetch("t").high_watermark == 0
+    harness.reopen()
+    assert harness.fetch("t").high_watermark == 0
+
+
+# More partitions
+
+
+def add(harness: BrokerHarness, count: int, assignments: list[Any] | None = None, **fields: Any) -> Any:
+    topic = create_partitions.CreatePartitionsTopic("t", count, assignments)
+    (result,) = harness.call(create_partitions.CreatePartitionsRequest([topic], **fields), 3).results
+    return result
+
+
+def on(*brokers: int) -> create_partitions.CreatePartitionsAssignment:
+    return create_partitions.CreatePartitionsAssignment(list(brokers))
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_create_partitions(harness: BrokerHarness, version: int) -> None:
+    harness.create_topic("t", 2)
+    harness.produce("t", b"x", partition=1)
+    request = create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic("t", 3, None)])
+    (result,) = harness.call(request, version).results
+    assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
+    assert harness.fetch("t", partition=1).high_watermark == 1
+    assert harness.produce("t", b"y", partition=2).error_code == 0
+    harness.reopen()
+    assert harness.fetch("t", partition=2).high_watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "error"),
+    [
+        (2, None, ErrorCode.INVALID_PARTITIONS),
+        (1, None, ErrorCode.INVALID_PARTITIONS),
+        (-1, None, ErrorCode.INVALID_PARTITIONS),
+        (1_000_000, None, ErrorCode.INVALID_PARTITIONS),
+        (4, [on(1)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (3, [on(2)], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (3, [on()], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_create_partitions_refused(
+    harness: BrokerHarness, count: int, assignments: list[Any] | None, error: ErrorCode
+) -> None:
+    harness.create_topic("t", 2)
+    assert add(harness, count, assignments).error_code == error
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert len(topic.partitions) == 2
+
+
+def test_create_partitions_of_an_unknown_topic(harness: BrokerHarness) -> None:
+    assert add(harness, 3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_create_partitions_validate_only(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    assert add(harness, 3, [on(1)], validate_only=True).error_code == 0
+    assert not (harness.data_dir / "t-2").exists()
+
+
+# Restarts and crashes
+
+
+def test_topics_survive_a_restart(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t", 2, retention_ms="5000")
+    harness.produce("t", b"x", partition=1)
+    harness.reopen()
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert (topic.id, len(topic.partitions), topic.overrides) == (topic_id, 2, {"retention.ms": "5000"})
+    assert topic.partitions[0].log.config.retention_ms == 5000
+    assert b"x" in bytes(harness.fetch("t", partition=1).records)
+    assert "1 topic, 2 partitions" in harness.broker.describe()
+
+
+def test_crash_between_store_and_directories_of_a_new_topic(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    harness.broker.close()
+    shutil.rmtree(harness.data_dir / "t-1")
+    harness.open()
+    assert harness.produce("t", b"x", partition=1).error_code == 0
+
+
+def test_crash_between_store_and_directories_of_a_deleted_topic(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t", 2)
+    harness.create_topic("other")
+    harness.produce("t", b"x")
+    harness.broker.close()
+    store = Store(harness.data_dir / "klamm.db")
+    store.open()
+    store.write_and_wait(
+        [
+            ("DELETE FROM topics WHERE name = ?", ("t",)),
+            ("INSERT INTO cluster (key, value) VALUES (?, ?)", (f"deleted-topic/{topic_id.hex()}", "t")),
+        ]
+    )
+    store.close()
+    harness.open()
+    assert [topic.name for topic in harness.broker.topics.all()] == ["other"]
+    assert not (harness.data_dir / "t-0").exists()
+    assert not (harness.data_dir / "t-1").exists()
+    assert harness.broker.store.read("SELECT * FROM cluster WHERE key LIKE 'deleted-topic/%'") == []
+
+
+def test_directories_without_a_store_are_taken_in(
+    harness: BrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic_id = harness.create_topic("t", 2)
+    harness.produce("t", b"x", partition=1)
+    harness.broker.close()
+    for path in harness.data_dir.glob("klamm.db*"):
+        path.unlink()
+    with caplog.at_level(logging.WARNING, "klamm.broker.topics"):
+        harness.open()
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert (topic.id, len(topic.partitions)) == (topic_id, 2)
+    assert b"x" in bytes(harness.fetch("t", partition=1).records)
+    assert "taking it in" in caplog.text
+
+
+def test_disk_refuses_a_new_topic(harness: BrokerHarness) -> None:
+    # A file stands where the directory of the second partition has to be.
+    (harness.data_dir / "t-1").write_text("in the way")
+    (result,) = create(harness, creatable("t", 2))
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.broker.topics.get("t") is None
+    assert harness.broker.store.read("SELECT * FROM topics") == []
+    (harness.data_dir / "t-1").unlink()
+    assert create(harness, creatable("t", 2))[0].error_code == 0
+
+
+def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    harness.broker.topics.delete(topic)
+    for change in (
+        lambda: harness.broker.topics.delete(topic),
+        lambda: harness.broker.topics.add_partitions(topic, 5),
+        lambda: harness.broker.topics.set_overrides(topic, {}),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            change()
+        assert caught.value.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

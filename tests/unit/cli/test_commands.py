@@ -1,0 +1,202 @@
+"""`klamm` and its subcommands, short of serving; what they print and how they exit."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klamm import Provider, __version__, hookimpl
+from klamm.cli import main as cli_main
+from klamm.cli.init import STARTER
+from klamm.plugins import PluginRegistry
+
+ECHO = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
+
+
+def test_version(klamm):
+    assert klamm("--version") == (0, [f"klamm {__version__}"], [])
+
+
+def test_help_lists_the_subcommands(klamm):
+    code, out, _ = klamm("--help")
+    assert code == 0
+    text = "\n".join(out)
+    assert all(f"\n    {command} " in text for command in ("serve", "check", "init", "plugins"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--no-such",), ("serve", "--no-such"), ("check", "--log-level", "loud")])
+def test_wrong_arguments_exit_with_2(klamm, arguments):
+    code, out, err = klamm(*arguments)
+    assert (code, out) == (2, [])
+    assert err
+
+
+def test_check_says_that_a_file_is_right(klamm):
+    Path("ok.toml").write_text(ECHO)
+    assert klamm("check", "ok.toml") == (0, ["ok.toml: ok (a)"], [])
+
+
+def test_check_says_all_that_is_wrong_with_a_file(klamm):
+    Path("bad.toml").write_text(ECHO + 'authenticater = "sasl"\nprocessors = 0\n')
+    assert klamm("check", "bad.toml") == (
+        2,
+        [],
+        [
+            'bad.toml:4:1  listeners.a.authenticater: unknown key; did you mean "authenticator"?',
+            "bad.toml:5:1  listeners.a.processors: must be at least 1, not 0",
+        ],
+    )
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_file_that_is_not_there(klamm, command):
+    assert klamm(command, "gone.toml") == (2, [], ["gone.toml  cannot be read: No such file or directory"])
+
+
+def test_serve_stops_before_anything_is_opened_when_the_configuration_is_wrong(klamm, tmp_path):
+    data, ready = tmp_path / "data", tmp_path / "ready"
+    Path("bad.toml").write_text(ECHO + "processors = 0\n")
+    code, out, err = klamm("serve", "bad.toml", "--data-dir", str(data), "--ready-file", str(ready))
+    assert (code, out) == (2, [])
+    assert err == ["bad.toml:4:1  listeners.a.processors: must be at least 1, not 0"]
+    assert not data.exists()
+    assert not ready.exists()
+
+
+def test_check_loads_the_code_of_every_part(klamm, monkeypatch):
+    class Broken:
+        @hookimpl
+        def klamm_api_sets(self):
+            yield Provider("torn", "nowhere:Torn")
+
+    class Registry(PluginRegistry):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.add(Broken(), "klamm-torn")
+
+    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    code, _, err = klamm("check", "--set", "listeners.default.api_set=torn")
+    assert code == 2
+    assert err == [
+        'klamm: the api set "torn" of klamm-torn cannot be loaded: ModuleNotFoundError("No module named \'nowhere\'")'
+    ]
+
+
+def test_a_plugin_can_be_blocked_by_argument_and_by_file(klamm):
+    code, _, err = klamm("check", "-p", "no:echo", "--set", "listeners.default.api_set=echo")
+    assert code == 2
+    assert 'unknown api set "echo"' in err[0]
+    assert "blocked: echo" in err[0]
+    Path("block.toml").write_text('[plugins]\nblock = ["echo"]\n' + ECHO)
+    code, _, err = klamm("check", "block.toml")
+    assert code == 2
+    assert "blocked: echo" in err[0]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("echo", 'klamm: -p takes "no:NAME", not "echo"'),
+        ("no:plaintext", "klamm: the plugin plaintext cannot be blocked: every listener without a transport of its own"
+         " uses it"),
+    ],
+)  # fmt: skip
+def test_what_p_does_not_take(klamm, argument, message):
+    assert klamm("check", "-p", argument) == (2, [], [message])
+
+
+def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
+    assert klamm("init") == (0, ["klamm.toml written; next: klamm serve klamm.toml"], [])
+    assert klamm("check", "klamm.toml") == (0, ["klamm.toml: ok (internal)"], [])
+    Path("mine.toml").write_text("# mine\n")
+    code, out, err = klamm("init", "mine.toml")
+    assert (code, out, err) == (2, [], ["klamm: mine.toml is there already; it is left as it is"])
+    assert Path("mine.toml").read_text() == "# mine\n"
+    code, _, err = klamm("init", "no/such/folder.toml")
+    assert (code, err) == (2, ["klamm: no/such/folder.toml cannot be written: No such file or directory"])
+
+
+def test_what_the_starter_file_has_in_comments_is_right_too(klamm):
+    lines = STARTER.splitlines()
+    first = lines.index("# [listeners.public]")
+    end = next(number for number in range(first, len(lines)) if not lines[number].startswith("#"))
+    lines[first:end] = [line.removeprefix("# ").removeprefix("#") for line in lines[first:end]]
+    Path("all.toml").write_text("\n".join(lines))
+    assert klamm("check", "all.toml") == (0, ["all.toml: ok (internal, public)"], [])
+
+
+def test_plugins_lists_every_provider_with_its_origin(klamm):
+    code, out, err = klamm("plugins")
+    assert (code, err) == (0, [])
+    version = importlib.metadata.version("klamm")
+    rows = [re.split(r"  +", line) for line in out]
+    assert rows[0] == ["kind", "name", "version", "distribution", "summary"]
+    assert ["transport", "plaintext", version, "klamm", "bytes as they are, over TCP"] in rows
+    assert {row[1] for row in rows if row[0] == "api set"} >= {"broker", "echo"}
+
+
+def test_plugins_as_json_has_settings_and_who_uses_what(klamm):
+    Path("two.toml").write_text(ECHO + 'gates = ["connection_quota"]\n')
+    code, out, _ = klamm("plugins", "two.toml", "--json")
+    assert code == 0
+    rows = {(row["kind"], row["name"]): row for row in json.loads("\n".join(out))}
+    quota = rows["connection gate", "connection_quota"]
+    assert (quota["listeners"], quota["distribution"]) == (["a"], "klamm")
+    assert [setting["name"] for setting in quota["settings"]] == ["max_connections_per_ip", "overrides"]
+    assert quota["settings"][0]["default"] == 2_147_483_647
+    assert (rows["api set", "echo"]["listeners"], rows["api set", "broker"]["listeners"]) == (["a"], [])
+
+
+def test_plugins_with_settings(klamm):
+    code, out, _ = klamm("plugins", "--settings")
+    assert code == 0
+    assert "    max_connections_per_ip = 2147483647  # Connections that one address may have on this listener." in out
+
+
+def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
+    class Registry(PluginRegistry):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.add(sys.modules[__name__], "klamm-shout")
+
+    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    assert klamm("shout", "loud", "--now") == (3, ["loud --now"], [])
+    code, _, err = klamm("shuot")
+    assert code == 2
+    assert err[-1].endswith("(choose from 'serve', 'check', 'init', 'plugins')")
+
+
+@hookimpl
+def klamm_commands():
+    yield Provider("shout", f"{__name__}:shout")
+
+
+def shout(arguments):
+    print(*arguments)
+    return 3
+
+
+def test_the_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, runpy; sys.path[:0] = {sys.path!r}; sys.argv = ['klamm', '--version'];"
+         " runpy.run_module('klamm', run_name='__main__')"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"klamm {__version__}\n")
+
+
+def test_what_a_start_imports_is_light():
+    script = "import klamm.cli.main, klamm.cli.serve, klamm.serving; print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    heavy = {"asyncio", "pydantic", "sqlite3", "ssl", "hypothesis", "pytest", "unittest", "multiprocessing"}
+    assert heavy.isdisjoint(eval(done.stdout))

@@ -1,0 +1,100 @@
+"""A registry with klamm's light plugins and one made up for these tests, whatever is installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import klamm_dispatch
+import klamm_echo
+import klamm_plaintext
+import klamm_quotas
+import pytest
+
+from klamm import Provider, hookimpl, setting
+from klamm.config import ConfigError
+from klamm.config.plan import load_plan
+from klamm.plugins import PluginRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Of the made-up handler set `topics`: one setting of each type."""
+
+    num_partitions: int = setting(1, name="num.partitions", minimum=1, maximum=10, doc="How many.")
+    retention_ms: int | None = setting(None, name="log.retention.ms", doc="How long.")
+    ratio: float = setting(0.5, minimum=0, maximum=1, doc="A share.")
+    enabled: bool = setting(True, name="delete.topic.enable", doc="Whether.")
+    codec: str = setting("none", choices=("none", "gzip"), doc="Which.")
+    policies: tuple[str, ...] = setting(("delete",), name="log.cleanup.policy", doc="Some.")
+    certificate: Path | None = setting(None, doc="A file.")
+    limits: dict[str, int] = setting({}, doc="By name.")
+    rack: str | None = setting(
+        None, name="broker.rack", check=lambda rack: "must not be blank" if rack == "" else None, doc="Where."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NeedySettings:
+    """Of a gate that cannot do without."""
+
+    secret: str = setting(doc="There is no default for it.")
+
+
+@dataclass(frozen=True, slots=True)
+class LanesSettings:
+    """Of a request scheduler."""
+
+    lanes: int = setting(2, doc="How many.")
+
+
+class MadeUpPlugin:
+    """Nothing here is ever built."""
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("topics", "nowhere:Topics", settings=TopicSettings)
+
+    @hookimpl
+    def klamm_connection_gates(self):
+        yield Provider("needy", "nowhere:Needy", settings=NeedySettings)
+        yield Provider("lost", "nowhere:Lost", settings="nowhere:LostSettings")
+
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("lanes", "nowhere:Lanes", settings=LanesSettings)
+
+
+@pytest.fixture
+def plugins():
+    registry = PluginRegistry(entry_points=())
+    for module in (klamm_plaintext, klamm_dispatch, klamm_quotas, klamm_echo):
+        registry.add(module, module.__name__)
+    registry.add(MadeUpPlugin(), "made-up")
+    return registry
+
+
+@pytest.fixture
+def load(tmp_path, plugins):
+    """`load(text, "key=value", …)` → the plan; without a text there is no file."""
+
+    def load_text(text, *overrides, **options):
+        file = None
+        if text is not None:
+            file = tmp_path / "klamm.toml"
+            file.write_text(text, encoding="utf-8")
+        return load_plan(file, plugins, overrides, **options)
+
+    return load_text
+
+
+@pytest.fixture
+def problems(load, tmp_path):
+    """`problems(text, …)` → what `load` complains of, one line each, places relative to the folder."""
+
+    def load_wrong(text, *overrides, **options):
+        with pytest.raises(ConfigError) as caught:
+            load(text, *overrides, **options)
+        return [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+
+    return load_wrong

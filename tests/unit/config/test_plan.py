@@ -1,0 +1,171 @@
+"""What a right configuration becomes."""
+
+from pathlib import Path
+
+import pytest
+
+from klamm.config.plan import parse_endpoint
+
+TWO_DOORS = """
+[server]
+data_dir = "data"
+io_threads = 3
+
+[listeners.internal]
+bind = "127.0.0.1:9092"
+api_set = "topics"
+
+[listeners.public]
+bind = "[::1]:9093"
+advertise = "kafka.example.com:19093"
+gates = ["connection_quota"]
+api_set = "topics"
+processors = 2
+
+[listeners.public.connection_quota]
+max_connections_per_ip = 7
+overrides = { "10.20.0.0/16" = 2000 }
+
+[topics]
+num.partitions = 3
+"log.retention.ms" = 604_800_000
+"""
+
+
+def test_two_listeners_share_one_handler_set_and_keep_their_own_parts(load, tmp_path):
+    plan = load(TWO_DOORS)
+    assert (plan.server.data_dir, plan.server.io_threads) == (tmp_path / "data", 3)
+    internal, public = plan.listeners
+    assert (internal.name, internal.bind, internal.advertise) == ("internal", ("127.0.0.1", 9092), None)
+    assert (public.bind, public.advertise) == (("::1", 9093), ("kafka.example.com", 19093))
+    assert (internal.gates, internal.settings.processors, public.settings.processors) == ((), 1, 2)
+    (gate,) = public.gates
+    assert (gate.name, gate.distribution) == ("connection_quota", "klamm_quotas")
+    assert (gate.settings.max_connections_per_ip, gate.settings.overrides) == (7, {"10.20.0.0/16": 2000})
+    assert list(plan.api_sets) == ["topics"] == sorted({internal.api_set, public.api_set})
+    settings = plan.api_sets["topics"].settings
+    assert (settings.num_partitions, settings.retention_ms) == (3, 604_800_000)
+
+
+def test_a_provider_may_serve_twice_under_two_names_with_settings_of_its_own(load):
+    plan = load(
+        """
+        [listeners.a]
+        bind = "127.0.0.1:0"
+        api_set = "topics"
+        [listeners.b]
+        bind = "127.0.0.1:0"
+        api_set = "second"
+        [second]
+        provider = "topics"
+        num.partitions = 9
+        """
+    )
+    assert plan.api_sets["topics"].settings.num_partitions == 1
+    assert plan.api_sets["second"].settings.num_partitions == 9
+    assert plan.api_sets["second"].found.provider.name == "topics"
+
+
+@pytest.mark.parametrize(
+    ("line", "attribute", "value"),
+    [
+        ("num.partitions = 4", "num_partitions", 4),
+        ('"num.partitions" = 4', "num_partitions", 4),
+        ("num = { partitions = 4 }", "num_partitions", 4),
+        ("ratio = 1", "ratio", 1.0),
+        ("delete.topic.enable = false", "enabled", False),
+        ('codec = "gzip"', "codec", "gzip"),
+        ('log.cleanup.policy = ["compact", "delete"]', "policies", ("compact", "delete")),
+        ("limits = { a = 1, b.c = 2 }", "limits", None),
+        ('certificate = "/tls/server.pem"', "certificate", Path("/tls/server.pem")),
+        ('broker.rack = "r1"', "rack", "r1"),
+    ],
+)
+def test_every_type_of_setting(load, problems, line, attribute, value):
+    text = f'[listeners.a]\napi_set = "topics"\n[topics]\n{line}\n'
+    if value is None:
+        assert problems(text) == ["klamm.toml:4:1  topics.limits: must be an integer, not a table"]
+    else:
+        assert getattr(load(text).api_sets["topics"].settings, attribute) == value
+
+
+def test_paths_are_relative_to_the_file(load, tmp_path):
+    plan = load('[listeners.a]\napi_set = "topics"\n[topics]\ncertificate = "tls/server.pem"\n')
+    assert plan.api_sets["topics"].settings.certificate == tmp_path / "tls" / "server.pem"
+
+
+@pytest.mark.parametrize(
+    ("override", "read", "value"),
+    [
+        ("listeners.default.processors=2", lambda plan: plan.listeners[0].settings.processors, 2),
+        ("num.network.threads=2", lambda plan: plan.listeners[0].settings.processors, 2),
+        ("server.io_threads=4", lambda plan: plan.server.io_threads, 4),
+        ("num.io.threads=4", lambda plan: plan.server.io_threads, 4),
+        ("log.dirs=/somewhere", lambda plan: plan.server.data_dir, Path("/somewhere")),
+        ("topics.num.partitions=3", lambda plan: plan.api_sets["topics"].settings.num_partitions, 3),
+        ("num.partitions=3", lambda plan: plan.api_sets["topics"].settings.num_partitions, 3),
+        ("num.partitions='3'", lambda plan: plan.api_sets["topics"].settings.num_partitions, 3),
+        ("delete.topic.enable=FALSE", lambda plan: plan.api_sets["topics"].settings.enabled, False),
+        ("topics.ratio='0.25'", lambda plan: plan.api_sets["topics"].settings.ratio, 0.25),
+        ("log.cleanup.policy=compact,delete", lambda plan: plan.api_sets["topics"].settings.policies, ("compact", "delete")),
+        ("broker.rack=7", lambda plan: plan.api_sets["topics"].settings.rack, "7"),
+        ("broker.rack=a=b", lambda plan: plan.api_sets["topics"].settings.rack, "a=b"),
+    ],
+)  # fmt: skip
+def test_the_command_line_sets_keys_by_path_or_by_kafkas_name(load, override, read, value):
+    assert read(load(None, "listeners.default.api_set=topics", override)) == value
+
+
+def test_the_command_line_wins_over_every_spelling_in_the_file(load):
+    for spelling in ("num.partitions = 2", '"num.partitions" = 2', "num = { partitions = 2 }"):
+        plan = load(f'[listeners.a]\napi_set = "topics"\n[topics]\n{spelling}\n', "num.partitions=5")
+        assert plan.api_sets["topics"].settings.num_partitions == 5
+
+
+def test_a_kafka_key_of_listeners_holds_for_all_of_them(load):
+    plan = load(TWO_DOORS, "connections.max.idle.ms=5")
+    assert [listener.settings.connections_max_idle_ms for listener in plan.listeners] == [5, 5]
+
+
+def test_settings_of_a_part_can_be_set(load):
+    plan = load(TWO_DOORS, "listeners.public.connection_quota.max_connections_per_ip=1")
+    assert plan.listeners[1].gates[0].settings.max_connections_per_ip == 1
+
+
+def test_settings_of_the_request_scheduler_are_below_the_server(load):
+    text = '[server]\nrequest_scheduler = "lanes"\n[server.lanes]\nlanes = 4\n[listeners.a]\napi_set = "echo"\n'
+    assert load(text).request_scheduler.settings.lanes == 4
+
+
+def test_bind_moves_the_first_listener_and_data_dir_is_relative_to_the_caller(load, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path.parent)
+    plan = load(TWO_DOORS, bind="0.0.0.0:0", data_dir="here")
+    assert [listener.bind for listener in plan.listeners] == [("0.0.0.0", 0), ("::1", 9093)]
+    assert plan.server.data_dir == tmp_path.parent / "here"
+
+
+def test_without_a_file_there_is_one_listener_each_time_anew(load):
+    load(None, "listeners.default.api_set=echo", "listeners.default.processors=3")
+    plan = load(None, "listeners.default.api_set=echo")
+    (listener,) = plan.listeners
+    assert (listener.name, listener.bind, listener.settings.processors) == ("default", ("127.0.0.1", 9092), 1)
+    assert (plan.server.data_dir, plan.source) == (None, None)
+
+
+def test_two_ports_of_zero_do_not_clash(load):
+    text = '[listeners.{0}]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
+    assert len(load(text.format("a") + text.format("b")).listeners) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092))],
+)
+def test_endpoints(text, endpoint):
+    assert parse_endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:", "localhost:x", "::1:9092", "a:65536", "a:-1", ""])
+def test_what_is_no_endpoint(text):
+    with pytest.raises(ValueError, match="must be HOST:PORT"):
+        parse_endpoint(text)

@@ -1,0 +1,199 @@
+"""What is said of a wrong configuration: the file, line and column, the key, what is wrong, and what was meant."""
+
+import pytest
+
+from klamm.config import positions
+from klamm.config.plan import load_plan
+from klamm.config.problems import ConfigError
+
+ECHO = '[listeners.a]\napi_set = "echo"\n'
+TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            ECHO + 'authenticater = "sasl"\n',
+            'klamm.toml:3:1  listeners.a.authenticater: unknown key; did you mean "authenticator"?',
+        ),
+        (ECHO + "  processors = 0\n", "klamm.toml:3:3  listeners.a.processors: must be at least 1, not 0"),
+        (ECHO + "processors = true\n", "klamm.toml:3:1  listeners.a.processors: must be an integer, not true"),
+        (ECHO + "processors = 1.5\n", "klamm.toml:3:1  listeners.a.processors: must be an integer, not 1.5"),
+        (ECHO + "gates = 'x'\n", "klamm.toml:3:1  listeners.a.gates: must be a list, not 'x'"),
+        (ECHO + "gates = [1]\n", "klamm.toml:3:1  listeners.a.gates: must be a string, not 1"),
+        (ECHO + "transport = ['x']\n", "klamm.toml:3:1  listeners.a.transport: must be a string, not a list"),
+        (
+            ECHO + 'dispatch = "inlin"\n',
+            'klamm.toml:3:1  listeners.a.dispatch: must be one of "hybrid", "inline", "pool", not \'inlin\';'
+            ' did you mean "inline"?',
+        ),
+        (
+            ECHO + 'bind = "nowhere"\n',
+            'klamm.toml:3:1  listeners.a.bind: must be HOST:PORT with a port up to 65535, not "nowhere"',
+        ),
+        (
+            ECHO + 'advertise = "0.0.0.0:9092"\n',
+            "klamm.toml:3:1  listeners.a.advertise: must name a host that clients can connect to",
+        ),
+        (
+            ECHO + 'transport = "plaintex"\n',
+            'klamm.toml:3:1  listeners.a.transport: unknown transport "plaintex"; did you mean "plaintext"?'
+            " (known: plaintext)",
+        ),
+        (
+            '[listeners.a]\napi_set = "eco"\n',
+            'klamm.toml:2:1  listeners.a.api_set: unknown api set "eco"; did you mean "echo"? (known: echo, topics)',
+        ),
+        (
+            '[listeners.a]\napi_set = "x"\n[x]\nprovider = "topic"\n',
+            'klamm.toml:4:1  x.provider: unknown api set "topic"; did you mean "topics"? (known: echo, topics)',
+        ),
+        (
+            '[listeners.a]\napi_set = "x"\n[x]\nprovider = 3\n',
+            "klamm.toml:4:1  x.provider: must be a string",
+        ),
+        (
+            ECHO + "[servr]\nio_threads = 3\n",
+            'klamm.toml:3:1  servr: unknown table; no listener uses an api set of that name; did you mean "server"?',
+        ),
+        (ECHO + "[server]\nio_thread = 3\n", 'klamm.toml:4:1  server.io_thread: unknown key; did you mean "io_threads"?'),
+        (
+            ECHO + "[server.lanes]\nlanes = 4\n",
+            "klamm.toml:3:1  server.lanes: unknown key",
+        ),
+        (ECHO + "[echo]\nloud = 1\n", 'klamm.toml:4:1  echo.loud: the api set "echo" has no settings'),
+        (
+            ECHO + "gates = ['connection_quota']\n[listeners.a.connection_qouta]\nmax_connections_per_ip = 1\n",
+            "klamm.toml:4:1  listeners.a.connection_qouta: no part of this listener has that name;"
+            ' did you mean "connection_quota"?',
+        ),
+        (ECHO + "gates = ['needy']\n", "klamm.toml:1:1  listeners.a.needy.secret: is required"),
+        (
+            ECHO + "gates = ['connection_quota']\n[listeners.a.connection_quota]\noverrides = { '10.0.0.0/33' = 1 }\n",
+            'klamm.toml:5:1  listeners.a.connection_quota.overrides: "10.0.0.0/33" is no address or CIDR network',
+        ),
+        (
+            ECHO + "gates = ['lost']\n",
+            "klamm.toml:1:1  listeners.a.lost: the settings of made-up cannot be loaded:"
+            " ModuleNotFoundError(\"No module named 'nowhere'\")",
+        ),
+        (TOPICS + "num.partitions = 11\n", "klamm.toml:4:1  topics.num.partitions: must be at most 10, not 11"),
+        (TOPICS + "num.partition = 1\n", 'klamm.toml:4:1  topics.num.partition: unknown key; did you mean "num.partitions"?'),
+        (TOPICS + "broker.rack = ''\n", "klamm.toml:4:1  topics.broker.rack: must not be blank"),
+        ("[listeners.a]\napi_set = [1]\n", "klamm.toml:2:1  listeners.a.api_set: must be a string, not a list"),
+        ("[listeners]\na = 5\n", "klamm.toml:2:1  listeners.a: must be a table"),
+        ("server = 5\n" + ECHO, "klamm.toml:1:1  server: must be a table"),
+        ("[server]\n", "klamm.toml  listeners: no listener is configured; a file needs at least [listeners.NAME]"),
+    ],
+)  # fmt: skip
+def test_one_thing_is_wrong(problems, text, problem):
+    assert problem in problems(text)
+
+
+def test_all_that_is_wrong_is_said_at_once(problems):
+    assert problems(
+        """\
+[server]
+io_threads = "many"
+[listeners.a]
+processors = 0
+gates = ["connection_quota"]
+api_set = "topics"
+[listeners.a.connection_quota]
+max_connections_per_ip = -1
+[listeners.b]
+transport = "ssl"
+api_set = "topics"
+[topics]
+ratio = 2
+codec = "zip"
+"""
+    ) == [
+        "klamm.toml:2:1  server.io_threads: must be an integer, not 'many'",
+        "klamm.toml:4:1  listeners.a.processors: must be at least 1, not 0",
+        "klamm.toml:8:1  listeners.a.connection_quota.max_connections_per_ip: must be at least 0, not -1",
+        'klamm.toml:10:1  listeners.b.transport: unknown transport "ssl" (known: plaintext)',
+        "klamm.toml:13:1  topics.ratio: must be at most 1, not 2.0",
+        "klamm.toml:14:1  topics.codec: must be one of \"none\", \"gzip\", not 'zip'; did you mean \"gzip\"?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1:9092", True),
+        ("127.0.0.1:9092", "0.0.0.0:9092", True),
+        ("[::]:9092", "127.0.0.1:9092", True),
+        (":9092", "127.0.0.1:9092", True),
+        ("127.0.0.1:9092", "127.0.0.2:9092", False),
+        ("127.0.0.1:9092", "127.0.0.1:9093", False),
+    ],
+)
+def test_two_listeners_on_one_port(load, problems, one, other, clash):
+    text = f'[listeners.a]\nbind = "{one}"\napi_set = "echo"\n[listeners.b]\nbind = "{other}"\napi_set = "echo"\n'
+    if clash:
+        assert problems(text) == ["klamm.toml:5:1  listeners.b.bind: port 9092 is taken by listener a"]
+    else:
+        assert len(load(text).listeners) == 2
+
+
+def test_toml_that_is_none_has_its_line_and_column(problems):
+    (problem,) = problems('[server]\nio_threads = 3\n[listeners.a\nbind = "x"\n')
+    assert problem.startswith("klamm.toml:3:13  ")
+
+
+def test_files_that_cannot_be_read(plugins, problems, tmp_path):
+    with pytest.raises(ConfigError, match=r"missing.toml  cannot be read: No such file"):
+        load_plan(tmp_path / "missing.toml", plugins)
+    (tmp_path / "latin.toml").write_bytes(b"# \xe4\n")
+    with pytest.raises(ConfigError, match=r"latin.toml  is not UTF-8: .* at byte 2"):
+        load_plan(tmp_path / "latin.toml", plugins)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("processors", "--set processors  must be KEY=VALUE"),
+        ("=1", "--set =1  must be KEY=VALUE"),
+        ("num.partition=3", '--set num.partition=3  num.partition: unknown key; did you mean "num.partitions"?'),
+        ("num.partitions=many", "--set num.partitions=many  topics.num.partitions: must be an integer, not 'many'"),
+        ("listeners.a.bind=9092", '--set listeners.a.bind=9092  listeners.a.bind: must be HOST:PORT with a port up'
+         ' to 65535, not "9092"'),
+        ("listeners.a.processor=2", "--set listeners.a.processor=2  listeners.a.processor: unknown key;"
+         ' did you mean "processors"?'),
+    ],
+)  # fmt: skip
+def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):
+    assert problems(TOPICS, override) == [problem]
+
+
+def test_text_in_place_of_a_number_is_wrong_in_a_file_whatever_the_command_line_sets(problems):
+    assert problems(TOPICS + "ratio = '0.5'\n", "num.partitions=2") == [
+        "klamm.toml:4:1  topics.ratio: must be a number, not '0.5'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "position"),
+    [
+        (("listeners", "a.b", "bind"), (3, 3)),
+        (("topics", "num.partitions"), (6, 1)),
+        (("topics", "log.retention.ms"), (7, 1)),
+        (("topics", "absent"), (5, 1)),
+        (("topics", "inline", "key"), (8, 1)),
+        (("other",), None),
+    ],
+)
+def test_positions_of_keys(path, position):
+    text = """\
+# [topics]
+[ listeners . "a.b" ]
+  bind = "x"
+
+[topics]
+num . 'partitions' = 3
+"log.retention.ms" = 5
+inline = { key = 1 }
+"""
+    assert positions.find(text, path) == position

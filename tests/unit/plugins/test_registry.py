@@ -1,0 +1,167 @@
+"""Finding plugins: blocked, allowed, broken, ambiguous ones; and that naming costs no import."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from klamm import Provider, hookimpl
+from klamm.plugins import PluginError, PluginRegistry, load_factory
+from klamm.provider import ProviderKind
+
+GATE = ProviderKind.CONNECTION_GATE
+
+
+def gates(*names, factory="nowhere:Gate"):
+    @hookimpl
+    def klamm_connection_gates():
+        for name in names:
+            yield Provider(name, factory)
+
+    return {"klamm_connection_gates": klamm_connection_gates}
+
+
+def test_a_provider_knows_where_it_comes_from(install):
+    registry = PluginRegistry(entry_points=[install("doors", "klamm-doors", **gates("b", "a"))])
+    assert [found.provider.name for found in registry.providers(GATE)] == ["a", "b"]
+    found = registry.resolve(GATE, "a")
+    assert (found.source.entry_point, found.source.distribution, found.source.version) == ("doors", "klamm-doors", "1.0")
+    assert [one.provider.name for one in registry.all()] == ["a", "b"]
+
+
+def test_what_is_unknown_is_said_with_what_is_known(install):
+    registry = PluginRegistry(entry_points=[install("doors", "klamm-doors", **gates("quota", "rate"))])
+    with pytest.raises(PluginError) as caught:
+        registry.resolve(GATE, "quotas")
+    assert str(caught.value) == 'unknown connection gate "quotas"; did you mean "quota"? (known: quota, rate)'
+
+
+def test_one_name_of_two_distributions_is_an_error_once_it_is_named(install):
+    entry_points = [install("a", "klamm-a", **gates("door", "other")), install("b", "klamm-b", **gates("door"))]
+    registry = PluginRegistry(entry_points=entry_points)
+    assert registry.resolve(GATE, "other").source.distribution == "klamm-a"
+    with pytest.raises(PluginError, match='"door" is provided by .*klamm-a and .*klamm-b; block one of them'):
+        registry.resolve(GATE, "door")
+    assert PluginRegistry(["b"], entry_points=entry_points).resolve(GATE, "door").source.distribution == "klamm-a"
+
+
+def test_a_blocked_plugin_is_not_imported(install):
+    registry = PluginRegistry(["gone"], entry_points=[install("gone", "klamm-gone")])
+    assert registry.broken == []
+    with pytest.raises(PluginError, match='unknown connection gate "door"; blocked: gone'):
+        registry.resolve(GATE, "door")
+
+
+@pytest.mark.parametrize("name", ["plaintext", "dispatch"])
+def test_what_nothing_runs_without_cannot_be_blocked(name):
+    with pytest.raises(PluginError, match=f"the plugin {name} cannot be blocked: "):
+        PluginRegistry([name], entry_points=())
+
+
+@pytest.mark.parametrize(
+    ("allowed", "names"), [(None, ["a", "b", "own"]), ("", ["own"]), ("b, c", ["b", "own"]), ("a,b", ["a", "b", "own"])]
+)
+def test_the_environment_can_say_which_strangers_are_loaded(install, allowed, names):
+    entry_points = [
+        install("own", "klamm", **gates("own")),
+        install("a", "klamm-a", **gates("a")),
+        install("b", "klamm-b", **gates("b")),
+    ]
+    environment = {} if allowed is None else {"KLAMM_LOAD_PLUGINS": allowed}
+    registry = PluginRegistry(environment=environment, entry_points=entry_points)
+    assert [found.provider.name for found in registry.providers(GATE)] == names
+
+
+def test_a_broken_plugin_is_a_warning_until_something_is_missing(install, caplog):
+    entry_points = [install("torn", "klamm-torn"), install("a", "klamm-a", **gates("door"))]
+    with caplog.at_level(logging.WARNING, "klamm.plugins"):
+        registry = PluginRegistry(entry_points=entry_points)
+    assert "plugin torn of klamm-torn cannot be loaded" in caplog.text
+    assert "pip uninstall klamm-torn" in caplog.text
+    assert registry.resolve(GATE, "door").source.distribution == "klamm-a"
+    with pytest.raises(PluginError, match=r"the plugin torn of klamm-torn is broken: ModuleNotFoundError"):
+        registry.resolve(GATE, "torn_door")
+
+
+def test_a_hook_that_raises_costs_only_its_plugin(install, caplog):
+    @hookimpl
+    def klamm_connection_gates():
+        raise ZeroDivisionError("on purpose")
+
+    entry_points = [
+        install("bad", "klamm-bad", klamm_connection_gates=klamm_connection_gates),
+        install("good", "klamm-good", **gates("door")),
+    ]
+    registry = PluginRegistry(entry_points=entry_points)
+    assert registry.resolve(GATE, "door").source.distribution == "klamm-good"
+    assert "plugin bad of klamm-bad: klamm_connection_gates failed" in caplog.text
+    with pytest.raises(PluginError, match=r"bad of klamm-bad is broken: ZeroDivisionError"):
+        registry.resolve(GATE, "other")
+
+
+def test_a_factory_that_cannot_be_had_names_distribution_and_cause(install):
+    registry = PluginRegistry(entry_points=[install("a", "klamm-a", **gates("door"))])
+    with pytest.raises(PluginError, match=r'connection gate "door" of klamm-a cannot be loaded: ModuleNotFoundError'):
+        load_factory(registry.resolve(GATE, "door"))
+
+
+def test_the_environment_can_trace_what_is_loaded(install, capsys):
+    entry_points = [install("a", "klamm-a", **gates("door")), install("b", "klamm-b", **gates("door"))]
+    PluginRegistry(["b"], environment={"KLAMM_TRACE_PLUGINS": "1"}, entry_points=entry_points)
+    assert capsys.readouterr().err == "klamm: plugin a of klamm-a 1.0\n"
+
+
+def test_an_object_can_be_added_after_others_were_asked_for(install):
+    registry = PluginRegistry(entry_points=[install("a", "klamm-a", **gates("door"))])
+    assert len(registry.providers(GATE)) == 1
+
+    class Late:
+        @hookimpl
+        def klamm_connection_gates(self):
+            yield Provider("late", "nowhere:Late")
+
+    registry.add(Late(), "late-comer")
+    assert registry.resolve(GATE, "late").source.distribution == "late-comer"
+
+
+def test_naming_a_provider_imports_none_of_its_code():
+    script = """
+import sys
+import klamm_broker, klamm_dispatch, klamm_echo, klamm_plaintext, klamm_quotas
+from klamm.plugins import PluginRegistry
+registry = PluginRegistry(entry_points=())
+for module in (klamm_broker, klamm_dispatch, klamm_echo, klamm_plaintext, klamm_quotas):
+    registry.add(module, module.__name__)
+assert len(registry.all()) == 6, registry.all()
+print([name for name in sys.modules if name.startswith("klamm_") and "." in name])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path[:0] = " + repr(sys.path) + script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_misspelt_hook_breaks_its_plugin(install):
+    @hookimpl
+    def klamm_connection_gate():
+        yield Provider("door", "nowhere:Gate")
+
+    registry = PluginRegistry(entry_points=[install("typo", "klamm-typo", klamm_connection_gate=klamm_connection_gate)])
+    ((source, error),) = registry.broken
+    assert source.distribution == "klamm-typo"
+    assert str(error) == 'there is no hook klamm_connection_gate; did you mean "klamm_connection_gates"?'
+
+
+def test_a_hook_that_yields_anything_else_breaks_its_plugin(install):
+    @hookimpl
+    def klamm_connection_gates():
+        yield "door"
+
+    hooks = {"klamm_connection_gates": klamm_connection_gates}
+    registry = PluginRegistry(entry_points=[install("wrong", "klamm-wrong", **hooks)])
+    with pytest.raises(PluginError, match="a Provider was due, not 'door'"):
+        registry.resolve(GATE, "door")
