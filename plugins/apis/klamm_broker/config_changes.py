@@ -57,7 +57,7 @@ def for_each_resource(requests: Sequence[tuple[Resource, T]], change: Callable[[
     for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
         try:
             if times[resource] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
             change(resource, wanted)
             outcomes.append(Outcome(resource))
         except KafkaError as error:
@@ -72,7 +72,7 @@ def replace(broker: Broker, resource: Resource, wanted: Iterable[tuple[str, str 
     values = {}
     for name, value in pairs:
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
         values[name] = value
     _apply(broker, resource, values, validate_only)
 
@@ -89,7 +89,7 @@ def alter(broker: Broker, resource: Resource, changes: Sequence[Change], validat
 def _check_duplicates(names: Iterable[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"named more than once: {', '.join(twice)}")
 
 
 def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], change: Change) -> None:
@@ -98,15 +98,15 @@ def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], chang
         values.pop(name, None)
         return
     if change.operation not in iter(Operation):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {change.operation} is not supported.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {change.operation}")
     if change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
     if change.operation == Operation.SET:
         values[name] = change.value
         return
     operation = Operation(change.operation)
     if not is_list(topic_key_of(name) if resource.kind == ResourceType.BROKER else name):
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
     items = [item for item in _effective(broker, resource, values, name).split(",") if item]
     for item in filter(None, change.value.split(",")):
         if operation is Operation.APPEND and item not in items:
@@ -139,15 +139,15 @@ def _apply(broker: Broker, resource: Resource, values: Mapping[str, str], valida
         broker.configs.check_broker_name(resource.name)
         for name, value in values.items():
             if name not in DYNAMIC_KEYS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
-            check_value(topic_key_of(name), value)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+            _check_broker_value(name, value)
         if not validate_only:
             broker.configs.set_dynamic(resource.name, values)
         return
     _check_kind(resource)
     topic = broker.topics.get(resource.name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
     check_topic_configs(values)
     # Also what no value tells alone: whether they fit together.
     broker.configs.log_config(values)
@@ -155,6 +155,13 @@ def _apply(broker: Broker, resource: Resource, values: Mapping[str, str], valida
         broker.topics.set_overrides(topic, values)
 
 
+def _check_broker_value(name: str, value: str) -> None:
+    try:
+        check_value(topic_key_of(name), value)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
 def _check_kind(resource: Resource) -> None:
     if resource.kind != ResourceType.TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported config resource type {resource.kind}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.kind} have no configs here")

@@ -223,16 +223,17 @@ class ConfigRegistry:
         self.check_broker_name(resource_name)
         asked = None if names is None else set(names)
         keys = [key for key in self._keys.values() if asked is None or key.name in asked]
-        if resource_name == DEFAULT_BROKERS:
-            keys = [key for key in keys if key.name in self._dynamic[DEFAULT_BROKERS]]
-        return [self._broker_entry(key) for key in keys]
+        if resource_name != DEFAULT_BROKERS:
+            return [self._broker_entry(key) for key in keys]
+        defaults = self._dynamic[DEFAULT_BROKERS]
+        return [_default_entry(key, defaults[key.name]) for key in keys if key.name in defaults]
 
     def check_broker_name(self, resource_name: str) -> None:
         """Raise KafkaError(INVALID_REQUEST) unless it is this broker's id, or empty for the dynamic defaults."""
         if resource_name not in self._dynamic:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._node_name} or empty string, but received {resource_name}",
+                f"this is broker {self._node_name}, not {resource_name}",
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
@@ -295,6 +296,11 @@ class ConfigRegistry:
             self._dynamic = {**self._dynamic, resource_name: dict(values)}
             self._inherit()
         self._on_change()
+
+
+def _default_entry(key: BrokerKey, value: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return ConfigEntry(key.name, value, key.kind, source, False, (Synonym(key.name, value, source),), key.doc)
 
 
 def _broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:

@@ -13,21 +13,18 @@ from klamm.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 from klamm_broker.topics import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm.wire.messages.fetch import FetchPartition, FetchRequest
+    from klamm.wire.messages.fetch import FetchRequest
     from klamm_broker.broker import Broker
     from klamm_broker.fetch_session import Answered, FetchContext, TopicKey, Wanted
     from klamm_broker.topics import Partition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-_FIRST_VERSION_WITH_NODE_ENDPOINTS = 16
 _READ_COMMITTED = 1
 
 
@@ -62,10 +59,9 @@ class Reading:
 class PendingFetch:
     """One Fetch request under way: who asked, and how far the answer may go."""
 
-    __slots__ = ("_by_id", "_committed_only", "_find_topic", "_max_bytes", "_wanted", "broker", "context", "session")
+    __slots__ = ("_by_id", "_committed_only", "_find_topic", "_max_bytes", "_wanted", "context", "session")
 
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, session: FetchContext) -> None:
-        self.broker = broker
         self.context = context
         self.session = session
         self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -93,9 +89,10 @@ class PendingFetch:
                 error = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 reading.add(key, PartitionData(index, error, -1))
                 continue
-            if asked.current_leader_epoch not in (LEADER_EPOCH, -1):
+            if asked.current_leader_epoch > LEADER_EPOCH:
                 reading.failed = True
-                reading.add(key, self._leader_epoch_error(asked))
+                unknown = PartitionData(index, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, aborted_transactions=None)
+                reading.add(key, unknown)
                 continue
             limit = asked.partition_max_bytes
             try:
@@ -131,14 +128,6 @@ class PendingFetch:
             )
         return reading
 
-    def _leader_epoch_error(self, asked: FetchPartition) -> PartitionData:
-        if asked.current_leader_epoch > LEADER_EPOCH:
-            return PartitionData(asked.partition, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, aborted_transactions=None)
-        data = PartitionData(asked.partition, ErrorCode.FENCED_LEADER_EPOCH, -1, aborted_transactions=None)
-        if self.context.api_version >= _FIRST_VERSION_WITH_NODE_ENDPOINTS:
-            data.current_leader = LeaderIdAndEpoch(self.broker.node_id, LEADER_EPOCH)
-        return data
-
     def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
         """Whether any partition ends elsewhere than it did, or is gone."""
         if self._committed_only:
@@ -154,7 +143,6 @@ class PendingFetch:
             return FetchResponse(error_code=error.error_code)
         topics: list[FetchableTopicResponse] = []
         current: TopicKey | None = None
-        redirected = False
         for key, data in answered:
             if key != current:
                 current = key
@@ -162,14 +150,7 @@ class PendingFetch:
                     FetchableTopicResponse(topic_id=key) if isinstance(key, bytes) else FetchableTopicResponse(key)
                 )
             topics[-1].partitions.append(data)
-            redirected = redirected or data.current_leader is not None
-        response = FetchResponse(session_id=session_id, responses=topics)
-        if redirected:
-            host, port = self.context.listener.advertised
-            response.node_endpoints = [
-                NodeEndpoint(self.broker.node_id, host, port, self.broker.settings.broker_rack)
-            ]
-        return response
+        return FetchResponse(session_id=session_id, responses=topics)
 
 
 class DelayedFetch(DelayedOperation):

@@ -76,9 +76,9 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
 
 def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:
     if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "There are no records.")
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
     if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Transactions are not served.")
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     log = partition.log
     if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)

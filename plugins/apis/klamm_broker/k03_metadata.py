@@ -52,7 +52,7 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
         for each in wanted:
             if each.name is None or each.topic_id != ZERO_UUID:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic ids are served from Metadata version 12 on.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
     if any(each.topic_id != ZERO_UUID for each in wanted):
         return _response(broker, request, context, [_by_id(broker, request, each.topic_id) for each in wanted])
     names = list(dict.fromkeys(each.name or "" for each in wanted))

@@ -50,7 +50,7 @@ def create_named_topics(
     for wanted in {each.name: each for each in request.topics}.values():
         try:
             if times[wanted.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             results.append(_create(broker, wanted, request.validate_only))
         except KafkaError as error:
             results.append(
@@ -61,12 +61,12 @@ def create_named_topics(
 
 def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
     if wanted.name == KRAFT_METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} has no value")
         overrides[config.name] = config.value
     check_topic_configs(overrides)
     partitions = _partition_count(broker, wanted)
@@ -95,12 +95,12 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
         if wanted.replication_factor != _DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but replication factor was not set to -1.",
+                "with assignments, the replication factor must be -1",
             )
         if wanted.num_partitions != _DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+                "with assignments, the number of partitions must be -1",
             )
         return _assigned_count(broker, wanted.assignments)
     replication_factor = wanted.replication_factor
@@ -112,7 +112,7 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
     if not 0 < wanted.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"Number of partitions must be at least 1 and at most {MAX_PARTITIONS_PER_TOPIC}, or -1 for the default.",
+            f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions; -1 means the default number",
         )
     return wanted.num_partitions
 
@@ -122,7 +122,7 @@ def _assigned_count(broker: Broker, assignments: Sequence[CreatableReplicaAssign
     if indexes != list(range(len(assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
+            "assignments must be for the partitions from 0 on, each once",
         )
     for assignment in assignments:
         check_replicas(assignment.broker_ids, broker.node_id)

@@ -50,7 +50,7 @@ def delete_named_topics(
     for (name, topic_id), count in times.items():
         try:
             if count > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named more than once.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             topic = _find(broker, name, topic_id)
             broker.delete_topic(topic)
             results.append(DeletableTopicResult(topic.name, topic.id))
@@ -62,13 +62,13 @@ def delete_named_topics(
 def _find(broker: Broker, name: str | None, topic_id: bytes) -> Topic:
     if name is None:
         if topic_id == ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
         topic = broker.topics.by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
     if topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "there are both a topic name and an id")
     topic = broker.topics.get(name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

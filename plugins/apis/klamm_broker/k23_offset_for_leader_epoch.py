@@ -4,7 +4,7 @@ Where the records of a leader epoch end, so that a consumer can find out whether
 here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
 
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
-- The wrong `current_leader_epoch`: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+- A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
 """
 
 from __future__ import annotations

@@ -39,12 +39,12 @@ def configs_of_resources(
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+            error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
             result.configs = [_told(entry, request) for entry in _entries(broker, resource)]
         except KafkaError as error:
-            result.error_code, result.error_message = error.error_code, error.message
+            result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
     return DescribeConfigsResponse(results=results)
 
@@ -54,7 +54,7 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
     if resource.resource_type == ResourceType.BROKER:
         return broker.configs.describe_broker(resource.resource_name, names)
     if resource.resource_type != ResourceType.TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")
     check_topic_name(resource.resource_name)
     topic = broker.topics.get(resource.resource_name)
     if topic is None:

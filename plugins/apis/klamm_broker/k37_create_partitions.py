@@ -39,7 +39,7 @@ def add_partitions(
         result = CreatePartitionsTopicResult(wanted.name)
         try:
             if times[wanted.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             _add(broker, wanted, request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message
@@ -52,23 +52,17 @@ def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> 
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     now = len(topic.partitions)
-    if wanted.count == now:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
-    if wanted.count < now:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {now} partition(s); {wanted.count} would not be an increase.",
-        )
+    if wanted.count <= now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {now} partitions already")
     if wanted.count > MAX_PARTITIONS_PER_TOPIC:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"A topic may have at most {MAX_PARTITIONS_PER_TOPIC} partitions."
+            ErrorCode.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions"
         )
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - now:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {wanted.count - now} additional partition(s), but only"
-                f" {len(wanted.assignments)} assignment(s) were specified.",
+                f"{wanted.count - now} partitions to add, {len(wanted.assignments)} assignments",
             )
         for assignment in wanted.assignments:
             check_replicas(assignment.broker_ids, broker.node_id)

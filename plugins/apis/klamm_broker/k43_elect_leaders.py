@@ -29,7 +29,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 def elect(broker: Broker, request: ElectLeadersRequest, _context: RequestContext) -> ElectLeadersResponse:
     """Say that there is nothing to elect. Raises KafkaError INVALID_REQUEST."""
     if request.election_type not in (_PREFERRED, _UNCLEAN):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}")
     results = []
     for wanted in request.topic_partitions or ():
         topic = broker.topics.get(wanted.topic)
@@ -38,7 +38,7 @@ def elect(broker: Broker, request: ElectLeadersRequest, _context: RequestContext
             if topic is None or topic.partition(index) is None:
                 partitions.append(
                     PartitionResult(
-                        index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic partition {wanted.topic}-{index}."
+                        index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.topic}-{index}"
                     )
                 )
             else:

@@ -29,10 +29,10 @@ _BROKERS, _CONTROLLERS = 1, 2
 def cluster(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Tell of the cluster. Raises KafkaError."""
     if request.endpoint_type == _CONTROLLERS:
-        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is an endpoint of a broker.")
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the endpoint of a broker, not of a controller")
     if request.endpoint_type != _BROKERS:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}."
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}"
         )
     host, port = context.listener.advertised
     return DescribeClusterResponse(

@@ -37,7 +37,7 @@ def topic_partitions(
     """Tell of partitions, from the cursor on. Raises KafkaError INVALID_REQUEST."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "DescribeTopicPartitionsRequest cursor partition must be valid.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
     every = not request.topics
     names = sorted({topic.name for topic in (broker.topics.all() if every else request.topics)})
     first = 0
@@ -72,7 +72,7 @@ def _describe(broker: Broker, name: str, first: int, limit: int) -> DescribeTopi
             check_topic_name(name)
         except KafkaError as invalid:
             error = invalid.error_code
-        return DescribeTopicPartitionsResponseTopic(error, name)
+        return DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=TOPIC_OPERATIONS)
     node_id = broker.node_id
     return DescribeTopicPartitionsResponseTopic(
         0,

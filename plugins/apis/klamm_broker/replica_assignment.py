@@ -1,6 +1,6 @@
 """What a client may say about where replicas lie: here, once. Used by CreateTopics and CreatePartitions.
 
-Messages and errors follow Kafka's `ReplicationControlManager`.
+Errors follow Kafka's `ReplicationControlManager`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ def check_replication_factor(replication_factor: int) -> None:
     """Raise KafkaError(INVALID_REPLICATION_FACTOR) for one that a single broker cannot give."""
     if replication_factor <= 0:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default."
+            ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1; -1 means the default"
         )
     if replication_factor > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replication_factor} cannot be reached because only 1 broker(s) are"
-            " registered.",
+            f"{replication_factor} replicas need {replication_factor} brokers, and there is 1",
         )
 
 
@@ -29,10 +28,10 @@ def check_replicas(broker_ids: Sequence[int], node_id: int) -> None:
     problem = None
     unknown = next((broker_id for broker_id in broker_ids if broker_id != node_id), None)
     if not broker_ids:
-        problem = "The manual partition assignment includes an empty replica list."
+        problem = "a partition is assigned to no broker"
     elif unknown is not None:
-        problem = f"The manual partition assignment includes broker {unknown}, but no such broker is registered."
+        problem = f"a partition is assigned to broker {unknown}, which does not exist"
     elif len(broker_ids) > 1:
-        problem = f"The manual partition assignment includes the broker {node_id} more than once."
+        problem = f"a partition is assigned to broker {node_id} more than once"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

@@ -17,15 +17,15 @@ def check_topic_name(name: str) -> None:
     """Raise KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
     problem = None
     if not name:
-        problem = "the empty string is not allowed"
+        problem = "a topic name must not be empty"
     elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
+        problem = f"{name} is no topic name"
     elif len(name) > MAX_LENGTH:
-        problem = f"it is {len(name)} characters long, at most {MAX_LENGTH} are allowed"
+        problem = f"a topic name of {len(name)} characters is longer than {MAX_LENGTH}"
     elif not _LEGAL.fullmatch(name):
-        problem = f"'{name}' contains characters other than ASCII letters and digits, '.', '_' and '-'"
+        problem = f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' may be in it"
     if problem is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
 def collision_key(name: str) -> str:

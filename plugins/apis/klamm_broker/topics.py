@@ -76,11 +76,9 @@ class Topic:
 
 
 def check_leader_epoch(current_leader_epoch: int) -> None:
-    """Raise KafkaError if the asker's idea of the leader epoch (-1: none) is wrong."""
+    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the asker knows of a later epoch. Negative: it knows of none."""
     if current_leader_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-    if current_leader_epoch not in (LEADER_EPOCH, -1):
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class TopicRegistry:
@@ -174,11 +172,11 @@ class TopicRegistry:
         """Raise KafkaError if no topic of this name can be made: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
         check_topic_name(name)
         if name in self._by_name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
         other = colliding_name(name, self._by_name)
         if other is not None:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} and the existing topic {other} would have the same metric names"
             )
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
@@ -206,7 +204,7 @@ class TopicRegistry:
             if count <= before:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"Topic {topic.name} currently has {before} partitions, which is not fewer than {count}.",
+                    f"topic {topic.name} has {before} partitions already",
                 )
             config = self._log_config(topic.overrides)
             try:

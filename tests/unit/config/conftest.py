@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 import klamm_dispatch
 import klamm_echo
 import klamm_plaintext
 import klamm_quotas
-import pytest
-
 from klamm import Provider, hookimpl, setting
 from klamm.config import ConfigError
 from klamm.config.plan import load_plan

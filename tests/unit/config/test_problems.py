@@ -115,7 +115,7 @@ codec = "zip"
         "klamm.toml:8:1  listeners.a.connection_quota.max_connections_per_ip: must be at least 0, not -1",
         'klamm.toml:10:1  listeners.b.transport: unknown transport "ssl" (known: plaintext)',
         "klamm.toml:13:1  topics.ratio: must be at most 1, not 2.0",
-        "klamm.toml:14:1  topics.codec: must be one of \"none\", \"gzip\", not 'zip'; did you mean \"gzip\"?",
+        'klamm.toml:14:1  topics.codec: must be one of "none", "gzip", not \'zip\'; did you mean "gzip"?',
     ]
 
 

@@ -44,7 +44,9 @@ def test_the_plugin_of_the_guide_works(tmp_path):
         file.parent.mkdir(exist_ok=True)
         with file.open("a") as out:
             out.write(block)
-    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    code = (
+        f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"]
         + [str(tmp_path / "test_clock.py")],

@@ -22,7 +22,7 @@ class Distribution(importlib.metadata.Distribution):
 
 @pytest.fixture
 def install(monkeypatch):
-    """`install(name, distribution, **hooks)` → an entry point of a module with these hooks; without any, of no module."""
+    """`install(name, distribution, **hooks)` → an entry point of a module with these hooks, or of none."""
 
     def install_one(name, distribution, **hooks):
         module_name = f"made_up_{distribution.replace('-', '_')}_{name}"

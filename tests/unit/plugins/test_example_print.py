@@ -2,9 +2,9 @@
 
 import json
 
-import klamm_print
 import pytest
 
+import klamm_print
 from klamm import ErrorCode
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.compression import Codec

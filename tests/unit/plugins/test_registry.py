@@ -25,8 +25,8 @@ def gates(*names, factory="nowhere:Gate"):
 def test_a_provider_knows_where_it_comes_from(install):
     registry = PluginRegistry(entry_points=[install("doors", "klamm-doors", **gates("b", "a"))])
     assert [found.provider.name for found in registry.providers(GATE)] == ["a", "b"]
-    found = registry.resolve(GATE, "a")
-    assert (found.source.entry_point, found.source.distribution, found.source.version) == ("doors", "klamm-doors", "1.0")
+    source = registry.resolve(GATE, "a").source
+    assert (source.entry_point, source.distribution, source.version) == ("doors", "klamm-doors", "1.0")
     assert [one.provider.name for one in registry.all()] == ["a", "b"]
 
 

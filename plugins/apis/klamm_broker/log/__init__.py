@@ -1,0 +1,42 @@
+"""The logs of partitions, on disk as Kafka keeps them.
+
+A data directory has one directory per partition and the checkpoints of all:
+
+    .lock                                 held while a process uses the directory
+    .kafka_cleanshutdown                  there while no process does, if the last one closed it in good order
+    recovery-point-offset-checkpoint      per partition, the offset up to which the disk has everything
+    log-start-offset-checkpoint           per partition, the first offset that readers may see
+    cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
+    TOPIC-PARTITION/
+        partition.metadata                the topic's id
+        leader-epoch-checkpoint           where each leader epoch starts
+        00000000000000000042.log          a segment: record batches from offset 42 on
+        00000000000000000042.index        offset to position
+        00000000000000000042.timeindex    timestamp to offset
+        00000000000000000042.txnindex     aborted transactions, if there are any
+        00000000000000000042.snapshot     the producers' state at offset 42
+
+Suffixes tell of work in progress: `.deleted` and `-delete` wait to be removed, `.cleaned` and `.swap` are compaction's.
+
+Threads: nothing here starts one. A log has one lock, for changes; readers take none, and see what `PartitionLog`
+publishes after each write. `LogManager` has a lock for its table of logs. Periodic work is done by whoever calls it.
+"""
+
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.files import FileOperations, FileRegion
+from klamm_broker.log.manager import DataDirectoryLockedError, LogManager
+from klamm_broker.log.partition_log import AppendResult, PartitionLog
+from klamm_broker.log.reader import LogRead
+from klamm_broker.log.segment import TimestampedOffset
+
+__all__ = [
+    "AppendResult",
+    "DataDirectoryLockedError",
+    "FileOperations",
+    "FileRegion",
+    "LogConfig",
+    "LogManager",
+    "LogRead",
+    "PartitionLog",
+    "TimestampedOffset",
+]

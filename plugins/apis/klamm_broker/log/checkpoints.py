@@ -1,0 +1,149 @@
+"""The small files beside the logs, in Kafka's formats: offset checkpoints, leader epochs, topic ids, clean shutdown.
+
+Offset checkpoints (`OffsetCheckpointFile`) have one offset per partition of a data directory; a
+`leader-epoch-checkpoint` (`LeaderEpochCheckpointFile`) has the first offset of each leader epoch of one partition.
+"""
+
+from __future__ import annotations
+
+import base64
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klamm_broker.log.files import FileOperations
+
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
+_VERSION: Final = "0"
+
+TopicPartition = tuple[str, int]
+
+
+class CorruptCheckpointError(Exception):
+    """A checkpoint that is not of its format."""
+
+
+def _write(operations: FileOperations, path: Path, lines: Iterable[str], *, sync: bool) -> None:
+    entries = list(lines)
+    content = "\n".join([_VERSION, str(len(entries)), *entries, ""])
+    operations.replace_content(path, content.encode(), sync=sync)
+
+
+def _read(path: Path) -> list[list[str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+        raise CorruptCheckpointError(f"{path} is no checkpoint of version {_VERSION}")
+    return [line.split() for line in lines[2:]]
+
+
+def write_offsets(operations: FileOperations, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Write one offset per partition, durably. Raises OSError."""
+    _write(
+        operations, path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()), sync=True
+    )
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """The offsets, none if there is no file. Raises CorruptCheckpointError."""
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(path)}
+    except ValueError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of the first record that it wrote."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The leader epochs of a log, ascending. Guarded by the lock of the log; readers take `entries` as it is.
+
+    Follows Kafka's `LeaderEpochFileCache`.
+    """
+
+    __slots__ = ("_operations", "_path", "entries", "latest")
+
+    def __init__(self, directory: Path, operations: FileOperations) -> None:
+        self._path = directory / LEADER_EPOCHS
+        self._operations = operations
+        self.entries: tuple[EpochEntry, ...] = ()
+        self.latest = -1
+
+    def load(self) -> None:
+        """Read the file. Raises CorruptCheckpointError."""
+        try:
+            self._set(tuple(EpochEntry(int(epoch), int(offset)) for epoch, offset in _read(self._path)))
+        except ValueError as error:
+            raise CorruptCheckpointError(f"{self._path}: {error}") from None
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The records from an offset on are of a new epoch. Raises OSError."""
+        if epoch > self.latest:
+            self._set((*self.entries, EpochEntry(epoch, start_offset)))
+            self.write()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
+        """The largest epoch not above the asked one, with the offset behind its records; None if there is none."""
+        entries = self.entries
+        index = bisect_right([entry.epoch for entry in entries], epoch) - 1
+        if index < 0 or epoch > self.latest:
+            return None
+        end_offset = entries[index + 1].start_offset if index + 1 < len(entries) else log_end_offset
+        return EpochEntry(entries[index].epoch, end_offset)
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop epochs that start at or behind the end of the log. Raises OSError."""
+        kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
+        if kept != self.entries:
+            self._set(kept)
+            self.write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop epochs that end before the start of the log; the one that it falls into starts there. Raises OSError."""
+        if len(self.entries) == 0 or self.entries[0].start_offset >= start_offset:
+            return
+        later = tuple(entry for entry in self.entries if entry.start_offset > start_offset)
+        current = self.entries[len(self.entries) - len(later) - 1]
+        self._set((EpochEntry(current.epoch, start_offset), *later))
+        self.write()
+
+    def _set(self, entries: tuple[EpochEntry, ...]) -> None:
+        self.entries = entries
+        self.latest = entries[-1].epoch if entries else -1
+
+    def write(self) -> None:
+        """Bring the file up to date. Raises OSError."""
+        _write(self._operations, self._path, (f"{epoch} {offset}" for epoch, offset in self.entries), sync=False)
+
+    def move(self, directory: Path) -> None:
+        """The directory has another name now."""
+        self._path = directory / LEADER_EPOCHS
+
+
+def write_partition_metadata(operations: FileOperations, directory: Path, topic_id: bytes) -> None:
+    """Tell the directory whose partition it is. Raises OSError."""
+    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    operations.replace_content(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {text}".encode(), sync=False)
+
+
+def read_partition_metadata(directory: Path) -> bytes | None:
+    """The 16-byte topic id; None if the file is missing or unreadable."""
+    try:
+        lines = (directory / PARTITION_METADATA).read_text(encoding="utf-8").splitlines()
+        values = dict(line.split(": ", 1) for line in lines if line)
+        return base64.urlsafe_b64decode(values["topic_id"] + "==")
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,101 @@
+"""`LogConfig`: the settings of one log, ready for use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import Codec
+from klamm_broker.topic_config import INT64_MAX, INTERNAL_CONFIGS, TOPIC_CONFIGS, parse
+
+_NO_VALUES: Final[Mapping[str, str]] = {}
+_CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec if codec}
+
+
+class LogConfig:
+    """Made of topic configs as text, by Kafka's names; those not given have Kafka's defaults. Does not change.
+
+    An attribute is a config's name with underscores. Besides: `codec` is what the broker compresses with (None: it
+    keeps what the producer chose) at `codec_level`, `compact` and `delete` say what the cleanup policy has,
+    `log_append_time` that timestamps are the broker's. Source: Kafka's `LogConfig`.
+
+    Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that do not fit together.
+    """
+
+    __slots__ = (
+        "cleanup_policy",
+        "codec",
+        "codec_level",
+        "compact",
+        "delete",
+        "delete_retention_ms",
+        "file_delete_delay_ms",
+        "flush_messages",
+        "flush_ms",
+        "index_interval_bytes",
+        "log_append_time",
+        "max_compaction_lag_ms",
+        "max_message_bytes",
+        "message_timestamp_after_max_ms",
+        "message_timestamp_before_max_ms",
+        "min_cleanable_dirty_ratio",
+        "min_compaction_lag_ms",
+        "min_insync_replicas",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "segment_index_bytes",
+        "segment_jitter_ms",
+        "segment_ms",
+    )
+
+    def __init__(self, values: Mapping[str, str] = _NO_VALUES) -> None:
+        parsed = {name: parse(name, text) for name, text in values.items()}
+
+        def value(name: str) -> Any:
+            if name in parsed:
+                return parsed[name]
+            return (TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]).default
+
+        self.cleanup_policy: tuple[str, ...] = value("cleanup.policy")
+        self.compact = "compact" in self.cleanup_policy
+        self.delete = "delete" in self.cleanup_policy
+        compression_type: str = value("compression.type")
+        self.codec = _CODECS.get(compression_type)
+        level = value(f"compression.{compression_type}.level") if compression_type in ("gzip", "lz4", "zstd") else None
+        self.codec_level: int | None = None if compression_type == "gzip" and level == -1 else level
+        self.delete_retention_ms: int = value("delete.retention.ms")
+        self.file_delete_delay_ms: int = value("file.delete.delay.ms")
+        self.flush_messages: int = value("flush.messages")
+        self.flush_ms: int = value("flush.ms")
+        self.index_interval_bytes: int = value("index.interval.bytes")
+        self.max_compaction_lag_ms: int = value("max.compaction.lag.ms")
+        self.max_message_bytes: int = value("max.message.bytes")
+        self.message_timestamp_after_max_ms: int = value("message.timestamp.after.max.ms")
+        self.message_timestamp_before_max_ms: int = value("message.timestamp.before.max.ms")
+        self.log_append_time: bool = value("message.timestamp.type") == "LogAppendTime"
+        self.min_cleanable_dirty_ratio: float = value("min.cleanable.dirty.ratio")
+        self.min_compaction_lag_ms: int = value("min.compaction.lag.ms")
+        self.min_insync_replicas: int = value("min.insync.replicas")
+        self.retention_bytes: int = value("retention.bytes")
+        self.retention_ms: int = value("retention.ms")
+        self.segment_bytes: int = value("internal.segment.bytes") or value("segment.bytes")
+        self.segment_index_bytes: int = value("segment.index.bytes")
+        self.segment_jitter_ms: int = value("segment.jitter.ms")
+        self.segment_ms: int = value("segment.ms")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"min.compaction.lag.ms ({self.min_compaction_lag_ms}) is greater than max.compaction.lag.ms"
+                f" ({self.max_compaction_lag_ms})",
+            )
+        if value("remote.storage.enable"):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "There is no remote storage: remote.storage.enable must be false"
+            )
+
+    @property
+    def keeps_all_timestamps(self) -> bool:
+        """Whether no record is too old: then the largest timestamp of a batch is all there is to check."""
+        return self.message_timestamp_before_max_ms == INT64_MAX

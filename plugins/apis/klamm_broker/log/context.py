@@ -1,0 +1,76 @@
+"""What all logs of a data directory share: file calls, open files, the clock, chance, and files on their way out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from klamm import Clock
+from klamm_broker.log.files import FileOperations, OpenFiles
+
+log = logging.getLogger("klamm.broker.log")
+
+
+class DelayedDeletions:
+    """Files and directories that were renamed and go after a while, as `file.delete.delay.ms` says."""
+
+    __slots__ = ("_due", "_lock")
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, Path]] = []
+        self._lock = threading.Lock()
+
+    def add(self, paths: Iterable[Path], due_ms: int) -> None:
+        """Remove these, some time after `due_ms`."""
+        with self._lock:
+            self._due.extend((due_ms, path) for path in paths)
+
+    def run_due(self, now_ms: int) -> None:
+        """Remove what is due. What cannot be removed is logged and left for the next start."""
+        with self._lock:
+            due = [path for due_ms, path in self._due if due_ms <= now_ms]
+            self._due = [entry for entry in self._due if entry[0] > now_ms]
+        for path in due:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory, if it is there; a failure is logged."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", path, error)
+
+
+class LogContext:
+    """Handed to every log of a data directory.
+
+    `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
+    start, which must outlive a crash.
+    """
+
+    __slots__ = ("clock", "deletions", "open_files", "operations", "random_below", "start_offset_moved")
+
+    def __init__(
+        self,
+        clock: Clock,
+        operations: FileOperations | None = None,
+        open_files: OpenFiles | None = None,
+        random_below: Callable[[int], int] = random.randrange,
+        start_offset_moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.clock = clock
+        self.operations = operations or FileOperations()
+        self.open_files = open_files or OpenFiles()
+        self.deletions = DelayedDeletions()
+        self.random_below = random_below
+        self.start_offset_moved = start_offset_moved

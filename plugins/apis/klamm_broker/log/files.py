@@ -1,0 +1,245 @@
+"""The operating system's calls that the log makes, and file descriptors that close when the last reader is done.
+
+Thousands of partitions must not need thousands of descriptors: a `LogFile` opens its file at first use, and `OpenFiles`
+lets go of those that were not used lately.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+DEFAULT_MAX_OPEN_FILES: Final = 1024
+_FILE_MODE: Final = 0o644
+
+
+class FileOperations:
+    """The calls that change or read files. Tests hand in one whose calls fail."""
+
+    __slots__ = ()
+
+    close = staticmethod(os.close)
+    fsync = staticmethod(os.fsync)
+    ftruncate = staticmethod(os.ftruncate)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    rename = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+
+    def open(self, path: str | Path, flags: int) -> int:
+        """A descriptor of the file, which is made if `flags` have O_CREAT."""
+        return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+    def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write it all, or raise OSError, with any part of it written."""
+        written = self.pwrite(descriptor, data, position)
+        if written < len(data):
+            view = memoryview(data)
+            while written < len(data):
+                written += self.pwrite(descriptor, view[written:], position + written)
+
+    def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
+        """Let the file have this content: the old or the new one is found there after a crash, never a part."""
+        temporary = path.with_name(path.name + ".tmp")
+        descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.write_all(descriptor, content, 0)
+            if sync:
+                self.fsync(descriptor)
+        finally:
+            self.close(descriptor)
+        self.rename(temporary, path)
+        if sync:
+            self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make what was created, renamed and removed in a directory durable."""
+        descriptor = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.fsync(descriptor)
+        finally:
+            self.close(descriptor)
+
+
+class FileHandle:
+    """An open descriptor and the number of those who use it; the last one closes it."""
+
+    __slots__ = ("_lock", "_operations", "_users", "fd")
+
+    def __init__(self, operations: FileOperations, fd: int) -> None:
+        self.fd = fd
+        self._operations = operations
+        self._users = 1
+        self._lock = threading.Lock()
+
+    def try_acquire(self) -> bool:
+        """One more user; False if it was closed meanwhile."""
+        with self._lock:
+            if not self._users:
+                return False
+            self._users += 1
+            return True
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        self._operations.close(self.fd)
+
+
+class FileRegion:
+    """A stretch of an open file, good until `close` whatever becomes of the file's name and of its log."""
+
+    __slots__ = ("_handle", "position", "size_bytes")
+
+    def __init__(self, handle: FileHandle, position: int, size_bytes: int) -> None:
+        self._handle: FileHandle | None = handle
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def fileno(self) -> int:
+        """The descriptor. Raises ValueError after `close`."""
+        if self._handle is None:
+            raise ValueError("the region is closed")
+        return self._handle.fd
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Bytes at `position` of the file; fewer only at its end."""
+        return os.pread(self.fileno(), size_bytes, position)
+
+    def read_bytes(self) -> bytes:
+        """All of the region."""
+        return self.read(self.position, self.size_bytes)
+
+    def close(self) -> None:
+        """Let go of the file. Again does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.release()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OpenFiles:
+    """The files that are open, at most so many; beyond that, those not used since the last look are closed."""
+
+    __slots__ = ("_files", "_lock", "_max_open")
+
+    def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES) -> None:
+        self._max_open = max_open
+        self._files: dict[LogFile, None] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def add(self, file: LogFile) -> None:
+        """A file has been opened."""
+        victims = []
+        with self._lock:
+            self._files[file] = None
+            while len(self._files) > self._max_open:
+                oldest = next(iter(self._files))
+                del self._files[oldest]
+                if oldest.used or oldest is file:
+                    oldest.used = False
+                    self._files[oldest] = None
+                else:
+                    victims.append(oldest)
+        for victim in victims:
+            victim.let_go()
+
+    def discard(self, file: LogFile) -> None:
+        """A file was closed by its owner."""
+        with self._lock:
+            self._files.pop(file, None)
+
+
+class LogFile:
+    """A file by its path, opened when it is used; readers and the writer share the descriptor."""
+
+    __slots__ = ("_handle", "_lock", "_open_files", "operations", "path", "used")
+
+    def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
+        self.path = path
+        self.operations = operations
+        self.used = False
+        self._open_files = open_files
+        self._handle: FileHandle | None = None
+        self._lock = threading.Lock()
+
+    def acquire(self) -> FileHandle:
+        """The handle, one more user of which the caller is. Raises OSError."""
+        self.used = True
+        handle = self._handle
+        if handle is not None and handle.try_acquire():
+            return handle
+        with self._lock:
+            handle = self._handle
+            if handle is not None and handle.try_acquire():
+                return handle
+            handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
+            handle.try_acquire()
+            self._handle = handle
+        self._open_files.add(self)
+        return handle
+
+    def create(self) -> None:
+        """Make the file, empty, if it is not there."""
+        self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
+
+    def region(self, position: int, size_bytes: int) -> FileRegion:
+        return FileRegion(self.acquire(), position, size_bytes)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Bytes at a position; fewer only at the end of the file."""
+        handle = self.acquire()
+        try:
+            return self.operations.pread(handle.fd, size_bytes, position)
+        finally:
+            handle.release()
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of it. Raises OSError, with any part of it written."""
+        handle = self.acquire()
+        try:
+            self.operations.write_all(handle.fd, data, position)
+        finally:
+            handle.release()
+
+    def truncate(self, size_bytes: int) -> None:
+        handle = self.acquire()
+        try:
+            self.operations.ftruncate(handle.fd, size_bytes)
+        finally:
+            handle.release()
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        handle = self.acquire()
+        try:
+            self.operations.fsync(handle.fd)
+        finally:
+            handle.release()
+
+    def move(self, path: Path) -> None:
+        """Rename the file; who has it open reads on."""
+        with self._lock:
+            self.operations.rename(self.path, path)
+            self.path = path
+
+    def let_go(self) -> None:
+        """Close the descriptor once those who use it now are done; the next use opens the file again."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.release()
+
+    def close(self) -> None:
+        """As `let_go`, by the owner."""
+        self._open_files.discard(self)
+        self.let_go()

@@ -1,0 +1,227 @@
+"""The indexes of a segment, in the bytes that Kafka's `OffsetIndex`, `TimeIndex` and `TransactionIndex` have on disk.
+
+Entries are gathered in memory and appended to the file when the segment is flushed, rolled or closed: a crash in
+between makes recovery build the index anew from the segment. An index that is not in use is not in memory either.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from klamm_broker.log.files import FileOperations
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+_ABORTED_TRANSACTION: Final = Struct(">hqqqq")
+
+
+class Index:
+    """A sorted file of entries of one size. Guards itself: readers search while the log appends."""
+
+    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "path")
+
+    def __init__(self, path: Path, entry: Struct, operations: FileOperations, *, is_new: bool) -> None:
+        self.path = path
+        self._entry = entry
+        self._operations = operations
+        self._data: bytearray | None = bytearray() if is_new else None
+        # How many bytes of the file are as in memory; None: it must be written from its start.
+        self._file_bytes: int | None = None
+        self._lock = threading.Lock()
+
+    def _loaded(self) -> bytearray:
+        data = self._data
+        if data is None:
+            data = bytearray(self.path.read_bytes() if self.path.exists() else b"")
+            torn_bytes = len(data) % self._entry.size
+            del data[len(data) - torn_bytes :]
+            self._file_bytes = None if torn_bytes else len(data)
+            self._data = data
+        return data
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all entries, on disk or not yet."""
+        with self._lock:
+            return len(self._loaded())
+
+    def entries(self) -> list[tuple[Any, ...]]:
+        """Every entry, in order."""
+        with self._lock:
+            return list(self._entry.iter_unpack(self._loaded()))
+
+    def _append(self, *values: int) -> None:
+        with self._lock:
+            self._loaded().extend(self._entry.pack(*values))
+
+    def _last(self) -> tuple[Any, ...] | None:
+        with self._lock:
+            data = self._loaded()
+            return self._entry.unpack_from(data, len(data) - self._entry.size) if data else None
+
+    def _search(self, field: int, target: int, step: int) -> tuple[Any, ...] | None:
+        """Of the entries whose field is not greater than the target: the last one (step -1), or the one behind it (0).
+
+        None if there is no such entry. All fields ascend.
+        """
+        size = self._entry.size
+        unpack = self._entry.unpack_from
+        with self._lock:
+            data = self._loaded()
+            low, high = 0, len(data) // size
+            while low < high:
+                middle = (low + high) // 2
+                if unpack(data, middle * size)[field] <= target:
+                    low = middle + 1
+                else:
+                    high = middle
+            position = (low + step) * size
+            return unpack(data, position) if 0 <= position < len(data) else None
+
+    def _truncate(self, keep: Callable[[tuple[Any, ...]], bool]) -> None:
+        """Drop entries from the first one on that is not to be kept."""
+        with self._lock:
+            data = self._loaded()
+            kept_bytes = 0
+            for entry in self._entry.iter_unpack(data):
+                if not keep(entry):
+                    break
+                kept_bytes += self._entry.size
+            if kept_bytes < len(data):
+                del data[kept_bytes:]
+                self._file_bytes = None
+
+    def reset(self) -> None:
+        """Drop all entries."""
+        with self._lock:
+            self._data = bytearray()
+            self._file_bytes = None
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Bring the file up to date. Raises OSError, and then the next call tries again."""
+        with self._lock:
+            data = self._data
+            if data is None or (self._file_bytes == len(data) and not sync):
+                return
+            start = self._file_bytes
+            flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if start is None else 0)
+            descriptor = self._operations.open(self.path, flags)
+            try:
+                self._operations.write_all(descriptor, bytes(data[start or 0 :]), start or 0)
+                self._file_bytes = len(data)
+                if sync:
+                    self._operations.fsync(descriptor)
+            finally:
+                self._operations.close(descriptor)
+
+    def release(self) -> None:
+        """Free the memory if the file has it all."""
+        with self._lock:
+            if self._data is not None and len(self._data) == self._file_bytes:
+                self._data = None
+
+    def move(self, path: Path) -> None:
+        """Rename the file, if there is one."""
+        with self._lock:
+            if self.path.exists():
+                self._operations.rename(self.path, path)
+            self.path = path
+
+
+class OffsetIndex(Index):
+    """Relative offset of a batch's last record to the batch's position, for one batch in some KiB."""
+
+    __slots__ = ()
+
+    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
+        super().__init__(path, _OFFSET_ENTRY, operations, is_new=is_new)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        self._append(relative_offset, position)
+
+    def lookup(self, relative_offset: int) -> int:
+        """A position from where a scan finds the batch that holds the offset, or the next one."""
+        found = self._search(0, relative_offset, -1)
+        return found[1] if found is not None else 0
+
+    def offset_at(self, position: int) -> int | None:
+        """Relative offset of the first entry at or behind a position; None if there is none."""
+        found = self._search(1, position - 1, 0)
+        return found[0] if found is not None else None
+
+    def last_position(self) -> int:
+        """Of the last entry, or 0."""
+        last = self._last()
+        return last[1] if last is not None else 0
+
+    def truncate_to(self, relative_offset: int) -> None:
+        """Drop what is at or behind an offset."""
+        self._truncate(lambda entry: bool(entry[0] < relative_offset))
+
+
+class TimeIndex(Index):
+    """Largest timestamp so far to the relative offset of the batch that has it."""
+
+    __slots__ = ()
+
+    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
+        super().__init__(path, _TIME_ENTRY, operations, is_new=is_new)
+
+    def append_if_later(self, timestamp_ms: int, relative_offset: int) -> None:
+        """Add an entry if its timestamp is larger than the last one's."""
+        last = self._last()
+        if timestamp_ms > (last[0] if last is not None else -1):
+            self._append(timestamp_ms, relative_offset)
+
+    def lookup(self, timestamp_ms: int) -> int:
+        """A relative offset before which no record has this timestamp or a larger one."""
+        found = self._search(0, timestamp_ms, -1)
+        return found[1] if found is not None else 0
+
+    def last(self) -> tuple[int, int] | None:
+        """The largest timestamp and where it is."""
+        last = self._last()
+        return (last[0], last[1]) if last is not None else None
+
+    def truncate_to(self, relative_offset: int) -> None:
+        """Drop what is at or behind an offset."""
+        self._truncate(lambda entry: bool(entry[1] < relative_offset))
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted; `last_offset` is its marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex(Index):
+    """The transactions whose abort markers lie in the segment. There is a file only if there are any."""
+
+    __slots__ = ()
+
+    def __init__(self, path: Path, operations: FileOperations, *, is_new: bool) -> None:
+        super().__init__(path, _ABORTED_TRANSACTION, operations, is_new=is_new)
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        self._append(0, *aborted)
+
+    def flush(self, *, sync: bool = False) -> None:
+        """As `Index.flush`; an empty index makes no file."""
+        if self._data or self.path.exists():
+            super().flush(sync=sync)
+
+    def aborted(self) -> Iterator[AbortedTransaction]:
+        """All of them, in the order of their markers."""
+        return (AbortedTransaction(*entry[1:]) for entry in self.entries())
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop those whose marker is at or behind an offset."""
+        self._truncate(lambda entry: bool(entry[3] < offset))

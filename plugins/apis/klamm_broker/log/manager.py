@@ -1,0 +1,245 @@
+"""`LogManager`: the logs of one data directory. Follows Kafka's `LogManager`, for one directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import random
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from klamm import Clock, KafkaError
+from klamm_broker.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    CLEAN_SHUTDOWN_CONTENT,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpointError,
+    TopicPartition,
+    read_offsets,
+    write_offsets,
+    write_partition_metadata,
+)
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.context import LogContext
+from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
+from klamm_broker.log.partition_log import PartitionLog
+
+log = logging.getLogger("klamm.broker.log")
+
+LOCK_FILE: Final = ".lock"
+_DELETE_SUFFIX: Final = "-delete"
+_DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
+_PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
+_MAX_NAME_BYTES: Final = 255
+
+
+class DataDirectoryLockedError(Exception):
+    """Another process, or another broker of this one, uses the data directory."""
+
+
+class LogManager:
+    """Opens, finds and deletes logs, and does their periodic work when told to.
+
+    Threads: any may call anything; one lock guards the table of logs, and is not held for work on their files other
+    than creating, opening and renaming.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        clock: Clock,
+        operations: FileOperations | None = None,
+        max_open_files: int = DEFAULT_MAX_OPEN_FILES,
+        random_below: Callable[[int], int] = random.randrange,
+    ) -> None:
+        self.data_dir = data_dir
+        self._clock = clock
+        self._context = LogContext(
+            clock, operations, OpenFiles(max_open_files), random_below, self._checkpoint_start_offsets
+        )
+        self._lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._lock_descriptor: int | None = None
+        self._is_clean = False
+        # Names of the directories that were there and have not been opened yet.
+        self._unopened: set[str] = set()
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
+
+    def open(self) -> None:
+        """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        marker = self.data_dir / CLEAN_SHUTDOWN
+        self._is_clean = marker.exists()
+        marker.unlink(missing_ok=True)
+        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS)
+        self._start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
+        names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
+        leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
+        self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
+        self._context.deletions.add(leftovers, due_ms=0)
+
+    def _take_lock(self) -> None:
+        path = self.data_dir / LOCK_FILE
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # flock keeps brokers of one process apart, lockf Kafka, which locks that way.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DataDirectoryLockedError(f"{self.data_dir} is in use by another broker ({path} is locked)") from error
+        self._lock_descriptor = descriptor
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.data_dir / name)
+        except CorruptCheckpointError as error:
+            log.warning("%s: doing without it", error)
+            return {}
+
+    # Logs
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log, if it is open."""
+        return self._logs.get((topic, partition))
+
+    def logs(self) -> list[PartitionLog]:
+        """All that are open."""
+        with self._lock:
+            return list(self._logs.values())
+
+    def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError."""
+        key = (topic, partition)
+        with self._lock:
+            found = self._logs.get(key)
+            if found is not None:
+                return found
+            directory = self.data_dir / f"{topic}-{partition}"
+            if not directory.is_dir():
+                directory.mkdir()
+                write_partition_metadata(self._context.operations, directory, topic_id)
+            opened = PartitionLog(
+                directory,
+                topic,
+                partition,
+                config,
+                self._context,
+                log_start_offset=self._start_offsets.get(key, 0),
+                recovery_point=self._recovery_points.get(key, 0),
+                is_clean=self._is_clean,
+            )
+            self._logs[key] = opened
+            self._unopened.discard(directory.name)
+            return opened
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Drop a partition, open or not, if there is one; its files go after `file.delete.delay.ms`. Raises OSError."""
+        key = (topic, partition)
+        with self._lock:
+            dropped = self._logs.pop(key, None)
+            self._recovery_points.pop(key, None)
+            self._start_offsets.pop(key, None)
+            directory = self.data_dir / f"{topic}-{partition}"
+            if not directory.is_dir():
+                return
+            renamed = self.data_dir / _deleted_name(topic, partition)
+            self._context.operations.rename(directory, renamed)
+            self._unopened.discard(directory.name)
+            delay_ms = 0
+            if dropped is not None:
+                dropped.abandon(renamed)
+                delay_ms = dropped.config.file_delete_delay_ms
+            self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
+
+    # Periodic work
+
+    def flush_due(self, now_ms: int) -> None:
+        """Sync what the settings of each log want synced by now."""
+        self._for_each(lambda each: each.flush_due(now_ms))
+
+    def delete_old_segments(self, now_ms: int) -> None:
+        """Apply the retention of each log."""
+        self._for_each(lambda each: each.delete_old_segments(now_ms))
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
+        self._context.deletions.run_due(now_ms)
+        self._for_each(PartitionLog.release_indexes)
+        try:
+            self._checkpoint_recovery_points()
+            self._checkpoint_start_offsets()
+        except OSError as error:
+            log.error("%s: the checkpoints cannot be written: %s", self.data_dir, error)
+
+    def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
+        """Do it with every log; one that fails does not keep the others from it."""
+        for each in self.logs():
+            try:
+                work(each)
+            except KafkaError as error:
+                log.error("%s: %s", each.directory, error)
+
+    def _checkpoint_recovery_points(self) -> None:
+        points = {key: each.recovery_point for key, each in self._table().items()}
+        self._write_checkpoint(RECOVERY_POINTS, self._recovery_points | points)
+
+    def _checkpoint_start_offsets(self) -> None:
+        table = self._table()
+        offsets = {key: offset for key, offset in self._start_offsets.items() if key not in table}
+        for key, each in table.items():
+            if each.log_start_offset > each.segments[0].base_offset:
+                offsets[key] = each.log_start_offset
+        self._write_checkpoint(LOG_START_OFFSETS, offsets)
+
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        with self._checkpoint_lock:
+            write_offsets(self._context.operations, self.data_dir / name, offsets)
+
+    def _table(self) -> dict[TopicPartition, PartitionLog]:
+        with self._lock:
+            return dict(self._logs)
+
+    # End
+
+    def close(self) -> None:
+        """Close all logs, and note that it was done in good order if it was. Never raises KafkaError."""
+        now_ms = self._clock.wall_ms()
+        # A directory that was not opened is still as the last process left it.
+        in_good_order = self._is_clean or not self._unopened
+        for each in self.logs():
+            try:
+                each.close(now_ms)
+            except KafkaError as error:
+                log.error("%s was not closed in good order: %s", each.directory, error)
+                each.close_files()
+                in_good_order = False
+        with contextlib.suppress(OSError):
+            self._checkpoint_recovery_points()
+            self._checkpoint_start_offsets()
+            if in_good_order:
+                self._context.operations.replace_content(
+                    self.data_dir / CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, sync=True
+                )
+        with self._lock:
+            self._logs = {}
+        if self._lock_descriptor is not None:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = None
+
+
+def _deleted_name(topic: str, partition: int) -> str:
+    """Kafka's name of a directory that waits to be removed, cut to what a file system takes."""
+    suffix = f"-{partition}.{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+    return topic[: _MAX_NAME_BYTES - len(suffix)] + suffix

@@ -1,0 +1,112 @@
+"""What a topic's settings demand of a produced batch beyond its header. Follows Kafka's `LogValidator`.
+
+Batches stay packed unless the settings ask for a look at their records: a compacted topic needs keys, a lower bound on
+timestamps needs each of them, a codec of the topic's own needs them compressed anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import (
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Record,
+    RecordBatchHeader,
+    decode_records,
+    encode_batch,
+    read_header,
+    set_max_timestamp,
+)
+from klamm_broker.log.config import LogConfig
+
+_ERRORS_IN_MESSAGE: Final = 3
+
+
+class RecordValidationError(KafkaError):
+    """Some records of a batch are not acceptable; `record_errors` are pairs of index in the batch and reason."""
+
+    def __init__(self, error_code: ErrorCode, message: str, record_errors: list[tuple[int, str | None]]) -> None:
+        super().__init__(error_code, message)
+        self.record_errors = record_errors
+
+
+def prepare(
+    batch: bytearray | memoryview, header: RecordBatchHeader, config: LogConfig, now_ms: int
+) -> tuple[bytearray | memoryview, RecordBatchHeader]:
+    """The batch as it is to be stored, and its header; the batch itself may be changed in place.
+
+    Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
+    of codec, and what unpacking raises.
+    """
+    too_late_ms = now_ms + config.message_timestamp_after_max_ms
+    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
+    recompress = config.codec is not None and config.codec is not header.codec
+    if is_late or recompress or config.compact or not (config.log_append_time or config.keeps_all_timestamps):
+        records = list(decode_records(batch))
+        _check(records, config, now_ms)
+        if recompress:
+            return _recompress(records, header, config, now_ms)
+        # The header may claim a timestamp that no record has.
+        max_timestamp_ms = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
+        if not config.log_append_time and max_timestamp_ms != header.max_timestamp_ms:
+            return _with_timestamp(batch, header, header.attributes, max_timestamp_ms)
+    if config.log_append_time:
+        return _with_timestamp(batch, header, header.attributes | LOG_APPEND_TIME, now_ms)
+    return batch, header
+
+
+def needs_preparation(config: LogConfig) -> bool:
+    """Whether every batch must go through `prepare`; else only those with a timestamp in the future."""
+    return config.log_append_time or config.codec is not None or config.compact or not config.keeps_all_timestamps
+
+
+def _check(records: list[Record], config: LogConfig, now_ms: int) -> None:
+    errors: list[tuple[int, str | None]] = []
+    code = ErrorCode.INVALID_RECORD
+    earliest_ms = now_ms - config.message_timestamp_before_max_ms
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    for index, record in enumerate(records):
+        if config.compact and record.key is None:
+            errors.append((index, "A compacted topic takes no record without a key."))
+        elif (
+            not config.log_append_time
+            and record.timestamp_ms != NO_TIMESTAMP
+            and not earliest_ms <= record.timestamp_ms <= latest_ms
+        ):
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append((index, f"Timestamp {record.timestamp_ms} is not within {earliest_ms} and {latest_ms}."))
+    if errors:
+        shown = " ".join(f"{index}: {message}" for index, message in errors[:_ERRORS_IN_MESSAGE])
+        raise RecordValidationError(code, f"{len(errors)} records are not acceptable. {shown}", errors)
+
+
+def _recompress(
+    records: list[Record], header: RecordBatchHeader, config: LogConfig, now_ms: int
+) -> tuple[bytearray, RecordBatchHeader]:
+    assert config.codec is not None
+    batch = encode_batch(
+        records,
+        codec=config.codec,
+        level=config.codec_level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        attributes=header.attributes & TRANSACTIONAL,
+        log_append_time_ms=now_ms if config.log_append_time else None,
+    )
+    if len(batch) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batch has {len(batch)} bytes in the topic's codec, the topic takes {config.max_message_bytes}.",
+        )
+    return batch, read_header(batch)
+
+
+def _with_timestamp(
+    batch: bytearray | memoryview, header: RecordBatchHeader, attributes: int, max_timestamp_ms: int
+) -> tuple[bytearray | memoryview, RecordBatchHeader]:
+    set_max_timestamp(batch, attributes, max_timestamp_ms)
+    return batch, read_header(batch)

@@ -1,0 +1,302 @@
+"""What a log knows of the producers that write to it: for idempotence and transactions (KIP-98).
+
+Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateEntry`; the snapshot has the bytes of its
+`ProducerSnapshot`, version 1. Guarded by the lock of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from fastcrc.crc32 import iscsi as crc32c
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    ControlRecordType,
+    EndTransactionMarker,
+    RecordBatchHeader,
+)
+
+BATCHES_KEPT: Final = 5
+"""Batches a producer may have in flight, and so repeat."""
+
+NO_OFFSET: Final = -1
+_SEQUENCES: Final = 2**31
+_LAST_SEQUENCE: Final = _SEQUENCES - 1
+_SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = Struct(">hIi")
+_SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
+_CRC_START: Final = 6
+
+
+class AppendOrigin(Enum):
+    """Who appends: a client's batches are checked most, the transaction coordinator's may be control batches."""
+
+    CLIENT = auto()
+    COORDINATOR = auto()
+
+
+class BatchMetadata(NamedTuple):
+    """What is kept of a batch, to know it again."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) % _SEQUENCES
+
+
+class ProducerStateEntry:
+    """One producer; epochs, timestamp and the offset where its open transaction starts are -1 if there are none."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_transaction_first_offset",
+        "last_timestamp_ms",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp_ms: int = NO_TIMESTAMP,
+        current_transaction_first_offset: int = NO_OFFSET,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp_ms = last_timestamp_ms
+        self.current_transaction_first_offset = current_transaction_first_offset
+        self.batches: list[BatchMetadata] = []
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.current_transaction_first_offset != NO_OFFSET
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        """Forget the batches of an earlier epoch."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker, at `last_offset`, has been appended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+    last_stable_offset: int
+
+
+class CorruptSnapshotError(Exception):
+    """A producer snapshot that cannot be read."""
+
+
+class ProducerStateManager:
+    """The producers of one log. Check before a batch is written, update after."""
+
+    __slots__ = ("_ongoing", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerStateEntry] = {}
+        # First offset of each open transaction to its producer's id, ascending.
+        self._ongoing: dict[int, int] = {}
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction starts."""
+        return next(iter(self._ongoing), None)
+
+    def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:
+        """Whether a producer may append this batch; what the log has of it, if it was appended before.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for a batch outside
+        the transaction that its producer has open.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == entry.producer_epoch:
+            last_sequence = header.last_sequence
+            for batch in entry.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == sequence:
+                    return batch
+            expected = 0 if entry.last_sequence == _LAST_SEQUENCE else entry.last_sequence + 1
+        elif epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, the batch {epoch}.",
+            )
+        else:
+            expected = 0
+        if sequence != expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Producer {entry.producer_id} goes on at sequence number {expected}, the batch starts at {sequence}.",
+            )
+        if entry.in_transaction and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"Producer {entry.producer_id} is in a transaction, the batch is not."
+            )
+        return None
+
+    def check_marker(self, header: RecordBatchHeader, marker: EndTransactionMarker) -> None:
+        """Raise KafkaError for a marker of an old epoch: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {entry.producer_id} has epoch {entry.producer_epoch}, the marker {header.producer_epoch}.",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"The coordinator has epoch {entry.coordinator_epoch}, the marker {marker.coordinator_epoch}.",
+            )
+
+    def add_batch(self, header: RecordBatchHeader, base_offset: int, timestamp_ms: int) -> None:
+        """A batch of data has been appended at this offset."""
+        entry = self._entry(header.producer_id)
+        if entry.producer_epoch != header.producer_epoch:
+            entry.move_to_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        batches = entry.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, timestamp_ms))
+        entry.last_timestamp_ms = timestamp_ms
+        if header.is_transactional and not entry.in_transaction:
+            entry.current_transaction_first_offset = base_offset
+            self._ongoing[base_offset] = header.producer_id
+
+    def add_marker(
+        self, header: RecordBatchHeader, marker: EndTransactionMarker, offset: int, timestamp_ms: int
+    ) -> CompletedTransaction | None:
+        """A marker has been appended at this offset: the transaction it ends, if that has any batch in this log."""
+        entry = self._entry(header.producer_id)
+        first_offset = entry.current_transaction_first_offset
+        entry.move_to_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
+        entry.current_transaction_first_offset = NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        del self._ongoing[first_offset]
+        first_undecided = self.first_undecided_offset
+        return CompletedTransaction(
+            header.producer_id,
+            first_offset,
+            offset,
+            marker.type is ControlRecordType.ABORT,
+            offset + 1 if first_undecided is None else first_undecided,
+        )
+
+    def _entry(self, producer_id: int) -> ProducerStateEntry:
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerStateEntry(producer_id)
+        return entry
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that have not written for so long and have no transaction open."""
+        self.entries = {
+            producer_id: entry
+            for producer_id, entry in self.entries.items()
+            if entry.in_transaction or now_ms - entry.last_timestamp_ms < expiration_ms
+        }
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries = {}
+        self._ongoing = {}
+
+    def snapshot(self) -> bytes:
+        """All that survives a restart: of each producer, its last batch."""
+        out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self.entries)))
+        for entry in self.entries.values():
+            last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
+            out += _SNAPSHOT_ENTRY.pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp_ms,
+                entry.coordinator_epoch,
+                entry.current_transaction_first_offset,
+            )
+        _SNAPSHOT_HEAD.pack_into(out, 0, _SNAPSHOT_VERSION, crc32c(memoryview(out)[_CRC_START:]), len(self.entries))
+        return bytes(out)
+
+    def load(self, snapshot: bytes) -> None:
+        """Replace what is known by a snapshot. Raises CorruptSnapshotError, and then nothing changes."""
+        self._replace(_read_snapshot(snapshot))
+
+    def _replace(self, entries: Iterable[ProducerStateEntry]) -> None:
+        self.entries = {entry.producer_id: entry for entry in entries}
+        self._ongoing = dict(
+            sorted(
+                (entry.current_transaction_first_offset, entry.producer_id)
+                for entry in self.entries.values()
+                if entry.in_transaction
+            )
+        )
+
+
+def _read_snapshot(snapshot: bytes) -> list[ProducerStateEntry]:
+    try:
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(snapshot)
+    except struct_error:
+        raise CorruptSnapshotError(f"{len(snapshot)} bytes are no snapshot") from None
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"version {version}, only {_SNAPSHOT_VERSION} is known")
+    if crc32c(snapshot[_CRC_START:]) != crc:
+        raise CorruptSnapshotError("the CRC is wrong")
+    if len(snapshot) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshotError(f"{count} entries in {len(snapshot)} bytes")
+    entries = []
+    for (
+        producer_id,
+        producer_epoch,
+        last_sequence,
+        last_offset,
+        offset_delta,
+        timestamp_ms,
+        coordinator_epoch,
+        current_transaction_first_offset,
+    ) in _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEAD.size :]):
+        entry = ProducerStateEntry(
+            producer_id, producer_epoch, coordinator_epoch, timestamp_ms, current_transaction_first_offset
+        )
+        if last_offset >= 0:
+            entry.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp_ms))
+        entries.append(entry)
+    return entries

@@ -1,0 +1,208 @@
+"""`LogReader`: the side of a log that readers use. It takes no lock of the log."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.log.checkpoints import EpochEntry, LeaderEpochs
+from klamm_broker.log.files import FileRegion
+from klamm_broker.log.segment import LogSegment, TimestampedOffset
+
+log = logging.getLogger("klamm.broker.log")
+
+Tail: TypeAlias = tuple[int, LogSegment, int, int]
+"""End offset, active segment, its size in bytes, last stable offset: all of one moment."""
+
+_base_offset: Final = attrgetter("base_offset")
+
+
+class LogRead(NamedTuple):
+    """What a read gave. `records` start with the batch that holds the offset; they may end within a batch.
+
+    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset, None unless only
+    committed records were asked for.
+    """
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: FileRegion | bytes
+    aborted_transactions: list[tuple[int, int]] | None = None
+
+
+class LogReader:
+    """Reads of a log that others append to, roll and shorten meanwhile.
+
+    The writer publishes `_tail` and `_segments` as whole tuples, after the bytes are in the file. Files that a reader
+    has open stay readable when they are dropped; one that was removed before the reader came is looked up again.
+    """
+
+    __slots__ = ("_segments", "_tail", "leader_epochs", "log_start_offset")
+
+    def __init__(
+        self, segments: tuple[LogSegment, ...], tail: Tail, log_start_offset: int, leader_epochs: LeaderEpochs
+    ) -> None:
+        self._segments = segments
+        self._tail = tail
+        self.log_start_offset = log_start_offset
+        self.leader_epochs = leader_epochs
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._tail[0]
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all replicas have the records: the end, as there is one replica."""
+        return self._tail[0]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which all transactions are decided."""
+        return self._tail[3]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments, without their indexes."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """In order of their offsets; the last one is active."""
+        return self._segments
+
+    def read(
+        self, fetch_offset: int, max_bytes: int, *, min_one_message: bool = False, committed_only: bool = False
+    ) -> LogRead:
+        """Records from an offset on, from one segment, at most `max_bytes`.
+
+        `min_one_message`: at least the first batch as a whole, however large. Without it a first batch that does not
+        fit gives nothing. `committed_only`: nothing behind the last stable offset. Follows `UnifiedLog.read`, and
+        `ReplicaManager.readFromLog` for batches that do not fit.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE before the start or behind the end, KAFKA_STORAGE_ERROR.
+        """
+        try:
+            return self._read(fetch_offset, max_bytes, min_one_message, committed_only)
+        except FileNotFoundError:
+            log.debug("offset %d: its file was removed before it was opened", fetch_offset)
+        except OSError as error:
+            raise _storage_error(error) from error
+        # The log's start has moved, or compaction has put another file in its place.
+        try:
+            return self._read(fetch_offset, max_bytes, min_one_message, committed_only)
+        except OSError as error:
+            raise _storage_error(error) from error
+
+    def _read(self, fetch_offset: int, max_bytes: int, min_one_message: bool, committed_only: bool) -> LogRead:
+        end_offset, segment, end, stable_offset = self._tail
+        start_offset = self.log_start_offset
+        if not start_offset <= fetch_offset <= end_offset:
+            raise self._out_of_range(fetch_offset)
+        limit_offset = stable_offset if committed_only else end_offset
+        nothing = LogRead(end_offset, stable_offset, start_offset, b"", [] if committed_only else None)
+        if fetch_offset >= limit_offset:
+            return nothing
+        position: int | None
+        if fetch_offset >= segment.base_offset:
+            position = segment.position_of(fetch_offset, end)
+        else:
+            segment, position, end = self._find(fetch_offset, segment, end)
+        if limit_offset < end_offset:
+            end = self._end_below(segment, limit_offset, end)
+        if position is None or position >= end:
+            return nothing
+        size_bytes = end - position
+        if size_bytes > max_bytes:
+            first_bytes = segment.header_at(position).size_bytes
+            if max_bytes < first_bytes and not min_one_message:
+                return nothing
+            size_bytes = max(max_bytes, first_bytes)
+        records = segment.file.region(position, size_bytes)
+        if not committed_only:
+            return LogRead(end_offset, stable_offset, start_offset, records)
+        beyond = segment.offset_beyond(position + size_bytes)
+        limit_offset = limit_offset if beyond is None else min(limit_offset, beyond)
+        aborted = self._aborted_transactions(segment, fetch_offset, limit_offset)
+        return LogRead(end_offset, stable_offset, start_offset, records, aborted)
+
+    def _find(self, offset: int, active: LogSegment, active_size: int) -> tuple[LogSegment, int | None, int]:
+        """The segment with the batch that holds an offset, or the next one; its position; the end of the segment."""
+        for segment in self._segments_from(offset):
+            end = active_size if segment is active else segment.size_bytes
+            position = segment.position_of(offset, end)
+            if position is not None:
+                return segment, position, end
+            if segment is active:
+                break
+        return active, None, active_size
+
+    def _segments_from(self, offset: int) -> tuple[LogSegment, ...]:
+        segments = self._segments
+        return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
+
+    def _end_below(self, segment: LogSegment, limit_offset: int, end: int) -> int:
+        """The end of what lies below an offset in a segment that ends at `end`."""
+        if limit_offset <= segment.base_offset:
+            return 0
+        position = segment.position_of(limit_offset, end)
+        return end if position is None else position
+
+    def _aborted_transactions(self, first: LogSegment, fetch_offset: int, limit_offset: int) -> list[tuple[int, int]]:
+        """The aborted transactions that have records from one offset to another."""
+        found = []
+        for segment in self._segments_from(first.base_offset):
+            for aborted in segment.transaction_index.aborted():
+                if aborted.last_offset >= fetch_offset and aborted.first_offset < limit_offset:
+                    found.append((aborted.producer_id, aborted.first_offset))
+                if aborted.last_stable_offset >= limit_offset:
+                    return found
+        return found
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record that has this timestamp or a larger one. Raises KafkaError.
+
+        Follows `UnifiedLog.fetchOffsetByTimestamp`.
+        """
+        try:
+            for segment in self._segments:
+                if segment.max_timestamp()[0] >= timestamp_ms:
+                    found = segment.first_record_since(timestamp_ms, self.log_start_offset)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise _storage_error(error) from error
+        return None
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError."""
+        try:
+            largest = [(segment.max_timestamp()[0], segment) for segment in self._segments]
+            timestamp_ms, segment = max(largest, key=lambda each: each[0])
+            if timestamp_ms < 0:
+                return None
+            return segment.first_record_since(timestamp_ms, self.log_start_offset)
+        except OSError as error:
+            raise _storage_error(error) from error
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
+        """The largest epoch not above this one and the offset where its records end; None if that is not known.
+
+        Follows `UnifiedLog.endOffsetForEpoch`.
+        """
+        return self.leader_epochs.end_offset(leader_epoch, self.end_offset)
+
+    def _out_of_range(self, fetch_offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Offset {fetch_offset} is not from {self.log_start_offset} to {self.end_offset}.",
+        )
+
+
+def _storage_error(error: OSError) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

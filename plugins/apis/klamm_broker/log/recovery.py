@@ -1,0 +1,254 @@
+"""Opening the directory of a log: unfinished work is finished, and after a crash the tail is checked and cut.
+
+Follows Kafka's `LogLoader`. The states that compaction can leave behind:
+
+    files found                  what happened                      what is done
+    -------------------------    -------------------------------    -----------------------------------------
+    N.log.deleted                dropped, waited to be removed      removed
+    N.log.cleaned                died while it was written          removed, and `.swap` files from N on too
+    N.log.swap, M.log            complete; old ones may be there    old segments in its range go, renamed to N.log
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from bisect import bisect_right
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klamm_broker.log.batches import read_batches, replay_batch
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.context import LogContext, remove
+from klamm_broker.log.producer_state import ProducerStateManager
+from klamm_broker.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    LogSegment,
+    aborted_transaction,
+    offset_file_name,
+)
+from klamm_broker.log.snapshots import ProducerSnapshots
+
+log = logging.getLogger("klamm.broker.log")
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+_FILE: Final = re.compile(
+    r"(?P<offset>\d{20})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
+    r"(?P<suffix>\.deleted|\.cleaned|\.swap|\.tmp)?"
+)
+
+
+class LoadedLog(NamedTuple):
+    """What was found: at least one segment, the last of which is the active one."""
+
+    segments: list[LogSegment]
+    log_start_offset: int
+    end_offset: int
+    recovery_point: int
+    producers: ProducerStateManager
+    snapshots: ProducerSnapshots
+
+
+def load_log(
+    directory: Path,
+    context: LogContext,
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    recovery_point: int,
+    is_clean: bool,
+) -> LoadedLog:
+    """Open all segments of a directory. `is_clean`: it was closed in good order, so what is there is right.
+
+    The offsets are those of the checkpoints. Raises OSError.
+    """
+    files = _finish_unfinished(directory, _list_files(directory), context)
+    segments = _open_segments(directory, context, files)
+    snapshots = ProducerSnapshots(
+        directory, context.operations, {offset for offset, kind in files if kind == SNAPSHOT_SUFFIX}
+    )
+    producers = ProducerStateManager()
+    if not segments:
+        segments.append(new_segment(directory, log_start_offset, context))
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    doubtful = _first_doubtful_offset(segments, files, recovery_point, is_clean=is_clean)
+    if doubtful is not None:
+        _recover(segments, doubtful, log_start_offset, config, producers, snapshots)
+    end_offset = segments[-1].next_offset()
+    if end_offset < log_start_offset:
+        log.warning("%s ends at %d, before its start %d: starting over", directory, end_offset, log_start_offset)
+        _remove_segments(segments)
+        segments = [new_segment(directory, log_start_offset, context)]
+        end_offset = log_start_offset
+    snapshots.remove_behind(end_offset)
+    snapshots.keep_only({segment.base_offset for segment in segments})
+    if doubtful is None:
+        start_offset = snapshots.load_latest(producers, log_start_offset, end_offset)
+        replay(segments, producers, start_offset, end_offset)
+    recovery_point = end_offset if is_clean else min(recovery_point, end_offset)
+    return LoadedLog(segments, log_start_offset, end_offset, recovery_point, producers, snapshots)
+
+
+def new_segment(directory: Path, base_offset: int, context: LogContext) -> LogSegment:
+    """An empty segment whose file is there. Raises OSError."""
+    segment = LogSegment(directory, base_offset, context.operations, context.open_files)
+    segment.file.create()
+    return segment
+
+
+def replay(segments: list[LogSegment], producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
+    """Let the producers' state follow the batches from one offset to another. Raises OSError."""
+    if start_offset >= end_offset:
+        return
+    for index, segment in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= start_offset:
+            continue
+        position = segment.position_of(start_offset, segment.size_bytes)
+        if position is None:
+            continue
+        for batch in segment.headers(position):
+            if batch.header.base_offset >= end_offset:
+                return
+            replay_batch(producers, segment.file, batch.position, batch.header)
+
+
+def _open_segments(directory: Path, context: LogContext, files: dict[tuple[int, str], int]) -> list[LogSegment]:
+    segments = [
+        LogSegment(directory, offset, context.operations, context.open_files, size_bytes=size_bytes, is_new=False)
+        for (offset, kind), size_bytes in sorted(files.items())
+        if kind == LOG_SUFFIX
+    ]
+    bases = {segment.base_offset for segment in segments}
+    for offset, kind in files:
+        if kind in SEGMENT_SUFFIXES and offset not in bases:
+            remove(directory / offset_file_name(offset, kind))
+    return segments
+
+
+def _first_doubtful_offset(
+    segments: list[LogSegment], files: dict[tuple[int, str], int], recovery_point: int, *, is_clean: bool
+) -> int | None:
+    """The offset from where segments must be checked; None if all is known to be right."""
+    without_index = (
+        segment.base_offset
+        for segment in segments
+        if segment.size_bytes
+        and not {(segment.base_offset, INDEX_SUFFIX), (segment.base_offset, TIME_INDEX_SUFFIX)} <= files.keys()
+    )
+    first_without_index = next(without_index, None)
+    if is_clean:
+        return first_without_index
+    return recovery_point if first_without_index is None else min(recovery_point, first_without_index)
+
+
+def _recover(
+    segments: list[LogSegment],
+    start_offset: int,
+    log_start_offset: int,
+    config: LogConfig,
+    producers: ProducerStateManager,
+    snapshots: ProducerSnapshots,
+) -> None:
+    """Check all batches from the segment on that holds an offset, cut at the first bad one, rebuild what follows.
+
+    Leaves the producers' state as of the end of the log.
+    """
+    first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+    base_offset = segments[first].base_offset
+    replay(segments[:first], producers, snapshots.load_latest(producers, log_start_offset, base_offset), base_offset)
+    for index in range(first, len(segments)):
+        cut_bytes = _check_segment(segments[index], config, producers)
+        if cut_bytes:
+            log.warning("%s: cut %d bytes off its end", segments[index].file.path, cut_bytes)
+            _remove_segments(segments[index + 1 :])
+            del segments[index + 1 :]
+            return
+
+
+def _check_segment(segment: LogSegment, config: LogConfig, producers: ProducerStateManager) -> int:
+    """Rebuild the indexes from the sound batches and cut the rest; the number of bytes that were cut."""
+    size_bytes = segment.size_bytes
+    segment.start_over()
+    for position, header, data in read_batches(segment.file, 0, size_bytes):
+        if not 0 <= header.base_offset - segment.base_offset <= MAX_RELATIVE_OFFSET - header.last_offset_delta:
+            break
+        segment.account(position, len(data), header.last_offset, header.max_timestamp_ms, config.index_interval_bytes)
+        completed = replay_batch(producers, segment.file, position, header)
+        if completed is not None and completed.is_aborted:
+            segment.transaction_index.append(aborted_transaction(completed))
+    cut_bytes = size_bytes - segment.size_bytes
+    if cut_bytes:
+        segment.file.truncate(segment.size_bytes)
+    segment.seal()
+    return cut_bytes
+
+
+def _remove_segments(segments: list[LogSegment]) -> None:
+    for segment in segments:
+        segment.close()
+        for path in segment.paths():
+            remove(path)
+
+
+def _list_files(directory: Path) -> dict[tuple[int, str, str], int]:
+    found = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            match = _FILE.fullmatch(entry.name)
+            if match is not None:
+                found[int(match["offset"]), match["kind"], match["suffix"] or ""] = entry.stat().st_size
+    return found
+
+
+def _finish_unfinished(
+    directory: Path, files: dict[tuple[int, str, str], int], context: LogContext
+) -> dict[tuple[int, str], int]:
+    """Finish what compaction and deletion left; the files by offset and kind, with their sizes."""
+    first_cleaned = min((offset for offset, _kind, suffix in files if suffix == CLEANED_SUFFIX), default=None)
+    swapped: dict[tuple[int, str], int] = {}
+    plain: dict[tuple[int, str], int] = {}
+    for (offset, kind, suffix), size_bytes in files.items():
+        is_dead_swap = suffix == SWAP_SUFFIX and first_cleaned is not None and offset >= first_cleaned
+        if suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX) or is_dead_swap:
+            remove(directory / (offset_file_name(offset, kind) + suffix))
+        elif suffix == SWAP_SUFFIX:
+            swapped[offset, kind] = size_bytes
+        else:
+            plain[offset, kind] = size_bytes
+    for (offset, kind), size_bytes in swapped.items():
+        if kind == LOG_SUFFIX:
+            _remove_replaced(directory, context, offset, size_bytes, plain)
+    for (offset, kind), size_bytes in swapped.items():
+        name = offset_file_name(offset, kind)
+        context.operations.rename(directory / (name + SWAP_SUFFIX), directory / name)
+        plain[offset, kind] = size_bytes
+    return plain
+
+
+def _remove_replaced(
+    directory: Path, context: LogContext, offset: int, size_bytes: int, plain: dict[tuple[int, str], int]
+) -> None:
+    """Remove the segments in whose place a compacted one was about to come."""
+    swap = LogSegment(
+        directory,
+        offset,
+        context.operations,
+        context.open_files,
+        size_bytes=size_bytes,
+        is_new=False,
+        suffix=SWAP_SUFFIX,
+    )
+    end_offset = max(swap.next_offset(), offset + 1)
+    swap.close()
+    for other, kind in [key for key in plain if key[1] in SEGMENT_SUFFIXES and offset <= key[0] < end_offset]:
+        remove(directory / offset_file_name(other, kind))
+        del plain[other, kind]

@@ -1,0 +1,50 @@
+"""Which segments a log no longer keeps, by age and by size. Follows Kafka's `UnifiedLog.deleteOldSegments`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.segment import LogSegment
+
+
+def count_deletable(segments: Sequence[LogSegment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
+    """How many segments, from the first on, are to be deleted. It may be all of them.
+
+    Whatever the cleanup policy, segments wholly before the log's start go. Raises OSError.
+    """
+    count = _before_start(segments, log_start_offset)
+    if not config.delete:
+        return count
+    return max(count, _beyond_size(segments, config), _too_old(segments, config, now_ms))
+
+
+def _before_start(segments: Sequence[LogSegment], log_start_offset: int) -> int:
+    count = 0
+    while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
+        count += 1
+    return count
+
+
+def _beyond_size(segments: Sequence[LogSegment], config: LogConfig) -> int:
+    if config.retention_bytes < 0:
+        return 0
+    excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    count = 0
+    while count < len(segments) and segments[count].size_bytes and excess_bytes >= segments[count].size_bytes:
+        excess_bytes -= segments[count].size_bytes
+        count += 1
+    return count
+
+
+def _too_old(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> int:
+    if config.retention_ms < 0:
+        return 0
+    count = 0
+    while count < len(segments) and segments[count].size_bytes:
+        segment = segments[count]
+        timestamp_ms = segment.max_timestamp()[0]
+        if now_ms - (timestamp_ms if timestamp_ms >= 0 else segment.modified_ms()) <= config.retention_ms:
+            break
+        count += 1
+    return count

@@ -1,0 +1,333 @@
+"""`LogSegment`: one stretch of a log, as a file of batches with its indexes. Follows Kafka's `LogSegment`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from klamm.wire.records import NO_TIMESTAMP, RecordBatchHeader, decode_records
+from klamm_broker.log.batches import PlacedHeader, read_headers
+from klamm_broker.log.files import FileOperations, LogFile, OpenFiles
+from klamm_broker.log.indexes import AbortedTransaction, Index, OffsetIndex, TimeIndex, TransactionIndex
+from klamm_broker.log.producer_state import CompletedTransaction
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+OFFSET_ENTRY_BYTES: Final = 8
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_RECENT_BATCHES: Final = 4096
+
+
+def offset_file_name(offset: int, suffix: str) -> str:
+    """Kafka's name of a file that starts at an offset: 20 digits and what it is."""
+    return f"{offset:020d}{suffix}"
+
+
+class TimestampedOffset(NamedTuple):
+    """A record's timestamp and offset, and the leader epoch of its batch (-1: none)."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
+    """The index entry of a transaction that was aborted."""
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+    )
+
+
+class LogSegment:
+    """Batches from `base_offset` on; the last segment of a log, its active one, grows.
+
+    One thread at a time appends, truncates and moves, under the lock of the log. Any thread reads, up to a size that it
+    was told of: bytes behind it may be half-written.
+    """
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_max_timestamp",
+        "_recent",
+        "_torn",
+        "base_offset",
+        "created_ms",
+        "file",
+        "index_bytes",
+        "first_timestamp_ms",
+        "offset_index",
+        "roll_jitter_ms",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        operations: FileOperations,
+        open_files: OpenFiles,
+        *,
+        size_bytes: int = 0,
+        is_new: bool = True,
+        suffix: str = "",
+    ) -> None:
+        def path(kind: str) -> Path:
+            return directory / (offset_file_name(base_offset, kind) + suffix)
+
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.file = LogFile(path(LOG_SUFFIX), operations, open_files)
+        self.offset_index = OffsetIndex(path(INDEX_SUFFIX), operations, is_new=is_new)
+        self.time_index = TimeIndex(path(TIME_INDEX_SUFFIX), operations, is_new=is_new)
+        self.transaction_index = TransactionIndex(path(TRANSACTION_INDEX_SUFFIX), operations, is_new=is_new)
+        # Of the offset index, the fullest of them.
+        self.index_bytes = 0
+        self.roll_jitter_ms = 0
+        self.created_ms: int | None = None
+        # Largest timestamp of the first batch, by which the segment's age is measured; None: not known yet.
+        self.first_timestamp_ms: int | None = None
+        # Largest timestamp so far and the last offset of the batch that has it; None: to be taken from the index.
+        self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if is_new else None
+        self._bytes_since_index_entry = 0
+        # Base offsets and positions of the batches appended last, without gaps. Readers search them while they grow,
+        # so positions are appended first, and both are replaced together.
+        self._recent: tuple[list[int], list[int]] = ([], [])
+        # Bytes of a failed write may lie behind the end.
+        self._torn = False
+
+    # Writing
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Write a batch at the end. Raises OSError, and then the segment is as before."""
+        position = self.size_bytes
+        try:
+            if self._torn:
+                self.cut_torn_tail()
+            self.file.write(batch, position)
+        except OSError:
+            self._undo_write()
+            raise
+        offsets, positions = self._recent
+        positions.append(position)
+        offsets.append(base_offset)
+        if len(offsets) == 2 * _RECENT_BATCHES:
+            self._recent = (offsets[_RECENT_BATCHES:], positions[_RECENT_BATCHES:])
+        self.account(position, len(batch), last_offset, max_timestamp_ms, index_interval_bytes)
+
+    def account(
+        self,
+        position: int,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        index_interval_bytes: int,
+    ) -> None:
+        """Take a batch that lies at the end of the file into the indexes and the size."""
+        highest = self._max_timestamp or self.max_timestamp()
+        self.size_bytes = position + size_bytes
+        if max_timestamp_ms > highest[0]:
+            self._max_timestamp = highest = (max_timestamp_ms, last_offset)
+        if position == 0:
+            self.first_timestamp_ms = max_timestamp_ms
+        if self._bytes_since_index_entry > index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self.time_index.append_if_later(highest[0], highest[1] - self.base_offset)
+            self._bytes_since_index_entry = 0
+            self.index_bytes += OFFSET_ENTRY_BYTES
+        self._bytes_since_index_entry += size_bytes
+
+    def resume(self) -> None:
+        """Get ready to append to a segment that has batches already."""
+        self.index_bytes = self.offset_index.size_bytes
+        self._bytes_since_index_entry = self.size_bytes - self.offset_index.last_position()
+
+    def _undo_write(self) -> None:
+        self._torn = True
+        try:
+            self.cut_torn_tail()
+        except OSError:
+            # The disk refuses even this; the next append tries again before it writes.
+            return
+
+    def cut_torn_tail(self) -> None:
+        """Remove what a failed write has left behind the end. Raises OSError."""
+        if self._torn:
+            self.file.truncate(self.size_bytes)
+            self._torn = False
+
+    def seal(self) -> None:
+        """No batch will follow: complete the time index, bring the indexes to the disk, free what appending needed."""
+        self.cut_torn_tail()
+        self._complete_time_index()
+        self.flush_indexes()
+        self._recent = ([], [])
+
+    def _complete_time_index(self) -> None:
+        timestamp_ms, offset = self.max_timestamp()
+        if timestamp_ms >= 0:
+            self.time_index.append_if_later(timestamp_ms, offset - self.base_offset)
+
+    def flush_indexes(self, *, sync: bool = False) -> None:
+        """Write the indexes to their files. Raises OSError."""
+        self.offset_index.flush(sync=sync)
+        self.time_index.flush(sync=sync)
+        self.transaction_index.flush(sync=sync)
+
+    def sync(self) -> None:
+        """Make the segment durable, indexes and all. Raises OSError."""
+        self.file.sync()
+        self.flush_indexes(sync=True)
+
+    def release_indexes(self) -> None:
+        """Free the memory of the indexes; the next look-up reads them again."""
+        self.offset_index.release()
+        self.time_index.release()
+        self.transaction_index.release()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop batches from the one on that holds the offset. Raises OSError."""
+        position = self.position_of(offset, self.size_bytes)
+        if position is None:
+            position = self.size_bytes
+        relative_offset = offset - self.base_offset
+        self.offset_index.truncate_to(relative_offset)
+        self.time_index.truncate_to(relative_offset)
+        self.transaction_index.truncate_to(offset)
+        self.file.truncate(position)
+        self.size_bytes = position
+        self._recent = ([], [])
+        self._torn = False
+        self._max_timestamp = None
+        if position == 0:
+            self.first_timestamp_ms = None
+            self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self.resume()
+
+    def start_over(self) -> None:
+        """Forget the indexes and the size, to build them anew from the file by `account`."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self.size_bytes = 0
+        self.first_timestamp_ms = None
+        self._recent = ([], [])
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self.resume()
+
+    # Reading
+
+    def position_of(self, offset: int, end: int) -> int | None:
+        """Where the batch starts that holds an offset, or else the next one; None if there is none below `end`.
+
+        In the active segment the offset must be below the end of the log.
+        """
+        offsets, positions = self._recent
+        index = bisect_right(offsets, offset) - 1
+        if index >= 0:
+            return positions[index]
+        start = self.offset_index.lookup(offset - self.base_offset)
+        for batch in read_headers(self.file, start, end):
+            if batch.header.last_offset >= offset:
+                return batch.position
+        return None
+
+    def headers(self, start: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
+        """The batches from a position on."""
+        return read_headers(self.file, start, self.size_bytes if end is None else end)
+
+    def header_at(self, position: int) -> RecordBatchHeader:
+        """The header of the batch that starts there."""
+        return next(read_headers(self.file, position, self.size_bytes)).header
+
+    def next_offset(self) -> int:
+        """The offset behind the last record."""
+        next_offset = self.base_offset
+        for batch in read_headers(self.file, self.offset_index.last_position(), self.size_bytes):
+            next_offset = batch.header.last_offset + 1
+        return next_offset
+
+    def offset_beyond(self, position: int) -> int | None:
+        """An offset that no record before `position` reaches; None if the index does not tell."""
+        relative_offset = self.offset_index.offset_at(position)
+        return None if relative_offset is None else self.base_offset + relative_offset
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, or -1."""
+        if self.first_timestamp_ms is None:
+            if not self.size_bytes:
+                return NO_TIMESTAMP
+            self.first_timestamp_ms = self.header_at(0).max_timestamp_ms
+        return self.first_timestamp_ms
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp, or -1, and the last offset of the batch that has it."""
+        found = self._max_timestamp
+        if found is None:
+            last = self.time_index.last()
+            found = (NO_TIMESTAMP, self.base_offset) if last is None else (last[0], last[1] + self.base_offset)
+            for batch in self.headers(self.offset_index.last_position()):
+                if batch.header.max_timestamp_ms > found[0]:
+                    found = (batch.header.max_timestamp_ms, batch.header.last_offset)
+            self._max_timestamp = found
+        return found
+
+    def modified_ms(self) -> int:
+        """When the file was last written to, for segments without timestamps."""
+        return self.file.path.stat().st_mtime_ns // 1_000_000
+
+    def first_record_since(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
+        """The first record at or behind an offset that has this timestamp or a larger one."""
+        end = self.size_bytes
+        first_possible = max(self.base_offset + self.time_index.lookup(timestamp_ms), start_offset)
+        start = self.position_of(first_possible, end)
+        if start is None:
+            return None
+        for position, header in self.headers(start, end):
+            if header.max_timestamp_ms < timestamp_ms:
+                continue
+            for record in decode_records(self.file.read(position, header.size_bytes)):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
+        return None
+
+    # Files
+
+    def move(self, directory: Path, suffix: str = "") -> None:
+        """Rename all files: into a directory, with or without a suffix such as `.deleted`."""
+        for part, kind in zip(self._parts(), SEGMENT_SUFFIXES, strict=True):
+            part.move(directory / (offset_file_name(self.base_offset, kind) + suffix))
+
+    def _parts(self) -> tuple[LogFile | Index, ...]:
+        return (self.file, self.offset_index, self.time_index, self.transaction_index)
+
+    def directory_moved(self, directory: Path) -> None:
+        """The directory has another name now."""
+        for part in self._parts():
+            part.path = directory / part.path.name
+
+    def paths(self) -> list[Path]:
+        """Of all files that the segment may have."""
+        return [part.path for part in self._parts()]
+
+    def close(self) -> None:
+        """Close the file; readers that have it go on."""
+        self.file.close()

@@ -1,0 +1,71 @@
+"""Producer snapshots on disk: one `.snapshot` at the start of each segment and one where the log ended at a close."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from klamm_broker.log.files import FileOperations
+from klamm_broker.log.producer_state import CorruptSnapshotError, ProducerStateManager
+from klamm_broker.log.segment import SNAPSHOT_SUFFIX, offset_file_name
+
+log = logging.getLogger("klamm.broker.log")
+
+
+class ProducerSnapshots:
+    """The snapshots of one log, by the offset up to which they tell. Guarded by the lock of the log."""
+
+    __slots__ = ("_directory", "_operations", "offsets")
+
+    def __init__(self, directory: Path, operations: FileOperations, offsets: set[int]) -> None:
+        self._directory = directory
+        self._operations = operations
+        self.offsets = offsets
+
+    def write(self, producers: ProducerStateManager, offset: int) -> None:
+        """Keep the state as of an offset. Raises OSError."""
+        if offset not in self.offsets:
+            self._operations.replace_content(self._path(offset), producers.snapshot(), sync=False)
+            self.offsets.add(offset)
+
+    def load_latest(self, producers: ProducerStateManager, log_start_offset: int, offset: int) -> int:
+        """Load the last sound snapshot that lies behind the log's start and not behind an offset.
+
+        The offset from where batches must be replayed. Snapshots that cannot be read are removed.
+        """
+        producers.clear()
+        for candidate in sorted(self.offsets, reverse=True):
+            if not log_start_offset < candidate <= offset:
+                continue
+            try:
+                producers.load(self._path(candidate).read_bytes())
+            except (CorruptSnapshotError, OSError) as error:
+                log.warning("%s is of no use: %s", self._path(candidate), error)
+                self.remove(candidate)
+            else:
+                return candidate
+        return log_start_offset
+
+    def remove(self, offset: int) -> None:
+        """Drop the snapshot of an offset, if there is one."""
+        if offset in self.offsets:
+            self.offsets.discard(offset)
+            self._path(offset).unlink(missing_ok=True)
+
+    def remove_behind(self, offset: int) -> None:
+        """Drop those that lie behind an offset."""
+        for candidate in [each for each in self.offsets if each > offset]:
+            self.remove(candidate)
+
+    def keep_only(self, offsets: set[int]) -> None:
+        """Drop those of other offsets, except for the last one."""
+        for candidate in sorted(self.offsets)[:-1]:
+            if candidate not in offsets:
+                self.remove(candidate)
+
+    def move(self, directory: Path) -> None:
+        """The directory has another name now."""
+        self._directory = directory
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)
