@@ -25,7 +25,7 @@ class Timer:
     __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")
 
     def __init__(
-        self, scheduler: Scheduler, deadline_ns: int, callback: Callable[[], None] | None, period_ns: int = 0
+        self, scheduler: Scheduler, deadline_ns: int, callback: Callable[[], object] | None, period_ns: int = 0
     ) -> None:
         self._scheduler = scheduler
         self.deadline_ns = deadline_ns
@@ -56,11 +56,11 @@ class Scheduler:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def schedule(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+    def schedule(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
         """Call once, in `delay_ms` milliseconds."""
         return self._add(Timer(self, self._clock.monotonic_ns() + int(delay_ms * 1_000_000), callback))
 
-    def every(self, period_ms: float, callback: Callable[[], None]) -> Timer:
+    def every(self, period_ms: float, callback: Callable[[], object]) -> Timer:
         """Call each `period_ms` milliseconds, counted from the end of the last call."""
         period_ns = int(period_ms * 1_000_000)
         return self._add(Timer(self, self._clock.monotonic_ns() + period_ns, callback, period_ns))

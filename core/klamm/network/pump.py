@@ -31,6 +31,10 @@ log = logging.getLogger("klamm.network")
 
 _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
+# Looked up for every request; a global is faster than a member of an enum.
+_READY: Final = ChannelState.READY
+_CLOSING: Final = ChannelState.CLOSING
+_NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
 class ChannelPump:
@@ -64,7 +68,7 @@ class ChannelPump:
     def advance(self, channel: KafkaChannel) -> None:
         """Take up what a channel has received."""
         try:
-            if channel.state is ChannelState.READY:
+            if channel.state is _READY:
                 self._serve(channel)
             elif channel.state is ChannelState.AUTHENTICATE:
                 self._authenticate(channel)
@@ -161,7 +165,7 @@ class ChannelPump:
         left = _FRAMES_A_TURN
         try:
             # `channel.can_process`, spelled out: this runs for every request.
-            while frames and channel.send is None and channel.mute_state is MuteState.NOT_MUTED:
+            while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
                     # Let the others have their turn; what is unsent by then stops this channel.
                     channel.waiting_for_turn = True
@@ -227,7 +231,7 @@ class ChannelPump:
         return result  # type: ignore[return-value]
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
-        if channel.state is ChannelState.CLOSING:
+        if channel.state is _CLOSING:
             close_chunks(chunks)
             return True
         if not self._selector.send(channel, chunks):

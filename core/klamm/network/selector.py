@@ -24,6 +24,9 @@ log = logging.getLogger("klamm.network")
 READ_AHEAD_BYTES: Final = 128 * 1024
 _DIRECT_FROM_BYTES: Final = 64 * 1024
 _MEMORY_POLL_S: Final = 0.01
+# Looked up for every request; a global is faster than a member of an enum.
+_HANDSHAKE: Final = ChannelState.HANDSHAKE
+_NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
 class Selector:
@@ -87,6 +90,9 @@ class Selector:
                 continue
             channel.last_active_ns = now_ns
             try:
+                if mask == READ:
+                    self._read(channel)
+                    continue
                 if mask & WRITE and channel.send is not None:
                     self._write(channel)
                 if mask & READ:
@@ -108,14 +114,14 @@ class Selector:
             self._read_buffered(now_ns)
 
     def _read(self, channel: KafkaChannel) -> None:
-        if channel.state is ChannelState.HANDSHAKE:
+        if channel.state is _HANDSHAKE:
             self._handshake(channel)
             return
         receive = channel.receive
         # `channel.may_read`, spelled out: this runs for every request.
         if (
             channel.send is not None
-            or channel.mute_state is not MuteState.NOT_MUTED
+            or channel.mute_state is not _NOT_MUTED
             or channel.waiting_for_turn
             or receive.waiting_for_memory
             or self._reading_stopped

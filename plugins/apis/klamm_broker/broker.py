@@ -15,6 +15,7 @@ from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
 from klamm_broker.log import LogManager
+from klamm_broker.log.checkpoints import CLEAN_SHUTDOWN
 from klamm_broker.producer_ids import ProducerIds
 from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
@@ -62,16 +63,26 @@ class Broker(ApiSet):
     def open(self, server: ServerContext) -> None:
         """Open the data directory and recover what is in it.
 
-        Raises MetaPropertiesError, StoreError, OSError, or what the log manager raises for a directory that is in use.
+        Raises MetaPropertiesError, DataDirectoryLockedError, StoreError, OSError.
         """
         started_ns = server.clock.monotonic_ns()
-        settings = self.settings
         self.data_dir = server.data_dir
         self.clock = server.clock
         self.scheduler = server.scheduler
-        # First of all, so that of two processes on one directory the second changes nothing.
+        meta_properties.load(server.data_dir, self.node_id)
         self.logs = LogManager(server.data_dir, clock=server.clock)
+        # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()
+        try:
+            self._open_state(server)
+        except BaseException:
+            self._give_up()
+            raise
+        self._schedule_periodic_work()
+        self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
+
+    def _open_state(self, server: ServerContext) -> None:
+        settings = self.settings
         properties = meta_properties.load_or_create(server.data_dir, self.node_id, server.random_bytes)
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
@@ -91,14 +102,19 @@ class Broker(ApiSet):
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
         self.fetch_purgatory = Purgatory(server.scheduler)
-        self._schedule_periodic_work()
-        self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
+
+    def _give_up(self) -> None:
+        self.logs.close()
+        # Logs may have been left unrecovered.
+        (self.data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        if hasattr(self, "store"):
+            self.store.close()
 
     def _schedule_periodic_work(self) -> None:
         settings = self.settings
         logs = self.logs
 
-        def every(period_ms: int, work: Callable[[int], object]) -> None:
+        def every(period_ms: int, work: Callable[[int], None]) -> None:
             self._timers.append(self.scheduler.every(period_ms, lambda: work(self.clock.wall_ms())))
 
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)

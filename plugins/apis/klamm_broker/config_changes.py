@@ -49,6 +49,8 @@ class Outcome(NamedTuple):
 
 T = TypeVar("T")
 
+_OPERATIONS = frozenset(int(operation) for operation in Operation)
+
 
 def for_each_resource(requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]) -> list[Outcome]:
     """Change each resource; one that fails does not keep the others from being changed."""
@@ -97,7 +99,7 @@ def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], chang
     if change.operation == Operation.DELETE:
         values.pop(name, None)
         return
-    if change.operation not in iter(Operation):
+    if change.operation not in _OPERATIONS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {change.operation}")
     if change.value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")

@@ -69,9 +69,7 @@ class ConfigEntry:
 
 
 _SPECS: Final = specs_of(BrokerSettings)
-_TOPIC_KEY_OF: Final = {
-    entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in _SPECS
-}
+_TOPIC_KEY_OF: Final = {entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in _SPECS}
 DYNAMIC_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, name in _TOPIC_KEY_OF.items()}
 """Broker configs that can be changed while the broker runs, and their types: those that topics inherit."""
 
@@ -102,7 +100,12 @@ _LONG_KEYS: Final = frozenset(
 )
 
 
-_KINDS: Final = ((bool, ConfigType.BOOLEAN), (int, ConfigType.INT), (float, ConfigType.DOUBLE), (str, ConfigType.STRING))
+_KINDS: Final = (
+    (bool, ConfigType.BOOLEAN),
+    (int, ConfigType.INT),
+    (float, ConfigType.DOUBLE),
+    (str, ConfigType.STRING),
+)
 
 
 def text_of(value: Any) -> str | None:
@@ -216,7 +219,7 @@ class ConfigRegistry:
     # Broker
 
     def describe_broker(self, resource_name: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The configs of this broker, or those that are set as dynamic defaults (an empty name): all, or of these names.
+        """The configs of this broker, or those set as dynamic defaults (an empty name): all, or of these names.
 
         Raises KafkaError(INVALID_REQUEST) for another broker.
         """
@@ -251,7 +254,9 @@ class ConfigRegistry:
 
     def _told_synonyms(self, name: str) -> list[Synonym]:
         """Without the defaults of keys in other units, as in Kafka."""
-        return [each for each in self._synonyms(name) if each.name == name or each.source != ConfigSource.DEFAULT_CONFIG]
+        return [
+            each for each in self._synonyms(name) if each.name == name or each.source != ConfigSource.DEFAULT_CONFIG
+        ]
 
     def _synonyms(self, name: str) -> Iterable[Synonym]:
         """Everything that gives a broker config a value, the one that counts first."""

@@ -209,7 +209,9 @@ class FullContext:
         session = self._cache.create(self._uses_topic_ids, len(answered)) if answered else None
         if session is None:
             return NO_SESSION_ID, answered
-        by_key = {(topic, data.partition_index): (data, size) for (topic, data), size in zip(answered, sizes, strict=True)}
+        by_key = {
+            (topic, data.partition_index): (data, size) for (topic, data), size in zip(answered, sizes, strict=True)
+        }
         with session.lock:
             for topic, request in self._wanted:
                 cached = CachedPartition(topic, request)

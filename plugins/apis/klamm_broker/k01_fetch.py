@@ -36,12 +36,7 @@ def fetch_records(broker: Broker, request: FetchRequest, context: RequestContext
         return FetchResponse(error_code=error.error_code)
     pending = PendingFetch(broker, request, context, session)
     reading = pending.read()
-    if (
-        request.max_wait_ms <= 0
-        or reading.size_bytes >= request.min_bytes
-        or reading.failed
-        or not reading.ends
-    ):
+    if request.max_wait_ms <= 0 or reading.size_bytes >= request.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
     delayed = DelayedFetch(pending, reading, request.max_wait_ms, request.min_bytes)
     broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end in reading.ends])

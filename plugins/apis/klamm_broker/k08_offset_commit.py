@@ -24,12 +24,10 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-
 from klamm_broker.groups import CommitRequest, PartitionCommit
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10

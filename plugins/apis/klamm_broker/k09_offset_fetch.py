@@ -31,7 +31,6 @@ from klamm.wire.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
     from klamm_broker.groups import CommittedOffset
     from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions

@@ -18,7 +18,6 @@ from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorReq
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 from klamm import handles
 from klamm.wire.messages import join_group
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-
 from klamm_broker.groups import JoinRequest, JoinResult
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1

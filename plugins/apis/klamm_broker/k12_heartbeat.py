@@ -13,7 +13,6 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-
     from klamm_broker.broker import Broker
 
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, handles
 from klamm.wire.messages import leave_group
 from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-
 from klamm_broker.groups import LeaveResult, LeavingMember
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_MANY_MEMBERS = 3

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from klamm import ErrorCode, KafkaError, handles
 from klamm.wire.messages import sync_group
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
 from klamm_broker.groups import SyncRequest, SyncResult
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_PROTOCOL = 5

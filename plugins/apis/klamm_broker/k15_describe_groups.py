@@ -19,7 +19,6 @@ from klamm.wire.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-
     from klamm_broker.broker import Broker
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6

@@ -14,7 +14,6 @@ from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, List
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-
     from klamm_broker.broker import Broker
 
 

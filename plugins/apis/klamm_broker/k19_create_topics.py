@@ -41,9 +41,7 @@ _DEFAULT = -1
 
 
 @handles(create_topics, versions=range(2, 8))
-def create_named_topics(
-    broker: Broker, request: CreateTopicsRequest, _context: RequestContext
-) -> CreateTopicsResponse:
+def create_named_topics(broker: Broker, request: CreateTopicsRequest, _context: RequestContext) -> CreateTopicsResponse:
     """Create topics, or only say whether that could be."""
     times = Counter(wanted.name for wanted in request.topics)
     results = []
@@ -53,9 +51,7 @@ def create_named_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             results.append(_create(broker, wanted, request.validate_only))
         except KafkaError as error:
-            results.append(
-                CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message)
-            )
+            results.append(CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message))
     return CreateTopicsResponse(topics=results)
 
 

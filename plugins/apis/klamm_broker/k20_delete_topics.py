@@ -33,9 +33,7 @@ _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 
 @handles(delete_topics, versions=range(1, 7))
-def delete_named_topics(
-    broker: Broker, request: DeleteTopicsRequest, context: RequestContext
-) -> DeleteTopicsResponse:
+def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete topics. Raises KafkaError for all of them when deletion is off."""
     version = context.api_version
     if not broker.settings.delete_topic_enable:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 @handles(init_producer_id, versions=range(0, 6))
-def new_producer_id(
-    broker: Broker, request: InitProducerIdRequest, _context: RequestContext
-) -> InitProducerIdResponse:
+def new_producer_id(broker: Broker, request: InitProducerIdRequest, _context: RequestContext) -> InitProducerIdResponse:
     """Hand out a producer id."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)

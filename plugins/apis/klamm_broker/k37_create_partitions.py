@@ -55,9 +55,7 @@ def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> 
     if wanted.count <= now:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {now} partitions already")
     if wanted.count > MAX_PARTITIONS_PER_TOPIC:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions"
-        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions")
     if wanted.assignments is not None:
         if len(wanted.assignments) != wanted.count - now:
             raise KafkaError(

@@ -15,7 +15,6 @@ from klamm.wire.messages.delete_groups import DeletableGroupResult, DeleteGroups
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 

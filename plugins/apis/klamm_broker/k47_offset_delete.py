@@ -21,7 +21,6 @@ from klamm.wire.messages.offset_delete import (
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
-
     from klamm_broker.broker import Broker
 
 

@@ -31,9 +31,7 @@ def cluster(broker: Broker, request: DescribeClusterRequest, context: RequestCon
     if request.endpoint_type == _CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the endpoint of a broker, not of a controller")
     if request.endpoint_type != _BROKERS:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}"
-        )
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
     host, port = context.listener.advertised
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

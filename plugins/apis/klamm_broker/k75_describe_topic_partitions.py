@@ -5,7 +5,7 @@ means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
 
 - The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
-- A cursor with a negative partition: INVALID_REQUEST.
+- A cursor with a negative partition: INVALID_REQUEST for each topic named.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
 def topic_partitions(
     broker: Broker, request: DescribeTopicPartitionsRequest, _context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Tell of partitions, from the cursor on. Raises KafkaError INVALID_REQUEST."""
+    """Tell of partitions, from the cursor on."""
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+        refused = {topic.name for topic in request.topics}
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(refused)]
+        )
     every = not request.topics
     names = sorted({topic.name for topic in (broker.topics.all() if every else request.topics)})
     first = 0

@@ -44,24 +44,31 @@ def uuid_bytes(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "==")
 
 
-def load_or_create(data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes]) -> MetaProperties:
-    """Read the directory's `meta.properties`, or write one for this node with a new cluster id.
+def load(data_dir: Path, node_id: int) -> MetaProperties | None:
+    """Read the directory's `meta.properties`, if it has one.
 
-    Raises MetaPropertiesError when it is of another node or unreadable, OSError when it cannot be written.
+    Raises MetaPropertiesError when it is of another node or cannot be understood, OSError when it cannot be read.
     """
     path = data_dir / FILE_NAME
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
-        _write(path, properties)
-        return properties
+        return None
     found = _parse(path, text)
     if found.node_id != node_id:
         raise MetaPropertiesError(
             f"{path}: this data directory belongs to node.id {found.node_id}, but node.id is set to {node_id}"
         )
     return found
+
+
+def load_or_create(data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes]) -> MetaProperties:
+    """As `load`; a directory without `meta.properties` becomes this node's, of a new cluster."""
+    properties = load(data_dir, node_id)
+    if properties is None:
+        properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
+        _write(data_dir / FILE_NAME, properties)
+    return properties
 
 
 def _parse(path: Path, text: str) -> MetaProperties:

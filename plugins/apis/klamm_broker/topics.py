@@ -176,7 +176,8 @@ class TopicRegistry:
         other = colliding_name(name, self._by_name)
         if other is not None:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} and the existing topic {other} would have the same metric names"
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name} and the existing topic {other} would have the same metric names",
             )
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:

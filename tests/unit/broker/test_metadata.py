@@ -63,7 +63,9 @@ def test_by_id(harness: BrokerHarness) -> None:
     assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
 
 
-@pytest.mark.parametrize("topic", [metadata.MetadataRequestTopic(b"\7" * 16, "t"), metadata.MetadataRequestTopic(name=None)])
+@pytest.mark.parametrize(
+    "topic", [metadata.MetadataRequestTopic(b"\7" * 16, "t"), metadata.MetadataRequestTopic(name=None)]
+)
 def test_ids_before_version_12(harness: BrokerHarness, topic: metadata.MetadataRequestTopic) -> None:
     harness.create_topic("t")
     response = harness.call(metadata.MetadataRequest([topic]), 10)
@@ -192,7 +194,7 @@ def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
     ]
     assert following is None
     request = describe_topic_partitions.DescribeTopicPartitionsRequest(
-        cursor=describe_topic_partitions.RequestCursor("t", -1)
+        [describe_topic_partitions.TopicRequest("t")], cursor=describe_topic_partitions.RequestCursor("t", -1)
     )
-    codes = [topic.error_code for topic in harness.call(request, 0).topics]
-    assert codes in ([], [ErrorCode.INVALID_REQUEST])
+    (refused,) = harness.call(request, 0).topics
+    assert (refused.name, refused.error_code, refused.partitions) == ("t", ErrorCode.INVALID_REQUEST, [])

@@ -6,6 +6,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import produce
+from klamm.wire.records import TRANSACTIONAL
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
 
 
@@ -129,7 +130,7 @@ def test_idempotent_producer_is_deduplicated(harness: BrokerHarness) -> None:
 
 def test_transactional_batches_are_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t")
-    result = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    result = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
     assert result.error_code == ErrorCode.INVALID_TXN_STATE
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from klamm import ErrorCode
 from klamm_broker.store import MIGRATIONS, Statement, Store, StoreError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +166,7 @@ def test_delete_named_twice(harness: BrokerHarness) -> None:
     assert harness.broker.topics.get("t") is not None
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
-)
+@pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
 def test_delete_disabled(tmp_path: Path, version: int, error: ErrorCode) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(delete_topic_enable=False)
@@ -291,9 +290,7 @@ def test_crash_between_store_and_directories_of_a_deleted_topic(harness: BrokerH
     assert harness.broker.store.read("SELECT * FROM cluster WHERE key LIKE 'deleted-topic/%'") == []
 
 
-def test_directories_without_a_store_are_taken_in(
-    harness: BrokerHarness, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_directories_without_a_store_are_taken_in(harness: BrokerHarness, caplog: pytest.LogCaptureFixture) -> None:
     topic_id = harness.create_topic("t", 2)
     harness.produce("t", b"x", partition=1)
     harness.broker.close()
@@ -324,11 +321,13 @@ def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
     topic = harness.broker.topics.get("t")
     assert topic is not None
     harness.broker.topics.delete(topic)
-    for change in (
-        lambda: harness.broker.topics.delete(topic),
-        lambda: harness.broker.topics.add_partitions(topic, 5),
-        lambda: harness.broker.topics.set_overrides(topic, {}),
-    ):
+    registry = harness.broker.topics
+    changes: list[Callable[[], None]] = [
+        lambda: registry.delete(topic),
+        lambda: registry.add_partitions(topic, 5),
+        lambda: registry.set_overrides(topic, {}),
+    ]
+    for change in changes:
         with pytest.raises(KafkaError) as caught:
             change()
         assert caught.value.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

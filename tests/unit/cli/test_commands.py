@@ -101,10 +101,12 @@ def test_a_plugin_can_be_blocked_by_argument_and_by_file(klamm):
     ("argument", "message"),
     [
         ("echo", 'klamm: -p takes "no:NAME", not "echo"'),
-        ("no:plaintext", "klamm: the plugin plaintext cannot be blocked: every listener without a transport of its own"
-         " uses it"),
+        (
+            "no:plaintext",
+            "klamm: the plugin plaintext cannot be blocked: every listener without a transport of its own uses it",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_p_does_not_take(klamm, argument, message):
     assert klamm("check", "-p", argument) == (2, [], [message])
 
@@ -182,10 +184,16 @@ def shout(arguments):
 
 def test_the_module_runs_as_a_program():
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys, runpy; sys.path[:0] = {sys.path!r}; sys.argv = ['klamm', '--version'];"
-         " runpy.run_module('klamm', run_name='__main__')"],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            f"import sys, runpy; sys.path[:0] = {sys.path!r}; sys.argv = ['klamm', '--version'];"
+            " runpy.run_module('klamm', run_name='__main__')",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.returncode, done.stdout) == (0, f"klamm {__version__}\n")
 
 

@@ -107,11 +107,15 @@ def test_paths_are_relative_to_the_file(load, tmp_path):
         ("num.partitions='3'", lambda plan: plan.api_sets["topics"].settings.num_partitions, 3),
         ("delete.topic.enable=FALSE", lambda plan: plan.api_sets["topics"].settings.enabled, False),
         ("topics.ratio='0.25'", lambda plan: plan.api_sets["topics"].settings.ratio, 0.25),
-        ("log.cleanup.policy=compact,delete", lambda plan: plan.api_sets["topics"].settings.policies, ("compact", "delete")),
+        (
+            "log.cleanup.policy=compact,delete",
+            lambda plan: plan.api_sets["topics"].settings.policies,
+            ("compact", "delete"),
+        ),
         ("broker.rack=7", lambda plan: plan.api_sets["topics"].settings.rack, "7"),
         ("broker.rack=a=b", lambda plan: plan.api_sets["topics"].settings.rack, "a=b"),
     ],
-)  # fmt: skip
+)
 def test_the_command_line_sets_keys_by_path_or_by_kafkas_name(load, override, read, value):
     assert read(load(None, "listeners.default.api_set=topics", override)) == value
 

@@ -57,7 +57,10 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             ECHO + "[servr]\nio_threads = 3\n",
             'klamm.toml:3:1  servr: unknown table; no listener uses an api set of that name; did you mean "server"?',
         ),
-        (ECHO + "[server]\nio_thread = 3\n", 'klamm.toml:4:1  server.io_thread: unknown key; did you mean "io_threads"?'),
+        (
+            ECHO + "[server]\nio_thread = 3\n",
+            'klamm.toml:4:1  server.io_thread: unknown key; did you mean "io_threads"?',
+        ),
         (
             ECHO + "[server.lanes]\nlanes = 4\n",
             "klamm.toml:3:1  server.lanes: unknown key",
@@ -79,14 +82,17 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             " ModuleNotFoundError(\"No module named 'nowhere'\")",
         ),
         (TOPICS + "num.partitions = 11\n", "klamm.toml:4:1  topics.num.partitions: must be at most 10, not 11"),
-        (TOPICS + "num.partition = 1\n", 'klamm.toml:4:1  topics.num.partition: unknown key; did you mean "num.partitions"?'),
+        (
+            TOPICS + "num.partition = 1\n",
+            'klamm.toml:4:1  topics.num.partition: unknown key; did you mean "num.partitions"?',
+        ),
         (TOPICS + "broker.rack = ''\n", "klamm.toml:4:1  topics.broker.rack: must not be blank"),
         ("[listeners.a]\napi_set = [1]\n", "klamm.toml:2:1  listeners.a.api_set: must be a string, not a list"),
         ("[listeners]\na = 5\n", "klamm.toml:2:1  listeners.a: must be a table"),
         ("server = 5\n" + ECHO, "klamm.toml:1:1  server: must be a table"),
         ("[server]\n", "klamm.toml  listeners: no listener is configured; a file needs at least [listeners.NAME]"),
     ],
-)  # fmt: skip
+)
 def test_one_thing_is_wrong(problems, text, problem):
     assert problem in problems(text)
 
@@ -158,12 +164,16 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
         ("=1", "--set =1  must be KEY=VALUE"),
         ("num.partition=3", '--set num.partition=3  num.partition: unknown key; did you mean "num.partitions"?'),
         ("num.partitions=many", "--set num.partitions=many  topics.num.partitions: must be an integer, not 'many'"),
-        ("listeners.a.bind=9092", '--set listeners.a.bind=9092  listeners.a.bind: must be HOST:PORT with a port up'
-         ' to 65535, not "9092"'),
-        ("listeners.a.processor=2", "--set listeners.a.processor=2  listeners.a.processor: unknown key;"
-         ' did you mean "processors"?'),
+        (
+            "listeners.a.bind=9092",
+            '--set listeners.a.bind=9092  listeners.a.bind: must be HOST:PORT with a port up to 65535, not "9092"',
+        ),
+        (
+            "listeners.a.processor=2",
+            '--set listeners.a.processor=2  listeners.a.processor: unknown key; did you mean "processors"?',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):
     assert problems(TOPICS, override) == [problem]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groups_playbook import GROUP, INITIAL_DELAY_MS, Call, Playbook, subscription
+
 from klamm import ErrorCode
 from klamm_broker.groups import PartitionCommit
 

@@ -12,6 +12,7 @@ from groups_playbook import GROUP, REBALANCE_MS, SESSION_MS, Call, Playbook, sub
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from klamm import ErrorCode
 from klamm_broker.groups import JoinResult, LeavingMember, SyncResult
 from klamm_broker.groups.group import Group

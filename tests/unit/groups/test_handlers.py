@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, SESSION_MS, Playbook, subscription
+
 from klamm import (
     Address,
     ApiHandler,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, SESSION_MS, Call, Playbook
+
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import CommittedOffset, PartitionCommit
 from klamm_broker.groups.offsets import FetchedOffsets

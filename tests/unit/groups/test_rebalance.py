@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Playbook, subscription
+
 from klamm import ErrorCode
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, SESSION_MS, Playbook
+
 from klamm import ErrorCode
 from klamm_broker.groups import PartitionCommit
 

@@ -8,6 +8,7 @@ import pytest
 from groups_playbook import subscription
 from hypothesis import given
 from hypothesis import strategies as st
+
 from klamm import ManualClock
 from klamm_broker.groups.consumer_protocol import subscribed_topics
 from klamm_broker.groups.group import Group

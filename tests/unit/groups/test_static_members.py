@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from groups_playbook import INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Call, Playbook, subscription
+
 from klamm import ErrorCode
 from klamm_broker.groups import JoinResult, LeavingMember
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
-
 from klamm_broker.groups import persistence
 from klamm_broker.groups.exchange import (
     DescribedGroup,
@@ -34,7 +33,6 @@ from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARI
 
 if TYPE_CHECKING:
     from klamm import Clock, Scheduler
-
     from klamm_broker.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")

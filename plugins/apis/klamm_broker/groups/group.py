@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
-
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.exchange import (
     DescribedGroup,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
-
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.rebalance import Rebalancer
@@ -21,7 +20,6 @@ from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARI
 
 if TYPE_CHECKING:
     from klamm import Clock
-
     from klamm_broker.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")

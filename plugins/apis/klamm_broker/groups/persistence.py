@@ -16,7 +16,6 @@ from klamm_broker.groups.state import STABLE
 
 if TYPE_CHECKING:
     from klamm import Clock
-
     from klamm_broker.store import Statement, Store
 
 _PUT_GROUP: Final = (

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode
-
 from klamm_broker.groups import persistence
 from klamm_broker.groups.exchange import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.group import Group, cancel_timer
@@ -27,7 +26,6 @@ from klamm_broker.groups.state import (
 
 if TYPE_CHECKING:
     from klamm import Clock, Scheduler
-
     from klamm_broker.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")

@@ -18,7 +18,9 @@ class LogConfig:
 
     An attribute is a config's name with underscores. Besides: `codec` is what the broker compresses with (None: it
     keeps what the producer chose) at `codec_level`, `compact` and `delete` say what the cleanup policy has,
-    `log_append_time` that timestamps are the broker's. Source: Kafka's `LogConfig`.
+    `log_append_time` that timestamps are the broker's, `roll_ms` is `segment.ms`, in a compacted topic at most
+    `max.compaction.lag.ms`, `has_earliest_timestamp` that records may be too old, `prepares_all` that each batch must be
+    looked into before it is stored. Source: Kafka's `LogConfig`.
 
     Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that do not fit together.
     """
@@ -33,6 +35,7 @@ class LogConfig:
         "file_delete_delay_ms",
         "flush_messages",
         "flush_ms",
+        "has_earliest_timestamp",
         "index_interval_bytes",
         "log_append_time",
         "max_compaction_lag_ms",
@@ -42,8 +45,10 @@ class LogConfig:
         "min_cleanable_dirty_ratio",
         "min_compaction_lag_ms",
         "min_insync_replicas",
+        "prepares_all",
         "retention_bytes",
         "retention_ms",
+        "roll_ms",
         "segment_bytes",
         "segment_index_bytes",
         "segment_jitter_ms",
@@ -84,6 +89,11 @@ class LogConfig:
         self.segment_index_bytes: int = value("segment.index.bytes")
         self.segment_jitter_ms: int = value("segment.jitter.ms")
         self.segment_ms: int = value("segment.ms")
+        self.roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+        self.has_earliest_timestamp = not self.log_append_time and self.message_timestamp_before_max_ms < INT64_MAX
+        self.prepares_all = (
+            self.log_append_time or self.codec is not None or self.compact or self.has_earliest_timestamp
+        )
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
@@ -94,8 +104,3 @@ class LogConfig:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG, "There is no remote storage: remote.storage.enable must be false"
             )
-
-    @property
-    def keeps_all_timestamps(self) -> bool:
-        """Whether no record is too old: then the largest timestamp of a batch is all there is to check."""
-        return self.message_timestamp_before_max_ms == INT64_MAX

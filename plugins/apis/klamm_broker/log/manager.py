@@ -10,7 +10,7 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from klamm import Clock, KafkaError
 from klamm_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
+    CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CorruptCheckpointError,
@@ -26,6 +27,7 @@ from klamm_broker.log.checkpoints import (
     write_offsets,
     write_partition_metadata,
 )
+from klamm_broker.log.cleaner import Cleaner, DirtyRange, dirty_range
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext
 from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
@@ -73,6 +75,8 @@ class LogManager:
         # Names of the directories that were there and have not been opened yet.
         self._unopened: set[str] = set()
         self._recovery_points: dict[TopicPartition, int] = {}
+        self._cleaned_offsets: dict[TopicPartition, int] = {}
+        self._cleaner = Cleaner(self._context)
         self._start_offsets: dict[TopicPartition, int] = {}
 
     def open(self) -> None:
@@ -84,6 +88,7 @@ class LogManager:
         marker.unlink(missing_ok=True)
         self._recovery_points = self._read_checkpoint(RECOVERY_POINTS)
         self._start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
+        self._cleaned_offsets = self._read_checkpoint(CLEANER_OFFSETS)
         names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
@@ -151,6 +156,7 @@ class LogManager:
             dropped = self._logs.pop(key, None)
             self._recovery_points.pop(key, None)
             self._start_offsets.pop(key, None)
+            self._cleaned_offsets.pop(key, None)
             directory = self.data_dir / f"{topic}-{partition}"
             if not directory.is_dir():
                 return
@@ -172,6 +178,26 @@ class LogManager:
     def delete_old_segments(self, now_ms: int) -> None:
         """Apply the retention of each log."""
         self._for_each(lambda each: each.delete_old_segments(now_ms))
+
+    def has_cleanable(self, now_ms: int) -> bool:
+        """Whether any log is due for compaction."""
+        return next(self._cleanable(now_ms), None) is not None
+
+    def clean(self, now_ms: int) -> None:
+        """Compact the logs that are due. May take long; one thread at a time."""
+        for each, dirty in self._cleanable(now_ms):
+            try:
+                self._cleaned_offsets[each.topic, each.partition] = self._cleaner.clean(each, dirty, now_ms)
+                self._write_checkpoint(CLEANER_OFFSETS, self._cleaned_offsets)
+            except (KafkaError, OSError) as error:
+                log.error("%s was not compacted: %s", each.directory, error)
+
+    def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
+        for key, each in self._table().items():
+            if each.config.compact and each.is_writable:
+                dirty = dirty_range(each, self._cleaned_offsets.get(key, 0), now_ms)
+                if dirty.is_worth_it(each.config):
+                    yield each, dirty
 
     def checkpoint(self, now_ms: int) -> None:
         """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""

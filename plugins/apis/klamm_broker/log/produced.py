@@ -38,13 +38,15 @@ def prepare(
 ) -> tuple[bytearray | memoryview, RecordBatchHeader]:
     """The batch as it is to be stored, and its header; the batch itself may be changed in place.
 
+    Unless the settings prepare all, only a batch with a timestamp in the future needs this.
+
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
     of codec, and what unpacking raises.
     """
     too_late_ms = now_ms + config.message_timestamp_after_max_ms
     is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
     recompress = config.codec is not None and config.codec is not header.codec
-    if is_late or recompress or config.compact or not (config.log_append_time or config.keeps_all_timestamps):
+    if is_late or recompress or config.compact or config.has_earliest_timestamp:
         records = list(decode_records(batch))
         _check(records, config, now_ms)
         if recompress:
@@ -56,11 +58,6 @@ def prepare(
     if config.log_append_time:
         return _with_timestamp(batch, header, header.attributes | LOG_APPEND_TIME, now_ms)
     return batch, header
-
-
-def needs_preparation(config: LogConfig) -> bool:
-    """Whether every batch must go through `prepare`; else only those with a timestamp in the future."""
-    return config.log_append_time or config.codec is not None or config.compact or not config.keeps_all_timestamps
 
 
 def _check(records: list[Record], config: LogConfig, now_ms: int) -> None:

@@ -31,8 +31,10 @@ def _beyond_size(segments: Sequence[LogSegment], config: LogConfig) -> int:
         return 0
     excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
     count = 0
-    while count < len(segments) and segments[count].size_bytes and excess_bytes >= segments[count].size_bytes:
-        excess_bytes -= segments[count].size_bytes
+    for segment in _with_data(segments):
+        excess_bytes -= segment.size_bytes
+        if excess_bytes < 0:
+            break
         count += 1
     return count
 
@@ -41,10 +43,14 @@ def _too_old(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> 
     if config.retention_ms < 0:
         return 0
     count = 0
-    while count < len(segments) and segments[count].size_bytes:
-        segment = segments[count]
+    for segment in _with_data(segments):
         timestamp_ms = segment.max_timestamp()[0]
         if now_ms - (timestamp_ms if timestamp_ms >= 0 else segment.modified_ms()) <= config.retention_ms:
             break
         count += 1
     return count
+
+
+def _with_data(segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
+    """All but an active segment that has nothing yet."""
+    return segments if segments[-1].size_bytes else segments[:-1]

@@ -1,0 +1,18 @@
+"""klamm-print: the handler set `print`. klamm imports this module at every start, so it holds the hook alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_api_sets() -> Iterator[Provider]:
+    """What TOML can name, where its code is, and what can be set."""
+    yield Provider(
+        "print",
+        factory="klamm_print.api_set:PrintRecords",
+        settings="klamm_print.settings:PrintSettings",
+        summary="answers producers with success and prints their records",
+    )

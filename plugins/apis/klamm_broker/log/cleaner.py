@@ -1,0 +1,194 @@
+"""Compaction of a log's segments. Follows Kafka's `LogCleaner` and `Cleaner`.
+
+A pass looks at the dirty part of a log, from where the last pass ended to the first segment that must be left alone,
+and then writes the segments up to there anew. A new file has the suffix `.cleaned` until it is complete and synced,
+then `.swap` until the files in whose place it comes are renamed; `klamm_broker.log.recovery` tells what a crash leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from klamm import KafkaError
+from klamm.wire.records import decode_records, read_header
+from klamm_broker.log.batches import read_batches
+from klamm_broker.log.compaction import BatchFilter, OffsetMap, TransactionFilter
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.context import LogContext, remove
+from klamm_broker.log.indexes import AbortedTransaction
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.segment import CLEANED_SUFFIX, MAX_RELATIVE_OFFSET, SWAP_SUFFIX, LogSegment
+
+log = logging.getLogger("klamm.broker.log")
+
+MAX_OFFSET_MAP_BYTES: Final = 128 * 1024 * 1024
+_base_offset: Final = attrgetter("base_offset")
+
+
+class DirtyRange(NamedTuple):
+    """The part of a log that a pass would compact, and how much of the log that is."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    def is_worth_it(self, config: LogConfig) -> bool:
+        """Whether there is enough to compact, or something waits for too long."""
+        if not self.dirty_bytes:
+            return False
+        ratio = self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+        return self.is_overdue or ratio > config.min_cleanable_dirty_ratio
+
+
+def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> DirtyRange:
+    """What a pass would compact, given where the last one ended. Raises OSError."""
+    config = target.config
+    segments = target.segments
+    first_dirty = max(min(checkpointed_offset, target.end_offset), target.log_start_offset)
+    first_uncleanable = min(target.last_stable_offset, segments[-1].base_offset)
+    clean_bytes = dirty_bytes = 0
+    is_overdue = False
+    for index, segment in enumerate(segments[:-1]):
+        next_base = segments[index + 1].base_offset
+        if segment.base_offset >= first_uncleanable:
+            break
+        if next_base <= first_dirty:
+            clean_bytes += segment.size_bytes
+            continue
+        if config.min_compaction_lag_ms and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
+            first_uncleanable = segment.base_offset
+            break
+        dirty_bytes += segment.size_bytes
+        is_overdue = is_overdue or 0 <= segment.first_timestamp() < now_ms - config.max_compaction_lag_ms
+    return DirtyRange(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, dirty_bytes, is_overdue)
+
+
+class Cleaner:
+    """Compacts one log after the other. One thread at a time uses it."""
+
+    def __init__(self, context: LogContext, max_offset_map_bytes: int = MAX_OFFSET_MAP_BYTES) -> None:
+        self._context = context
+        self._max_offset_map_bytes = max_offset_map_bytes
+
+    def clean(self, target: PartitionLog, dirty: DirtyRange, now_ms: int) -> int:
+        """Compact a log; the offset up to which it is clean then.
+
+        Raises OSError, KafkaError for a segment that cannot be read or written; the log is as sound as before.
+        """
+        offsets = self._build_map(target, dirty)
+        end_offset = offsets.latest_offset + 1
+        segments = tuple(segment for segment in target.segments[:-1] if segment.base_offset < end_offset)
+        cleaned_index: list[AbortedTransaction] = []
+        batches = BatchFilter(
+            offsets,
+            TransactionFilter(_aborted_transactions(segments), cleaned_index.append),
+            target.active_producers(),
+            end_offset=end_offset,
+            now_ms=now_ms,
+            delete_retention_ms=target.config.delete_retention_ms,
+        )
+        for group in group_segments(segments, target.segments, target.config.segment_bytes):
+            self._clean_group(target, group, batches, cleaned_index)
+        return end_offset
+
+    def _build_map(self, target: PartitionLog, dirty: DirtyRange) -> OffsetMap:
+        offsets = OffsetMap(self._max_offset_map_bytes)
+        offsets.latest_offset = dirty.first_dirty_offset - 1
+        segments = target.segments
+        first = max(0, bisect_right(segments, dirty.first_dirty_offset, key=_base_offset) - 1)
+        dirty_segments = [
+            segment for segment in segments[first:-1] if segment.base_offset < dirty.first_uncleanable_offset
+        ]
+        transactions = TransactionFilter(_aborted_transactions(dirty_segments))
+        for segment in dirty_segments:
+            start = segment.position_of(dirty.first_dirty_offset, segment.size_bytes)
+            for _position, header, data in read_batches(segment.file, start or 0, segment.size_bytes):
+                if header.base_offset >= dirty.first_uncleanable_offset or offsets.is_full:
+                    return offsets
+                if not transactions.is_discardable(header, data) and not header.is_control:
+                    for record in decode_records(data):
+                        if record.key is not None and record.offset >= dirty.first_dirty_offset:
+                            offsets.put(record.key, record.offset)
+                offsets.latest_offset = header.last_offset
+        return offsets
+
+    def _clean_group(
+        self,
+        target: PartitionLog,
+        group: tuple[LogSegment, ...],
+        batches: BatchFilter,
+        cleaned_index: list[AbortedTransaction],
+    ) -> None:
+        """Write a group of segments anew, as one, and put that in their place."""
+        cleaned = LogSegment(
+            target.directory,
+            group[0].base_offset,
+            self._context.operations,
+            self._context.open_files,
+            suffix=CLEANED_SUFFIX,
+        )
+        interval_bytes = target.config.index_interval_bytes
+        try:
+            cleaned.file.create()
+            for segment in group:
+                for _position, header, data in read_batches(segment.file, 0, segment.size_bytes):
+                    kept = batches.keep(header, data)
+                    if kept is not None:
+                        position = cleaned.size_bytes
+                        cleaned.file.write(kept, position)
+                        cleaned.account(
+                            position,
+                            len(kept),
+                            header.last_offset,
+                            read_header(kept).max_timestamp_ms,
+                            interval_bytes,
+                        )
+            while cleaned_index:
+                cleaned.transaction_index.append(cleaned_index.pop(0))
+            cleaned.seal()
+            cleaned.sync()
+            cleaned.move(target.directory, SWAP_SUFFIX)
+            self._context.operations.sync_directory(target.directory)
+        except (OSError, KafkaError):
+            _remove_files(cleaned)
+            raise
+        if not target.replace_segments(group, cleaned):
+            _remove_files(cleaned)
+
+
+def group_segments(
+    segments: Sequence[LogSegment], all_segments: Sequence[LogSegment], max_bytes: int
+) -> Iterator[tuple[LogSegment, ...]]:
+    """Segments that follow each other and fit together in one file, whose offsets fit in its index."""
+    ends = {first.base_offset: after.base_offset for first, after in zip(all_segments, all_segments[1:], strict=False)}
+    group: list[LogSegment] = []
+    size_bytes = 0
+    for segment in segments:
+        fits = (
+            not group
+            or (size_bytes + segment.size_bytes <= max_bytes)
+            and (ends[segment.base_offset] - group[0].base_offset <= MAX_RELATIVE_OFFSET)
+        )
+        if not fits:
+            yield tuple(group)
+            group, size_bytes = [], 0
+        group.append(segment)
+        size_bytes += segment.size_bytes
+    if group:
+        yield tuple(group)
+
+
+def _aborted_transactions(segments: Sequence[LogSegment]) -> list[AbortedTransaction]:
+    return [aborted for segment in segments for aborted in segment.transaction_index.aborted()]
+
+
+def _remove_files(segment: LogSegment) -> None:
+    segment.close()
+    for path in segment.paths():
+        remove(path)

@@ -1,0 +1,257 @@
+"""`SegmentedLog`: the segments of a log as they come and go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.log.checkpoints import CorruptCheckpointError, LeaderEpochs
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.context import LogContext
+from klamm_broker.log.reader import LogReader
+from klamm_broker.log.recovery import load_log, new_segment, replay
+from klamm_broker.log.retention import count_deletable
+from klamm_broker.log.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, OFFSET_ENTRY_BYTES, LogSegment
+
+log = logging.getLogger("klamm.broker.log")
+
+_T = TypeVar("_T")
+
+
+class SegmentedLog(LogReader):
+    """Opening a log; rolling, dropping, replacing and cutting its segments. All changes are made under its lock."""
+
+    __slots__ = (
+        "_context",
+        "_flush_lock",
+        "_flushed_ms",
+        "_lock",
+        "_producers",
+        "_refusal",
+        "_snapshots",
+        "config",
+        "directory",
+        "partition",
+        "recovery_point",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        context: LogContext,
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        is_clean: bool = False,
+    ) -> None:
+        """Open the log of a directory that exists, and recover it unless it `is_clean`. Raises OSError."""
+        loaded = load_log(
+            directory,
+            context,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+        )
+        leader_epochs = LeaderEpochs(directory, context.operations)
+        try:
+            leader_epochs.load()
+        except CorruptCheckpointError as error:
+            log.warning("%s: doing without it", error)
+        leader_epochs.truncate_from_end(loaded.end_offset)
+        active = loaded.segments[-1]
+        active.resume()
+        undecided = loaded.producers.first_undecided_offset
+        end_offset = loaded.end_offset
+        stable_offset = end_offset if undecided is None else undecided
+        super().__init__(
+            tuple(loaded.segments),
+            (end_offset, active, active.size_bytes, stable_offset),
+            loaded.log_start_offset,
+            leader_epochs,
+        )
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.recovery_point = loaded.recovery_point
+        self._context = context
+        self._producers = loaded.producers
+        self._snapshots = loaded.snapshots
+        self._refusal: KafkaError | None = None
+        self._flushed_ms = context.clock.wall_ms()
+        self._lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self.config = config
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the log still takes records: it is neither closed nor deleted nor failed."""
+        return self._refusal is None
+
+    def _publish(self, end_offset: int) -> None:
+        """Let readers see what was written."""
+        active = self._segments[-1]
+        undecided = self._producers.first_undecided_offset
+        self._tail = (end_offset, active, active.size_bytes, end_offset if undecided is None else undecided)
+
+    # Segments
+
+    def _must_roll(
+        self, active: LogSegment, batch_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
+    ) -> bool:
+        config = self.config
+        if active.size_bytes + batch_bytes > config.segment_bytes:
+            return True
+        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        first_timestamp_ms = active.first_timestamp()
+        if first_timestamp_ms >= 0 and timestamp_ms >= 0:
+            age_ms = timestamp_ms - first_timestamp_ms
+        else:
+            if active.created_ms is None:
+                active.created_ms = now_ms
+            age_ms = now_ms - active.created_ms
+        if age_ms > config.roll_ms - active.roll_jitter_ms:
+            return True
+        return active.index_bytes + OFFSET_ENTRY_BYTES > config.segment_index_bytes
+
+    def roll(self, now_ms: int) -> None:
+        """Start a new segment, unless the active one is empty. Raises KafkaError."""
+        with self._lock:
+            if self._tail[2]:
+                self._storage(lambda: self._roll(now_ms))
+
+    def _roll(self, now_ms: int) -> LogSegment:
+        end_offset, active, _size_bytes, stable_offset = self._tail
+        active.seal()
+        self._snapshots.write(self._producers, end_offset)
+        segment = self._new_segment(end_offset, now_ms)
+        self._segments = (*self._segments, segment)
+        self._tail = (end_offset, segment, 0, stable_offset)
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        config = self.config
+        segment = new_segment(self.directory, base_offset, self._context)
+        segment.created_ms = now_ms
+        if config.segment_jitter_ms:
+            segment.roll_jitter_ms = self._context.random_below(min(config.segment_jitter_ms, config.roll_ms))
+        return segment
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drop segments that are too old, too many, or before the log's start; how many. Raises KafkaError."""
+        with self._lock:
+            if self._refusal is not None:
+                return 0
+            return self._storage(lambda: self._delete_old_segments(now_ms))
+
+    def _delete_old_segments(self, now_ms: int) -> int:
+        segments = self._segments
+        count = count_deletable(segments, self.log_start_offset, self.config, now_ms)
+        if count == 0:
+            return 0
+        if count == len(segments):
+            self._roll(now_ms)
+        old, self._segments = self._segments[:count], self._segments[count:]
+        self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self._drop(old)
+        return count
+
+    def _drop(self, segments: tuple[LogSegment, ...], *, keep_snapshot_of: int | None = None) -> None:
+        """Rename the files of segments that readers no longer find, and let them go after a while."""
+        due_ms = self._context.clock.wall_ms() + self.config.file_delete_delay_ms
+        for segment in segments:
+            if segment.base_offset != keep_snapshot_of:
+                self._snapshots.remove(segment.base_offset)
+            segment.move(self.directory, DELETED_SUFFIX)
+            segment.close()
+            self._context.deletions.add(segment.paths(), due_ms)
+
+    def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
+        """Put a compacted segment, whose files have the suffix `.swap`, in the place of others that follow each other.
+
+        False if one of them is gone meanwhile. If renaming fails midway the log takes no more records, and the next
+        start finishes it.
+        """
+        with self._lock:
+            segments = self._segments
+            if self._refusal is not None or not set(old) <= set(segments[:-1]):
+                return False
+            first = segments.index(old[0])
+            self._segments = (*segments[:first], replacement, *segments[first + len(old) :])
+            try:
+                self._drop(old, keep_snapshot_of=replacement.base_offset)
+                replacement.move(self.directory)
+            except OSError as error:
+                self._refuse(error)
+            return True
+
+    def _refuse(self, error: OSError) -> KafkaError:
+        """Take no more records until the log is opened again."""
+        log.error("%s takes no more records: %s", self.directory, error)
+        self._refusal = storage_error(error)
+        return self._refusal
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log's start forward to an offset; it stays moved after a crash. Follows KIP-107.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE behind the high watermark, KAFKA_STORAGE_ERROR.
+        """
+        with self._lock:
+            if offset > self.high_watermark:
+                raise self._out_of_range(offset)
+            if offset <= self.log_start_offset:
+                return
+            self.log_start_offset = offset
+            self._storage(lambda: self.leader_epochs.truncate_from_start(offset))
+        self._storage(self._context.start_offset_moved)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the records from an offset on, with the whole batch that holds it. Raises KafkaError."""
+        with self._lock:
+            if offset < self.end_offset:
+                self._storage(lambda: self._truncate_to(max(offset, 0)))
+
+    def _truncate_to(self, offset: int) -> None:
+        kept = tuple(segment for segment in self._segments if segment.base_offset <= offset)
+        dropped = self._segments[len(kept) :]
+        if not kept:
+            kept = (self._new_segment(offset, self._context.clock.wall_ms()),)
+        active = kept[-1]
+        position = active.position_of(offset, active.size_bytes)
+        end_offset = offset
+        if position is not None and active.size_bytes:
+            end_offset = min(offset, active.header_at(position).base_offset)
+        # Readers first: none may find what is about to go.
+        self._segments = kept
+        self._tail = (end_offset, active, active.size_bytes if position is None else position, end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        active.truncate_to(end_offset)
+        self._drop(dropped)
+        self.leader_epochs.truncate_from_end(end_offset)
+        self._snapshots.remove_behind(end_offset)
+        start_offset = self._snapshots.load_latest(self._producers, self.log_start_offset, end_offset)
+        replay(list(kept), self._producers, start_offset, end_offset)
+        self._publish(end_offset)
+
+    def _storage(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except OSError as error:
+            log.error("%s: the disk refuses: %s", self.directory, error)
+            raise storage_error(error) from error
+
+
+def storage_error(error: OSError) -> KafkaError:
+    """What a client is told of it."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

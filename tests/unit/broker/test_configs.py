@@ -1,0 +1,323 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: values, where they come from, and what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
+from klamm_broker.settings import BrokerSettings
+from klamm_broker.topic_config import TOPIC_CONFIGS
+from tests.unit.broker.broker_harness import BrokerHarness
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = range(1, 8)
+
+
+def describe(harness: BrokerHarness, kind: int, name: str, *keys: str, version: int = 4, **fields: Any) -> Any:
+    resource = describe_configs.DescribeConfigsResource(kind, name, list(keys) or None)
+    (result,) = harness.call(describe_configs.DescribeConfigsRequest([resource], **fields), version).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def one(harness: BrokerHarness, kind: int, name: str, key: str) -> tuple[str, int, list[tuple[str, str, int]]]:
+    (config,) = describe(harness, kind, name, key, include_synonyms=True).configs
+    return config.value, config.config_source, [(each.name, each.value, each.source) for each in config.synonyms]
+
+
+def alter(harness: BrokerHarness, kind: int, name: str, *changes: tuple[str, int, str | None], **fields: Any) -> int:
+    resource = incremental_alter_configs.AlterConfigsResource(
+        kind, name, [incremental_alter_configs.AlterableConfig(*change) for change in changes]
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource], **fields)
+    (result,) = harness.call(request, 1).responses
+    assert bool(result.error_message) == bool(result.error_code)
+    code: int = result.error_code
+    return code
+
+
+def replace(harness: BrokerHarness, kind: int, name: str, *configs: tuple[str, str | None], **fields: Any) -> int:
+    resource = alter_configs.AlterConfigsResource(
+        kind, name, [alter_configs.AlterableConfig(*config) for config in configs]
+    )
+    (result,) = harness.call(alter_configs.AlterConfigsRequest([resource], **fields), 2).responses
+    code: int = result.error_code
+    return code
+
+
+def retention_ms(harness: BrokerHarness) -> int:
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    value: int = topic.partitions[0].log.config.retention_ms
+    return value
+
+
+# Telling
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_all_configs_of_a_topic(harness: BrokerHarness, version: int) -> None:
+    harness.create_topic("t", retention_ms="5000")
+    result = describe(harness, TOPIC, "t", version=version, include_synonyms=True, include_documentation=version >= 3)
+    assert result.error_code == 0
+    configs = {config.name: config for config in result.configs}
+    assert configs.keys() == TOPIC_CONFIGS.keys()
+    retention = configs["retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("5000", TOPIC_CONFIG, False)
+    assert [(each.name, each.value, each.source) for each in retention.synonyms] == [
+        ("retention.ms", "5000", TOPIC_CONFIG)
+    ]
+    size = configs["segment.bytes"]
+    assert [(each.name, each.value, each.source) for each in size.synonyms] == [
+        ("log.segment.bytes", "1073741824", DEFAULT)
+    ]
+    if version >= 3:
+        assert (retention.config_type, size.config_type, configs["cleanup.policy"].config_type) == (LONG, INT, LIST)
+        assert all(config.documentation for config in result.configs)
+
+
+def test_documentation_and_synonyms_only_if_asked_for(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    (config,) = describe(harness, TOPIC, "t", "cleanup.policy").configs
+    assert (config.documentation, config.synonyms) == (None, [])
+
+
+def test_unknown_keys_are_left_out(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    result = describe(harness, TOPIC, "t", "nope", "preallocate")
+    assert [(config.name, config.value) for config in result.configs] == [("preallocate", "false")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (77, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_describe_refused(harness: BrokerHarness, kind: int, name: str, error: ErrorCode) -> None:
+    result = describe(harness, kind, name)
+    assert (result.error_code, result.configs) == (error, [])
+
+
+def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
+    configs = {config.name: config for config in describe(harness, BROKER, "1").configs}
+    assert len(configs) == len(BrokerSettings.__dataclass_fields__)
+    told = {
+        name: (configs[name].value, configs[name].config_type, configs[name].read_only, configs[name].config_source)
+        for name in (
+            "num.partitions",
+            "log.retention.ms",
+            "log.retention.hours",
+            "auto.create.topics.enable",
+            "log.cleanup.policy",
+            "broker.rack",
+            "log.cleaner.min.cleanable.ratio",
+        )
+    }
+    # What Apache Kafka 4.3.1 tells.
+    assert told == {
+        "num.partitions": ("1", INT, True, DEFAULT),
+        "log.retention.ms": (None, LONG, False, DEFAULT),
+        "log.retention.hours": ("168", INT, True, DEFAULT),
+        "auto.create.topics.enable": ("true", BOOLEAN, True, DEFAULT),
+        "log.cleanup.policy": ("delete", LIST, False, DEFAULT),
+        "broker.rack": (None, STRING, True, DEFAULT),
+        "log.cleaner.min.cleanable.ratio": ("0.5", DOUBLE, False, DEFAULT),
+    }
+
+
+def test_settings_are_static(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(num_partitions=3, log_retention_hours=1, log_segment_bytes=2**20)
+    harness.create_topic("t")
+    assert one(harness, BROKER, "1", "num.partitions") == (
+        "3",
+        STATIC,
+        [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)],
+    )
+    assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1048576", STATIC)
+    assert one(harness, TOPIC, "t", "retention.ms")[:2] == ("3600000", STATIC)
+    assert retention_ms(harness) == 3_600_000
+    harness.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 604_800_000),
+        ({"log_retention_hours": 2}, 7_200_000),
+        ({"log_retention_hours": 2, "log_retention_minutes": 3}, 180_000),
+        ({"log_retention_hours": 2, "log_retention_minutes": 3, "log_retention_ms": 4}, 4),
+        ({"log_retention_hours": -1}, -1),
+        ({"log_retention_minutes": -1}, -1),
+    ],
+)
+def test_the_finest_unit_counts(tmp_path: Path, settings: dict[str, int], expected: int) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(**settings)
+    harness.create_topic("t")
+    assert retention_ms(harness) == expected
+    harness.broker.close()
+
+
+def test_defaults_of_settings_and_topics_agree(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    for config in describe(harness, TOPIC, "t").configs:
+        default = TOPIC_CONFIGS[config.name].default
+        text = ",".join(default) if isinstance(default, tuple) else str(default)
+        assert config.value == (text.lower() if isinstance(default, bool) else text), config.name
+
+
+# Changing topics
+
+
+def test_set_and_delete(harness: BrokerHarness) -> None:
+    harness.create_topic("t", segment_bytes="2000000")
+    assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1000"), ("segment.bytes", DELETE, None)) == 0
+    assert one(harness, TOPIC, "t", "retention.ms")[:2] == ("1000", TOPIC_CONFIG)
+    assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1073741824", DEFAULT)
+    assert retention_ms(harness) == 1000
+    harness.reopen()
+    assert retention_ms(harness) == 1000
+    assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1073741824", DEFAULT)
+
+
+def test_lists(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert alter(harness, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == 0
+    assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
+    assert alter(harness, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == 0
+    assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
+    assert alter(harness, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "compact"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("nope", SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", APPEND, "burn"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", 9, "compact"), ErrorCode.INVALID_REQUEST),
+        (("min.compaction.lag.ms", SET, str(2**63 - 1)), ErrorCode.NONE),
+    ],
+)
+def test_bad_changes_change_nothing(
+    harness: BrokerHarness, change: tuple[str, int, str | None], error: ErrorCode
+) -> None:
+    harness.create_topic("t")
+    assert alter(harness, TOPIC, "t", ("preallocate", SET, "true"), change) == error
+    assert one(harness, TOPIC, "t", "preallocate")[0] == ("false" if error else "true")
+
+
+def test_values_that_do_not_fit_together(harness: BrokerHarness) -> None:
+    harness.create_topic("t", max_compaction_lag_ms="1000")
+    assert alter(harness, TOPIC, "t", ("min.compaction.lag.ms", SET, "2000")) == ErrorCode.INVALID_CONFIG
+    assert one(harness, TOPIC, "t", "min.compaction.lag.ms")[0] == "0"
+
+
+def test_named_twice(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2")) == (
+        ErrorCode.INVALID_REQUEST
+    )
+    resource = incremental_alter_configs.AlterConfigsResource(
+        TOPIC, "t", [incremental_alter_configs.AlterableConfig("retention.ms", SET, "1")]
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
+    assert {each.error_code for each in harness.call(request, 1).responses} == {ErrorCode.INVALID_REQUEST}
+    assert retention_ms(harness) == 604_800_000
+
+
+def test_resources_that_cannot_be_changed(harness: BrokerHarness) -> None:
+    change = ("retention.ms", SET, "1")
+    assert alter(harness, TOPIC, "nope", change) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(harness, BROKER, "2", ("log.retention.ms", SET, "1")) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, GROUP, "g", change) == ErrorCode.INVALID_REQUEST
+    assert replace(harness, GROUP, "g", ("retention.ms", "1")) == ErrorCode.INVALID_REQUEST
+
+
+def test_validate_only(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1"), validate_only=True) == 0
+    assert alter(harness, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1"), validate_only=True) == 0
+    assert replace(harness, TOPIC, "t", ("retention.ms", "1"), validate_only=True) == 0
+    assert retention_ms(harness) == 604_800_000
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_alter_configs_replaces_all(harness: BrokerHarness, version: int) -> None:
+    harness.create_topic("t", segment_bytes="2000000")
+    resource = alter_configs.AlterConfigsResource(TOPIC, "t", [alter_configs.AlterableConfig("retention.ms", "7")])
+    (result,) = harness.call(alter_configs.AlterConfigsRequest([resource]), version).responses
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert topic.overrides == {"retention.ms": "7"}
+
+
+def test_alter_configs_refused(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert replace(harness, TOPIC, "t", ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
+    assert replace(harness, TOPIC, "t", ("nope", "1")) == ErrorCode.INVALID_CONFIG
+    assert replace(harness, TOPIC, "nope", ("retention.ms", "1")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Changing the broker
+
+
+def test_dynamic_broker_configs_reach_topics(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert alter(harness, BROKER, "", ("log.retention.ms", SET, "2000")) == 0
+    assert retention_ms(harness) == 2000
+    assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1000")) == 0
+    assert retention_ms(harness) == 1000
+    assert one(harness, TOPIC, "t", "retention.ms") == (
+        "1000",
+        DYNAMIC_BROKER,
+        [("log.retention.ms", "1000", DYNAMIC_BROKER), ("log.retention.ms", "2000", DYNAMIC_DEFAULT)],
+    )
+    assert one(harness, BROKER, "1", "log.retention.ms")[:2] == ("1000", DYNAMIC_BROKER)
+    assert one(harness, BROKER, "", "log.retention.ms") == (
+        "2000",
+        DYNAMIC_DEFAULT,
+        [("log.retention.ms", "2000", DYNAMIC_DEFAULT)],
+    )
+    harness.reopen()
+    assert retention_ms(harness) == 1000
+    assert alter(harness, BROKER, "1", ("log.retention.ms", DELETE, None)) == 0
+    assert alter(harness, BROKER, "", ("log.retention.ms", DELETE, None)) == 0
+    assert retention_ms(harness) == 604_800_000
+
+
+def test_a_topics_own_config_comes_first(harness: BrokerHarness) -> None:
+    harness.create_topic("t", retention_ms="5")
+    assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1000")) == 0
+    assert retention_ms(harness) == 5
+
+
+def test_broker_lists(harness: BrokerHarness) -> None:
+    assert alter(harness, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == 0
+    assert one(harness, BROKER, "1", "log.cleanup.policy")[0] == "delete,compact"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("node.id", SET, "2"), ("num.partitions", SET, "2"), ("nope", SET, "2"), ("log.retention.ms", SET, "x")],
+)
+def test_broker_configs_that_cannot_be_changed(harness: BrokerHarness, change: tuple[str, int, str]) -> None:
+    assert alter(harness, BROKER, "1", change) == ErrorCode.INVALID_REQUEST
