@@ -21,7 +21,7 @@ from klamm.network.send import Chunk, NetworkSend
 
 log = logging.getLogger("klamm.network")
 
-READ_AHEAD_BYTES: Final = 128 * 1024
+READ_AHEAD_BYTES: Final = 256 * 1024
 _DIRECT_FROM_BYTES: Final = 64 * 1024
 _MEMORY_POLL_S: Final = 0.01
 # Looked up for every request; a global is faster than a member of an enum.
@@ -206,7 +206,7 @@ class Selector:
         if channel.send is not None:
             channel.send.extend(chunks)
             return False
-        send = channel.send = NetworkSend(chunks, use_send_file=self._use_send_file)
+        send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
         if send.write_to(channel.transport):
             channel.send = None
             return True

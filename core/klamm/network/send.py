@@ -30,6 +30,10 @@ class FileRegion(Protocol):
         """Bytes at `position` of the file; fewer only at its end."""
         ...
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill the buffer from `position` of the file; how many bytes there were."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -37,15 +41,19 @@ Chunk: TypeAlias = Buffer | FileRegion
 
 
 class NetworkSend:
-    """What is left to send on one channel. `write_to` until it returns True; `close` whatever happens."""
+    """What is left to send on one channel. `write_to` until it returns True; `close` whatever happens.
 
-    __slots__ = ("_chunks", "_position", "_remaining", "_use_send_file", "size_bytes")
+    File regions are read into `scratch`, which is borrowed for a call, and written from there; without one they are
+    sent by `send_file`.
+    """
 
-    def __init__(self, chunks: Sequence[Chunk], *, use_send_file: bool) -> None:
+    __slots__ = ("_chunks", "_position", "_remaining", "_scratch", "size_bytes")
+
+    def __init__(self, chunks: Sequence[Chunk], scratch: memoryview | None) -> None:
         self._chunks: deque[Chunk] = deque(chunks)
         self._position = 0
         self._remaining = -1
-        self._use_send_file = use_send_file
+        self._scratch = scratch
         self.size_bytes = 0
 
     def write_to(self, transport: TransportLayer) -> bool:
@@ -82,14 +90,14 @@ class NetworkSend:
     def _write_region(self, region: FileRegion, transport: TransportLayer) -> int:
         if self._remaining < 0:
             self._position, self._remaining = region.position, region.size_bytes
-        piece_bytes = min(self._remaining, _PIECE_BYTES)
-        if self._use_send_file:
-            sent = transport.send_file(region.fileno(), self._position, piece_bytes)
+        if self._scratch is None:
+            sent = transport.send_file(region.fileno(), self._position, min(self._remaining, _PIECE_BYTES))
         else:
-            data = region.read(self._position, piece_bytes)
-            if len(data) < piece_bytes:
-                raise OSError(f"file ended {piece_bytes - len(data)} bytes early")
-            sent = transport.write([data])
+            piece = self._scratch[: self._remaining]
+            count = region.read_into(self._position, piece)
+            if count < len(piece):
+                raise OSError(f"the file ended {len(piece) - count} bytes early")
+            sent = transport.write([piece])
         self._position += sent
         self._remaining -= sent
         self.size_bytes += sent

@@ -19,7 +19,7 @@ def framed(bodies):
 
 def feed_in_pieces(receive, data, cuts, direct_from):
     """As the selector does: straight to the frame's own buffer when enough is missing, else through a shared one."""
-    shared = memoryview(bytearray(300_000))
+    shared = memoryview(bytearray(len(data)))
     position = 0
     for cut in [*sorted(cuts), len(data)]:
         while position < cut:

@@ -24,6 +24,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 25
 NAME: Final = "AddOffsetsToTxn"
 VERSIONS: Final = range(0, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 3
 _S_qh = Struct(">qh")
 _unpack_qh = _S_qh.unpack_from

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 80
 NAME: Final = "AddRaftVoter"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_H = Struct(">H")
 _unpack_H = _S_H.unpack_from

@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 49
 NAME: Final = "AlterClientQuotas"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 1
 _S_dB_ = Struct(">d?")
 _unpack_dB_ = _S_dB_.unpack_from

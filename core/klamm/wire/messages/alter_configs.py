@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 33
 NAME: Final = "AlterConfigs"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

@@ -26,6 +26,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 56
 NAME: Final = "AlterPartition"
 VERSIONS: Final = range(2, 4)
+DECODABLE: Final = range(2, 4)
 FLEXIBLE_FROM: Final = 0
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from

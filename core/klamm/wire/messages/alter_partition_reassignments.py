@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 45
 NAME: Final = "AlterPartitionReassignments"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

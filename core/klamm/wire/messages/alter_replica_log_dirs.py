@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 34
 NAME: Final = "AlterReplicaLogDirs"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_ih = Struct(">ih")
 _unpack_ih = _S_ih.unpack_from
@@ -68,7 +69,7 @@ class AlterReplicaLogDir(WireStruct):
 
 
 class AlterReplicaLogDirsRequest(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("dirs",)
     API_KEY: ClassVar[int] = 34
@@ -82,7 +83,7 @@ class AlterReplicaLogDirsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterReplicaLogDirsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"AlterReplicaLogDirsRequest has no version {version}")
         try:
             return (
@@ -94,7 +95,7 @@ class AlterReplicaLogDirsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"AlterReplicaLogDirsRequest has no version {version}")
         try:
             (_write_alter_replica_log_dirs_request_compact if version >= 2 else _write_alter_replica_log_dirs_request)(
@@ -134,7 +135,7 @@ class AlterReplicaLogDirTopicResult(WireStruct):
 
 
 class AlterReplicaLogDirsResponse(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 34
@@ -150,7 +151,7 @@ class AlterReplicaLogDirsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> AlterReplicaLogDirsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"AlterReplicaLogDirsResponse has no version {version}")
         try:
             return (
@@ -162,7 +163,7 @@ class AlterReplicaLogDirsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"AlterReplicaLogDirsResponse has no version {version}")
         try:
             (

@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 91
 NAME: Final = "AlterShareGroupOffsets"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 51
 NAME: Final = "AlterUserScramCredentials"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

@@ -32,6 +32,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 18
 NAME: Final = "ApiVersions"
 VERSIONS: Final = range(0, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 3
 _S_hhh = Struct(">hhh")
 _unpack_hhh = _S_hhh.unpack_from

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 53
 NAME: Final = "BeginQuorumEpoch"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 1
 _S_iii = Struct(">iii")
 _unpack_iii = _S_iii.unpack_from

@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 63
 NAME: Final = "BrokerHeartbeat"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 0
 _S_iqqB_B_ = Struct(">iqq??")
 _unpack_iqqB_B_ = _S_iqqB_B_.unpack_from

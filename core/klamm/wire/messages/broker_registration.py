@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 62
 NAME: Final = "BrokerRegistration"
 VERSIONS: Final = range(0, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 0
 _S_Hh = Struct(">Hh")
 _unpack_Hh = _S_Hh.unpack_from

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 68
 NAME: Final = "ConsumerGroupHeartbeat"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from
@@ -361,7 +362,7 @@ def _read_consumer_group_heartbeat_response_compact(
     p += 8
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         assignment, p = _read_assignment_compact(b, p, version)
     else:
         assignment = None

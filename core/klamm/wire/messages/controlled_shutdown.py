@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 7
 NAME: Final = "ControlledShutdown"
 VERSIONS: Final = range(0, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 3
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

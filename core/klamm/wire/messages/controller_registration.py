@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 70
 NAME: Final = "ControllerRegistration"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_Hh = Struct(">Hh")
 _unpack_Hh = _S_Hh.unpack_from

@@ -14,6 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
+    not_in_version,
     null_where_none_may_be,
     read_array_length,
     read_compact_array_length,
@@ -34,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 30
 NAME: Final = "CreateAcls"
 VERSIONS: Final = range(1, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from
@@ -66,7 +68,7 @@ class AclCreation(WireStruct):
         self,
         resource_type: int = 0,
         resource_name: str = "",
-        resource_pattern_type: int = 3,
+        resource_pattern_type: int = 3,  # v1+
         principal: str = "",
         host: str = "",
         operation: int = 0,
@@ -82,7 +84,7 @@ class AclCreation(WireStruct):
 
 
 class CreateAclsRequest(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("creations",)
     API_KEY: ClassVar[int] = 30
@@ -96,7 +98,7 @@ class CreateAclsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateAclsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateAclsRequest has no version {version}")
         try:
             return (_read_create_acls_request_compact if version >= 2 else _read_create_acls_request)(
@@ -108,7 +110,7 @@ class CreateAclsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateAclsRequest has no version {version}")
         try:
             (_write_create_acls_request_compact if version >= 2 else _write_create_acls_request)(out, self, version)
@@ -132,7 +134,7 @@ class AclCreationResult(WireStruct):
 
 
 class CreateAclsResponse(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 30
@@ -148,7 +150,7 @@ class CreateAclsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateAclsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateAclsResponse has no version {version}")
         try:
             return (_read_create_acls_response_compact if version >= 2 else _read_create_acls_response)(
@@ -160,7 +162,7 @@ class CreateAclsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateAclsResponse has no version {version}")
         try:
             (_write_create_acls_response_compact if version >= 2 else _write_create_acls_response)(out, self, version)
@@ -170,11 +172,13 @@ class CreateAclsResponse(WireStruct):
 
 
 def _read_acl_creation(b: ReadBuffer, p: int, version: int) -> tuple[AclCreation, int]:
+    resource_pattern_type: int = 3
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    (resource_pattern_type,) = _unpack_b(b, p)
-    p += 1
+    if version >= 1:
+        (resource_pattern_type,) = _unpack_b(b, p)
+        p += 1
     principal, p = read_string(b, p)
     host, p = read_string(b, p)
     operation, permission_type = _unpack_bb(b, p)
@@ -185,9 +189,12 @@ def _read_acl_creation(b: ReadBuffer, p: int, version: int) -> tuple[AclCreation
 
 
 def _write_acl_creation(out: bytearray, s: AclCreation, version: int) -> None:
+    if not (version >= 1) and s.resource_pattern_type != 3:
+        raise not_in_version("resource_pattern_type", version)
     out += _pack_b(s.resource_type)
     write_string(out, s.resource_name)
-    out += _pack_b(s.resource_pattern_type)
+    if version >= 1:
+        out += _pack_b(s.resource_pattern_type)
     write_string(out, s.principal)
     write_string(out, s.host)
     out += _pack_bb(s.operation, s.permission_type)

@@ -37,6 +37,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 38
 NAME: Final = "CreateDelegationToken"
 VERSIONS: Final = range(1, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from
@@ -67,7 +68,7 @@ class CreatableRenewers(WireStruct):
 
 
 class CreateDelegationTokenRequest(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("owner_principal_type", "owner_principal_name", "renewers", "max_lifetime_ms")
     API_KEY: ClassVar[int] = 38
@@ -87,7 +88,7 @@ class CreateDelegationTokenRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateDelegationTokenRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateDelegationTokenRequest has no version {version}")
         try:
             return (
@@ -99,7 +100,7 @@ class CreateDelegationTokenRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateDelegationTokenRequest has no version {version}")
         try:
             (
@@ -113,7 +114,7 @@ class CreateDelegationTokenRequest(WireStruct):
 
 
 class CreateDelegationTokenResponse(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = (
         "error_code",
@@ -159,7 +160,7 @@ class CreateDelegationTokenResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateDelegationTokenResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateDelegationTokenResponse has no version {version}")
         try:
             return (
@@ -173,7 +174,7 @@ class CreateDelegationTokenResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"CreateDelegationTokenResponse has no version {version}")
         try:
             (

@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 37
 NAME: Final = "CreatePartitions"
 VERSIONS: Final = range(0, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 19
 NAME: Final = "CreateTopics"
 VERSIONS: Final = range(2, 8)
+DECODABLE: Final = range(0, 8)
 FLEXIBLE_FROM: Final = 5
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -46,6 +47,9 @@ _pack_i = _S_i.pack
 _S_ih = Struct(">ih")
 _unpack_ih = _S_ih.unpack_from
 _pack_ih = _S_ih.pack
+_S_B_ = Struct(">?")
+_unpack_B_ = _S_B_.unpack_from
+_pack_B_ = _S_B_.pack
 _S_iB_ = Struct(">i?")
 _unpack_iB_ = _S_iB_.unpack_from
 _pack_iB_ = _S_iB_.pack
@@ -109,7 +113,7 @@ class CreatableTopic(WireStruct):
 
 
 class CreateTopicsRequest(WireStruct):
-    """Versions 2-7."""
+    """Versions 0-7."""
 
     __slots__ = ("topics", "timeout_ms", "validate_only")
     API_KEY: ClassVar[int] = 19
@@ -118,7 +122,7 @@ class CreateTopicsRequest(WireStruct):
         self,
         topics: list[CreatableTopic] = EMPTY,
         timeout_ms: int = 60000,
-        validate_only: bool = False,
+        validate_only: bool = False,  # v1+
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
         self.timeout_ms = timeout_ms
@@ -127,7 +131,7 @@ class CreateTopicsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateTopicsRequest:
         """Read a body. Raises WireError."""
-        if not 2 <= version <= 7:
+        if not 0 <= version <= 7:
             raise WireError(f"CreateTopicsRequest has no version {version}")
         try:
             return (_read_create_topics_request_compact if version >= 5 else _read_create_topics_request)(
@@ -139,7 +143,7 @@ class CreateTopicsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 2 <= version <= 7:
+        if not 0 <= version <= 7:
             raise WireError(f"CreateTopicsRequest has no version {version}")
         try:
             (_write_create_topics_request_compact if version >= 5 else _write_create_topics_request)(out, self, version)
@@ -187,7 +191,7 @@ class CreatableTopicResult(WireStruct):
         name: str = "",
         topic_id: bytes = ZERO_UUID,  # v7+
         error_code: int = 0,
-        error_message: str | None = "",
+        error_message: str | None = "",  # v1+
         topic_config_error_code: int = 0,  # v5+
         num_partitions: int = -1,  # v5+
         replication_factor: int = -1,  # v5+
@@ -204,14 +208,14 @@ class CreatableTopicResult(WireStruct):
 
 
 class CreateTopicsResponse(WireStruct):
-    """Versions 2-7."""
+    """Versions 0-7."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 19
 
     def __init__(
         self,
-        throttle_time_ms: int = 0,
+        throttle_time_ms: int = 0,  # v2+
         topics: list[CreatableTopicResult] = EMPTY,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
@@ -220,7 +224,7 @@ class CreateTopicsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> CreateTopicsResponse:
         """Read a body. Raises WireError."""
-        if not 2 <= version <= 7:
+        if not 0 <= version <= 7:
             raise WireError(f"CreateTopicsResponse has no version {version}")
         try:
             return (_read_create_topics_response_compact if version >= 5 else _read_create_topics_response)(
@@ -232,7 +236,7 @@ class CreateTopicsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 2 <= version <= 7:
+        if not 0 <= version <= 7:
             raise WireError(f"CreateTopicsResponse has no version {version}")
         try:
             (_write_create_topics_response_compact if version >= 5 else _write_create_topics_response)(
@@ -381,6 +385,7 @@ def _write_creatable_topic_compact(out: bytearray, s: CreatableTopic, version: i
 
 
 def _read_create_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsRequest, int]:
+    validate_only: bool = False
     _n, p = read_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("topics")
@@ -388,16 +393,23 @@ def _read_create_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[Cr
     for _ in range(_n):
         topics_item, p = _read_creatable_topic(b, p, version)
         topics.append(topics_item)
-    timeout_ms, validate_only = _unpack_iB_(b, p)
-    p += 5
+    (timeout_ms,) = _unpack_i(b, p)
+    p += 4
+    if version >= 1:
+        (validate_only,) = _unpack_B_(b, p)
+        p += 1
     return CreateTopicsRequest(topics, timeout_ms, validate_only), p
 
 
 def _write_create_topics_request(out: bytearray, s: CreateTopicsRequest, version: int) -> None:
+    if not (version >= 1) and s.validate_only:
+        raise not_in_version("validate_only", version)
     write_array_length(out, len(s.topics))
     for topics_item in s.topics:
         _write_creatable_topic(out, topics_item, version)
-    out += _pack_iB_(s.timeout_ms, s.validate_only)
+    out += _pack_i(s.timeout_ms)
+    if version >= 1:
+        out += _pack_B_(s.validate_only)
 
 
 def _read_create_topics_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsRequest, int]:
@@ -466,6 +478,7 @@ def _write_creatable_topic_configs_compact(out: bytearray, s: CreatableTopicConf
 
 def _read_creatable_topic_result(b: ReadBuffer, p: int, version: int) -> tuple[CreatableTopicResult, int]:
     topic_id: bytes = ZERO_UUID
+    error_message: str | None = ""
     topic_config_error_code: int = 0
     num_partitions: int = -1
     replication_factor: int = -1
@@ -473,7 +486,8 @@ def _read_creatable_topic_result(b: ReadBuffer, p: int, version: int) -> tuple[C
     name, p = read_string(b, p)
     (error_code,) = _unpack_h(b, p)
     p += 2
-    error_message, p = read_nullable_string(b, p)
+    if version >= 1:
+        error_message, p = read_nullable_string(b, p)
     return CreatableTopicResult(
         name, topic_id, error_code, error_message, topic_config_error_code, num_partitions, replication_factor, configs
     ), p
@@ -482,7 +496,8 @@ def _read_creatable_topic_result(b: ReadBuffer, p: int, version: int) -> tuple[C
 def _write_creatable_topic_result(out: bytearray, s: CreatableTopicResult, version: int) -> None:
     write_string(out, s.name)
     out += _pack_h(s.error_code)
-    write_nullable_string(out, s.error_message)
+    if version >= 1:
+        write_nullable_string(out, s.error_message)
 
 
 def _read_creatable_topic_result_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreatableTopicResult, int]:
@@ -544,8 +559,10 @@ def _write_creatable_topic_result_compact(out: bytearray, s: CreatableTopicResul
 
 
 def _read_create_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsResponse, int]:
-    (throttle_time_ms,) = _unpack_i(b, p)
-    p += 4
+    throttle_time_ms: int = 0
+    if version >= 2:
+        (throttle_time_ms,) = _unpack_i(b, p)
+        p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("topics")
@@ -557,7 +574,8 @@ def _read_create_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[C
 
 
 def _write_create_topics_response(out: bytearray, s: CreateTopicsResponse, version: int) -> None:
-    out += _pack_i(s.throttle_time_ms)
+    if version >= 2:
+        out += _pack_i(s.throttle_time_ms)
     write_array_length(out, len(s.topics))
     for topics_item in s.topics:
         _write_creatable_topic_result(out, topics_item, version)

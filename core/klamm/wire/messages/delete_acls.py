@@ -14,6 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
+    not_in_version,
     null_where_none_may_be,
     read_array_length,
     read_compact_array_length,
@@ -34,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 31
 NAME: Final = "DeleteAcls"
 VERSIONS: Final = range(1, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from
@@ -66,7 +68,7 @@ class DeleteAclsFilter(WireStruct):
         self,
         resource_type_filter: int = 0,
         resource_name_filter: str | None = "",
-        pattern_type_filter: int = 3,
+        pattern_type_filter: int = 3,  # v1+
         principal_filter: str | None = "",
         host_filter: str | None = "",
         operation: int = 0,
@@ -82,7 +84,7 @@ class DeleteAclsFilter(WireStruct):
 
 
 class DeleteAclsRequest(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("filters",)
     API_KEY: ClassVar[int] = 31
@@ -96,7 +98,7 @@ class DeleteAclsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteAclsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteAclsRequest has no version {version}")
         try:
             return (_read_delete_acls_request_compact if version >= 2 else _read_delete_acls_request)(
@@ -108,7 +110,7 @@ class DeleteAclsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteAclsRequest has no version {version}")
         try:
             (_write_delete_acls_request_compact if version >= 2 else _write_delete_acls_request)(out, self, version)
@@ -138,7 +140,7 @@ class DeleteAclsMatchingAcl(WireStruct):
         error_message: str | None = "",
         resource_type: int = 0,
         resource_name: str = "",
-        pattern_type: int = 3,
+        pattern_type: int = 3,  # v1+
         principal: str = "",
         host: str = "",
         operation: int = 0,
@@ -172,7 +174,7 @@ class DeleteAclsFilterResult(WireStruct):
 
 
 class DeleteAclsResponse(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "filter_results")
     API_KEY: ClassVar[int] = 31
@@ -188,7 +190,7 @@ class DeleteAclsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteAclsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteAclsResponse has no version {version}")
         try:
             return (_read_delete_acls_response_compact if version >= 2 else _read_delete_acls_response)(
@@ -200,7 +202,7 @@ class DeleteAclsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DeleteAclsResponse has no version {version}")
         try:
             (_write_delete_acls_response_compact if version >= 2 else _write_delete_acls_response)(out, self, version)
@@ -210,11 +212,13 @@ class DeleteAclsResponse(WireStruct):
 
 
 def _read_delete_acls_filter(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsFilter, int]:
+    pattern_type_filter: int = 3
     (resource_type_filter,) = _unpack_b(b, p)
     p += 1
     resource_name_filter, p = read_nullable_string(b, p)
-    (pattern_type_filter,) = _unpack_b(b, p)
-    p += 1
+    if version >= 1:
+        (pattern_type_filter,) = _unpack_b(b, p)
+        p += 1
     principal_filter, p = read_nullable_string(b, p)
     host_filter, p = read_nullable_string(b, p)
     operation, permission_type = _unpack_bb(b, p)
@@ -231,9 +235,12 @@ def _read_delete_acls_filter(b: ReadBuffer, p: int, version: int) -> tuple[Delet
 
 
 def _write_delete_acls_filter(out: bytearray, s: DeleteAclsFilter, version: int) -> None:
+    if not (version >= 1) and s.pattern_type_filter != 3:
+        raise not_in_version("pattern_type_filter", version)
     out += _pack_b(s.resource_type_filter)
     write_nullable_string(out, s.resource_name_filter)
-    out += _pack_b(s.pattern_type_filter)
+    if version >= 1:
+        out += _pack_b(s.pattern_type_filter)
     write_nullable_string(out, s.principal_filter)
     write_nullable_string(out, s.host_filter)
     out += _pack_bb(s.operation, s.permission_type)
@@ -314,14 +321,16 @@ def _write_delete_acls_request_compact(out: bytearray, s: DeleteAclsRequest, ver
 
 
 def _read_delete_acls_matching_acl(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsMatchingAcl, int]:
+    pattern_type: int = 3
     (error_code,) = _unpack_h(b, p)
     p += 2
     error_message, p = read_nullable_string(b, p)
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    (pattern_type,) = _unpack_b(b, p)
-    p += 1
+    if version >= 1:
+        (pattern_type,) = _unpack_b(b, p)
+        p += 1
     principal, p = read_string(b, p)
     host, p = read_string(b, p)
     operation, permission_type = _unpack_bb(b, p)
@@ -340,11 +349,14 @@ def _read_delete_acls_matching_acl(b: ReadBuffer, p: int, version: int) -> tuple
 
 
 def _write_delete_acls_matching_acl(out: bytearray, s: DeleteAclsMatchingAcl, version: int) -> None:
+    if not (version >= 1) and s.pattern_type != 3:
+        raise not_in_version("pattern_type", version)
     out += _pack_h(s.error_code)
     write_nullable_string(out, s.error_message)
     out += _pack_b(s.resource_type)
     write_string(out, s.resource_name)
-    out += _pack_b(s.pattern_type)
+    if version >= 1:
+        out += _pack_b(s.pattern_type)
     write_string(out, s.principal)
     write_string(out, s.host)
     out += _pack_bb(s.operation, s.permission_type)

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 21
 NAME: Final = "DeleteRecords"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from

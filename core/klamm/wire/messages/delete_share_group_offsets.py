@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 92
 NAME: Final = "DeleteShareGroupOffsets"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_uh = Struct(">16sh")
 _unpack_uh = _S_uh.unpack_from

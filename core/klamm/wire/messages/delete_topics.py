@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 20
 NAME: Final = "DeleteTopics"
 VERSIONS: Final = range(1, 7)
+DECODABLE: Final = range(0, 7)
 FLEXIBLE_FROM: Final = 4
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from
@@ -61,7 +62,7 @@ class DeleteTopicState(WireStruct):
 
 
 class DeleteTopicsRequest(WireStruct):
-    """Versions 1-6."""
+    """Versions 0-6."""
 
     __slots__ = ("topics", "topic_names", "timeout_ms")
     API_KEY: ClassVar[int] = 20
@@ -69,7 +70,7 @@ class DeleteTopicsRequest(WireStruct):
     def __init__(
         self,
         topics: list[DeleteTopicState] = EMPTY,  # v6+
-        topic_names: list[str] = EMPTY,  # v1-5
+        topic_names: list[str] = EMPTY,  # v0-5
         timeout_ms: int = 0,
     ) -> None:
         self.topics = [] if topics is EMPTY else topics
@@ -79,7 +80,7 @@ class DeleteTopicsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteTopicsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 6:
+        if not 0 <= version <= 6:
             raise WireError(f"DeleteTopicsRequest has no version {version}")
         try:
             return (_read_delete_topics_request_compact if version >= 4 else _read_delete_topics_request)(
@@ -91,7 +92,7 @@ class DeleteTopicsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 6:
+        if not 0 <= version <= 6:
             raise WireError(f"DeleteTopicsRequest has no version {version}")
         try:
             (_write_delete_topics_request_compact if version >= 4 else _write_delete_topics_request)(out, self, version)
@@ -119,14 +120,14 @@ class DeletableTopicResult(WireStruct):
 
 
 class DeleteTopicsResponse(WireStruct):
-    """Versions 1-6."""
+    """Versions 0-6."""
 
     __slots__ = ("throttle_time_ms", "responses")
     API_KEY: ClassVar[int] = 20
 
     def __init__(
         self,
-        throttle_time_ms: int = 0,
+        throttle_time_ms: int = 0,  # v1+
         responses: list[DeletableTopicResult] = EMPTY,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
@@ -135,7 +136,7 @@ class DeleteTopicsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DeleteTopicsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 6:
+        if not 0 <= version <= 6:
             raise WireError(f"DeleteTopicsResponse has no version {version}")
         try:
             return (_read_delete_topics_response_compact if version >= 4 else _read_delete_topics_response)(
@@ -147,7 +148,7 @@ class DeleteTopicsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 6:
+        if not 0 <= version <= 6:
             raise WireError(f"DeleteTopicsResponse has no version {version}")
         try:
             (_write_delete_topics_response_compact if version >= 4 else _write_delete_topics_response)(
@@ -310,8 +311,10 @@ def _write_deletable_topic_result_compact(out: bytearray, s: DeletableTopicResul
 
 
 def _read_delete_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[DeleteTopicsResponse, int]:
-    (throttle_time_ms,) = _unpack_i(b, p)
-    p += 4
+    throttle_time_ms: int = 0
+    if version >= 1:
+        (throttle_time_ms,) = _unpack_i(b, p)
+        p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("responses")
@@ -323,7 +326,8 @@ def _read_delete_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[D
 
 
 def _write_delete_topics_response(out: bytearray, s: DeleteTopicsResponse, version: int) -> None:
-    out += _pack_i(s.throttle_time_ms)
+    if version >= 1:
+        out += _pack_i(s.throttle_time_ms)
     write_array_length(out, len(s.responses))
     for responses_item in s.responses:
         _write_deletable_topic_result(out, responses_item, version)

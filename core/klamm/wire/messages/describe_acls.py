@@ -14,6 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
+    not_in_version,
     null_where_none_may_be,
     read_array_length,
     read_compact_array_length,
@@ -34,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 29
 NAME: Final = "DescribeAcls"
 VERSIONS: Final = range(1, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from
@@ -47,7 +49,7 @@ _pack_ih = _S_ih.pack
 
 
 class DescribeAclsRequest(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = (
         "resource_type_filter",
@@ -64,7 +66,7 @@ class DescribeAclsRequest(WireStruct):
         self,
         resource_type_filter: int = 0,
         resource_name_filter: str | None = "",
-        pattern_type_filter: int = 3,
+        pattern_type_filter: int = 3,  # v1+
         principal_filter: str | None = "",
         host_filter: str | None = "",
         operation: int = 0,
@@ -81,7 +83,7 @@ class DescribeAclsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeAclsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeAclsRequest has no version {version}")
         try:
             return (_read_describe_acls_request_compact if version >= 2 else _read_describe_acls_request)(
@@ -93,7 +95,7 @@ class DescribeAclsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeAclsRequest has no version {version}")
         try:
             (_write_describe_acls_request_compact if version >= 2 else _write_describe_acls_request)(out, self, version)
@@ -129,7 +131,7 @@ class DescribeAclsResource(WireStruct):
         self,
         resource_type: int = 0,
         resource_name: str = "",
-        pattern_type: int = 3,
+        pattern_type: int = 3,  # v1+
         acls: list[AclDescription] = EMPTY,
     ) -> None:
         self.resource_type = resource_type
@@ -139,7 +141,7 @@ class DescribeAclsResource(WireStruct):
 
 
 class DescribeAclsResponse(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
     API_KEY: ClassVar[int] = 29
@@ -159,7 +161,7 @@ class DescribeAclsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeAclsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeAclsResponse has no version {version}")
         try:
             return (_read_describe_acls_response_compact if version >= 2 else _read_describe_acls_response)(
@@ -171,7 +173,7 @@ class DescribeAclsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeAclsResponse has no version {version}")
         try:
             (_write_describe_acls_response_compact if version >= 2 else _write_describe_acls_response)(
@@ -183,11 +185,13 @@ class DescribeAclsResponse(WireStruct):
 
 
 def _read_describe_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[DescribeAclsRequest, int]:
+    pattern_type_filter: int = 3
     (resource_type_filter,) = _unpack_b(b, p)
     p += 1
     resource_name_filter, p = read_nullable_string(b, p)
-    (pattern_type_filter,) = _unpack_b(b, p)
-    p += 1
+    if version >= 1:
+        (pattern_type_filter,) = _unpack_b(b, p)
+        p += 1
     principal_filter, p = read_nullable_string(b, p)
     host_filter, p = read_nullable_string(b, p)
     operation, permission_type = _unpack_bb(b, p)
@@ -204,9 +208,12 @@ def _read_describe_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[De
 
 
 def _write_describe_acls_request(out: bytearray, s: DescribeAclsRequest, version: int) -> None:
+    if not (version >= 1) and s.pattern_type_filter != 3:
+        raise not_in_version("pattern_type_filter", version)
     out += _pack_b(s.resource_type_filter)
     write_nullable_string(out, s.resource_name_filter)
-    out += _pack_b(s.pattern_type_filter)
+    if version >= 1:
+        out += _pack_b(s.pattern_type_filter)
     write_nullable_string(out, s.principal_filter)
     write_nullable_string(out, s.host_filter)
     out += _pack_bb(s.operation, s.permission_type)
@@ -281,11 +288,13 @@ def _write_acl_description_compact(out: bytearray, s: AclDescription, version: i
 
 
 def _read_describe_acls_resource(b: ReadBuffer, p: int, version: int) -> tuple[DescribeAclsResource, int]:
+    pattern_type: int = 3
     (resource_type,) = _unpack_b(b, p)
     p += 1
     resource_name, p = read_string(b, p)
-    (pattern_type,) = _unpack_b(b, p)
-    p += 1
+    if version >= 1:
+        (pattern_type,) = _unpack_b(b, p)
+        p += 1
     _n, p = read_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("acls")
@@ -297,9 +306,12 @@ def _read_describe_acls_resource(b: ReadBuffer, p: int, version: int) -> tuple[D
 
 
 def _write_describe_acls_resource(out: bytearray, s: DescribeAclsResource, version: int) -> None:
+    if not (version >= 1) and s.pattern_type != 3:
+        raise not_in_version("pattern_type", version)
     out += _pack_b(s.resource_type)
     write_string(out, s.resource_name)
-    out += _pack_b(s.pattern_type)
+    if version >= 1:
+        out += _pack_b(s.pattern_type)
     write_array_length(out, len(s.acls))
     for acls_item in s.acls:
         _write_acl_description(out, acls_item, version)

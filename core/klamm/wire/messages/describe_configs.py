@@ -35,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 32
 NAME: Final = "DescribeConfigs"
 VERSIONS: Final = range(1, 5)
+DECODABLE: Final = range(1, 5)
 FLEXIBLE_FROM: Final = 4
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

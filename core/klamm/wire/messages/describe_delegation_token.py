@@ -35,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 41
 NAME: Final = "DescribeDelegationToken"
 VERSIONS: Final = range(1, 4)
+DECODABLE: Final = range(0, 4)
 FLEXIBLE_FROM: Final = 2
 _S_qqq = Struct(">qqq")
 _unpack_qqq = _S_qqq.unpack_from
@@ -62,7 +63,7 @@ class DescribeDelegationTokenOwner(WireStruct):
 
 
 class DescribeDelegationTokenRequest(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("owners",)
     API_KEY: ClassVar[int] = 41
@@ -76,7 +77,7 @@ class DescribeDelegationTokenRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeDelegationTokenRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeDelegationTokenRequest has no version {version}")
         try:
             return (
@@ -90,7 +91,7 @@ class DescribeDelegationTokenRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeDelegationTokenRequest has no version {version}")
         try:
             (
@@ -159,7 +160,7 @@ class DescribedDelegationToken(WireStruct):
 
 
 class DescribeDelegationTokenResponse(WireStruct):
-    """Versions 1-3."""
+    """Versions 0-3."""
 
     __slots__ = ("error_code", "tokens", "throttle_time_ms")
     API_KEY: ClassVar[int] = 41
@@ -177,7 +178,7 @@ class DescribeDelegationTokenResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeDelegationTokenResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeDelegationTokenResponse has no version {version}")
         try:
             return (
@@ -191,7 +192,7 @@ class DescribeDelegationTokenResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 3:
+        if not 0 <= version <= 3:
             raise WireError(f"DescribeDelegationTokenResponse has no version {version}")
         try:
             (

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 15
 NAME: Final = "DescribeGroups"
 VERSIONS: Final = range(0, 7)
+DECODABLE: Final = range(0, 7)
 FLEXIBLE_FROM: Final = 5
 _S_B_ = Struct(">?")
 _unpack_B_ = _S_B_.unpack_from

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 35
 NAME: Final = "DescribeLogDirs"
 VERSIONS: Final = range(1, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 2
 _S_iqqB_ = Struct(">iqq?")
 _unpack_iqqB_ = _S_iqqB_.unpack_from
@@ -63,7 +64,7 @@ class DescribableLogDirTopic(WireStruct):
 
 
 class DescribeLogDirsRequest(WireStruct):
-    """Versions 1-5."""
+    """Versions 0-5."""
 
     __slots__ = ("topics",)
     API_KEY: ClassVar[int] = 35
@@ -77,7 +78,7 @@ class DescribeLogDirsRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeLogDirsRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 5:
+        if not 0 <= version <= 5:
             raise WireError(f"DescribeLogDirsRequest has no version {version}")
         try:
             return (_read_describe_log_dirs_request_compact if version >= 2 else _read_describe_log_dirs_request)(
@@ -89,7 +90,7 @@ class DescribeLogDirsRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 5:
+        if not 0 <= version <= 5:
             raise WireError(f"DescribeLogDirsRequest has no version {version}")
         try:
             (_write_describe_log_dirs_request_compact if version >= 2 else _write_describe_log_dirs_request)(
@@ -155,7 +156,7 @@ class DescribeLogDirsResult(WireStruct):
 
 
 class DescribeLogDirsResponse(WireStruct):
-    """Versions 1-5."""
+    """Versions 0-5."""
 
     __slots__ = ("throttle_time_ms", "error_code", "results")
     API_KEY: ClassVar[int] = 35
@@ -173,7 +174,7 @@ class DescribeLogDirsResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> DescribeLogDirsResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 5:
+        if not 0 <= version <= 5:
             raise WireError(f"DescribeLogDirsResponse has no version {version}")
         try:
             return (_read_describe_log_dirs_response_compact if version >= 2 else _read_describe_log_dirs_response)(
@@ -185,7 +186,7 @@ class DescribeLogDirsResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 5:
+        if not 0 <= version <= 5:
             raise WireError(f"DescribeLogDirsResponse has no version {version}")
         try:
             (_write_describe_log_dirs_response_compact if version >= 2 else _write_describe_log_dirs_response)(

@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 61
 NAME: Final = "DescribeProducers"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_qiiqiq = Struct(">qiiqiq")
 _unpack_qiiqiq = _S_qiiqiq.unpack_from

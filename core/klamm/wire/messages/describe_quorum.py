@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 55
 NAME: Final = "DescribeQuorum"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 0
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 90
 NAME: Final = "DescribeShareGroupOffsets"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_iqi = Struct(">iqi")
 _unpack_iqi = _S_iqi.unpack_from

@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 75
 NAME: Final = "DescribeTopicPartitions"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -269,7 +270,7 @@ def _read_describe_topic_partitions_request_compact(
     p += 4
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         cursor, p = _read_request_cursor_compact(b, p, version)
     else:
         cursor = None
@@ -437,7 +438,7 @@ def _read_describe_topic_partitions_response_compact(
         topics.append(topics_item)
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         next_cursor, p = _read_response_cursor_compact(b, p, version)
     else:
         next_cursor = None

@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 50
 NAME: Final = "DescribeUserScramCredentials"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_bi = Struct(">bi")
 _unpack_bi = _S_bi.unpack_from

@@ -35,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 43
 NAME: Final = "ElectLeaders"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

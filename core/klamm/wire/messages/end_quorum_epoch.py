@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 54
 NAME: Final = "EndQuorumEpoch"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 1
 _S_iu = Struct(">i16s")
 _unpack_iu = _S_iu.unpack_from

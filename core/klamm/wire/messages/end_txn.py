@@ -24,6 +24,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 26
 NAME: Final = "EndTxn"
 VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 3
 _S_qhB_ = Struct(">qh?")
 _unpack_qhB_ = _S_qhB_.unpack_from

@@ -24,6 +24,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 58
 NAME: Final = "Envelope"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from

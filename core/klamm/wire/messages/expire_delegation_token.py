@@ -24,6 +24,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 40
 NAME: Final = "ExpireDelegationToken"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from
@@ -34,7 +35,7 @@ _pack_hqi = _S_hqi.pack
 
 
 class ExpireDelegationTokenRequest(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("hmac", "expiry_time_period_ms")
     API_KEY: ClassVar[int] = 40
@@ -50,7 +51,7 @@ class ExpireDelegationTokenRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ExpireDelegationTokenRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"ExpireDelegationTokenRequest has no version {version}")
         try:
             return (
@@ -62,7 +63,7 @@ class ExpireDelegationTokenRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"ExpireDelegationTokenRequest has no version {version}")
         try:
             (
@@ -76,7 +77,7 @@ class ExpireDelegationTokenRequest(WireStruct):
 
 
 class ExpireDelegationTokenResponse(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
     API_KEY: ClassVar[int] = 40
@@ -94,7 +95,7 @@ class ExpireDelegationTokenResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ExpireDelegationTokenResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"ExpireDelegationTokenResponse has no version {version}")
         try:
             return (
@@ -108,7 +109,7 @@ class ExpireDelegationTokenResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"ExpireDelegationTokenResponse has no version {version}")
         try:
             (

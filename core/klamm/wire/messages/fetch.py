@@ -43,6 +43,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 1
 NAME: Final = "Fetch"
 VERSIONS: Final = range(4, 19)
+DECODABLE: Final = range(0, 19)
 FLEXIBLE_FROM: Final = 12
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from
@@ -59,9 +60,12 @@ _pack_iiqiqi = _S_iiqiqi.pack
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from
 _pack_u = _S_u.pack
-_S_iiiib = Struct(">iiiib")
-_unpack_iiiib = _S_iiiib.unpack_from
-_pack_iiiib = _S_iiiib.pack
+_S_iii = Struct(">iii")
+_unpack_iii = _S_iii.unpack_from
+_pack_iii = _S_iii.pack
+_S_b = Struct(">b")
+_unpack_b = _S_b.unpack_from
+_pack_b = _S_b.pack
 _S_ii = Struct(">ii")
 _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
@@ -74,9 +78,9 @@ _pack_qi = _S_qi.pack
 _S_qq = Struct(">qq")
 _unpack_qq = _S_qq.unpack_from
 _pack_qq = _S_qq.pack
-_S_ihqq = Struct(">ihqq")
-_unpack_ihqq = _S_ihqq.unpack_from
-_pack_ihqq = _S_ihqq.pack
+_S_ihq = Struct(">ihq")
+_unpack_ihq = _S_ihq.unpack_from
+_pack_ihq = _S_ihq.pack
 _S_ihqqq = Struct(">ihqqq")
 _unpack_ihqqq = _S_ihqqq.unpack_from
 _pack_ihqqq = _S_ihqqq.pack
@@ -144,7 +148,7 @@ class FetchTopic(WireStruct):
 
     def __init__(
         self,
-        topic: str = "",  # v4-12
+        topic: str = "",  # v0-12
         topic_id: bytes = ZERO_UUID,  # v13+
         partitions: list[FetchPartition] = EMPTY,
     ) -> None:
@@ -170,7 +174,7 @@ class ForgottenTopic(WireStruct):
 
 
 class FetchRequest(WireStruct):
-    """Versions 4-18."""
+    """Versions 0-18."""
 
     __slots__ = (
         "cluster_id",
@@ -191,12 +195,12 @@ class FetchRequest(WireStruct):
     def __init__(
         self,
         cluster_id: str | None = None,  # v12+
-        replica_id: int = -1,  # v4-14
+        replica_id: int = -1,  # v0-14
         replica_state: ReplicaState | None = None,  # v15+
         max_wait_ms: int = 0,
         min_bytes: int = 0,
-        max_bytes: int = 2147483647,
-        isolation_level: int = 0,
+        max_bytes: int = 2147483647,  # v3+
+        isolation_level: int = 0,  # v4+
         session_id: int = 0,  # v7+
         session_epoch: int = -1,  # v7+
         topics: list[FetchTopic] = EMPTY,
@@ -219,7 +223,7 @@ class FetchRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FetchRequest:
         """Read a body. Raises WireError."""
-        if not 4 <= version <= 18:
+        if not 0 <= version <= 18:
             raise WireError(f"FetchRequest has no version {version}")
         try:
             return (_read_fetch_request_compact if version >= 12 else _read_fetch_request)(
@@ -231,7 +235,7 @@ class FetchRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 4 <= version <= 18:
+        if not 0 <= version <= 18:
             raise WireError(f"FetchRequest has no version {version}")
         try:
             (_write_fetch_request_compact if version >= 12 else _write_fetch_request)(out, self, version)
@@ -289,8 +293,8 @@ class AbortedTransaction(WireStruct):
 
     def __init__(
         self,
-        producer_id: int = 0,
-        first_offset: int = 0,
+        producer_id: int = 0,  # v4+
+        first_offset: int = 0,  # v4+
     ) -> None:
         self.producer_id = producer_id
         self.first_offset = first_offset
@@ -318,12 +322,12 @@ class PartitionData(WireStruct):
         partition_index: int = 0,
         error_code: int = 0,
         high_watermark: int = 0,
-        last_stable_offset: int = -1,
+        last_stable_offset: int = -1,  # v4+
         log_start_offset: int = -1,  # v5+
         diverging_epoch: EpochEndOffset | None = None,  # v12+
         current_leader: LeaderIdAndEpoch | None = None,  # v12+
         snapshot_id: SnapshotId | None = None,  # v12+
-        aborted_transactions: list[AbortedTransaction] | None = EMPTY,
+        aborted_transactions: list[AbortedTransaction] | None = EMPTY,  # v4+
         preferred_read_replica: int = -1,  # v11+
         records: Any = b"",
     ) -> None:
@@ -347,7 +351,7 @@ class FetchableTopicResponse(WireStruct):
 
     def __init__(
         self,
-        topic: str = "",  # v4-12
+        topic: str = "",  # v0-12
         topic_id: bytes = ZERO_UUID,  # v13+
         partitions: list[PartitionData] = EMPTY,
     ) -> None:
@@ -375,14 +379,14 @@ class NodeEndpoint(WireStruct):
 
 
 class FetchResponse(WireStruct):
-    """Versions 4-18."""
+    """Versions 0-18."""
 
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
     API_KEY: ClassVar[int] = 1
 
     def __init__(
         self,
-        throttle_time_ms: int = 0,
+        throttle_time_ms: int = 0,  # v1+
         error_code: int = 0,  # v7+
         session_id: int = 0,  # v7+
         responses: list[FetchableTopicResponse] = EMPTY,
@@ -397,7 +401,7 @@ class FetchResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> FetchResponse:
         """Read a body. Raises WireError."""
-        if not 4 <= version <= 18:
+        if not 0 <= version <= 18:
             raise WireError(f"FetchResponse has no version {version}")
         try:
             return (_read_fetch_response_compact if version >= 12 else _read_fetch_response)(
@@ -409,7 +413,7 @@ class FetchResponse(WireStruct):
     def encode_chunks(self, version: int) -> list[Any]:
         """The body as buffers and file regions. Raises WireError."""
         out = ChunkBuffer()
-        if not 4 <= version <= 18:
+        if not 0 <= version <= 18:
             raise WireError(f"FetchResponse has no version {version}")
         try:
             (_write_fetch_response_compact if version >= 12 else _write_fetch_response)(out, self, version)
@@ -666,12 +670,20 @@ def _write_forgotten_topic_compact(out: bytearray, s: ForgottenTopic, version: i
 def _read_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[FetchRequest, int]:
     cluster_id: str | None = None
     replica_state: ReplicaState | None = None
+    max_bytes: int = 2147483647
+    isolation_level: int = 0
     session_id: int = 0
     session_epoch: int = -1
     forgotten_topics_data: list[ForgottenTopic] = []
     rack_id: str = ""
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _unpack_iiiib(b, p)
-    p += 17
+    replica_id, max_wait_ms, min_bytes = _unpack_iii(b, p)
+    p += 12
+    if version >= 3:
+        (max_bytes,) = _unpack_i(b, p)
+        p += 4
+    if version >= 4:
+        (isolation_level,) = _unpack_b(b, p)
+        p += 1
     if version >= 7:
         session_id, session_epoch = _unpack_ii(b, p)
         p += 8
@@ -713,7 +725,11 @@ def _write_fetch_request(out: bytearray, s: FetchRequest, version: int) -> None:
         raise not_in_version("replica_state", version)
     if not (version >= 7) and s.forgotten_topics_data:
         raise not_in_version("forgotten_topics_data", version)
-    out += _pack_iiiib(s.replica_id, s.max_wait_ms, s.min_bytes, s.max_bytes, s.isolation_level)
+    out += _pack_iii(s.replica_id, s.max_wait_ms, s.min_bytes)
+    if version >= 3:
+        out += _pack_i(s.max_bytes)
+    if version >= 4:
+        out += _pack_b(s.isolation_level)
     if version >= 7:
         out += _pack_ii(s.session_id, s.session_epoch)
     write_array_length(out, len(s.topics))
@@ -889,13 +905,21 @@ def _write_snapshot_id_compact(out: bytearray, s: SnapshotId, version: int) -> N
 
 
 def _read_aborted_transaction(b: ReadBuffer, p: int, version: int) -> tuple[AbortedTransaction, int]:
-    producer_id, first_offset = _unpack_qq(b, p)
-    p += 16
+    producer_id: int = 0
+    first_offset: int = 0
+    if version >= 4:
+        producer_id, first_offset = _unpack_qq(b, p)
+        p += 16
     return AbortedTransaction(producer_id, first_offset), p
 
 
 def _write_aborted_transaction(out: bytearray, s: AbortedTransaction, version: int) -> None:
-    out += _pack_qq(s.producer_id, s.first_offset)
+    if not (version >= 4) and s.producer_id != 0:
+        raise not_in_version("producer_id", version)
+    if not (version >= 4) and s.first_offset != 0:
+        raise not_in_version("first_offset", version)
+    if version >= 4:
+        out += _pack_qq(s.producer_id, s.first_offset)
 
 
 def _read_aborted_transaction_compact(b: ReadBuffer, p: int, version: int) -> tuple[AbortedTransaction, int]:
@@ -914,24 +938,30 @@ def _write_aborted_transaction_compact(out: bytearray, s: AbortedTransaction, ve
 
 
 def _read_partition_data(b: ReadBuffer, p: int, version: int) -> tuple[PartitionData, int]:
+    last_stable_offset: int = -1
     log_start_offset: int = -1
     diverging_epoch: EpochEndOffset | None = None
     current_leader: LeaderIdAndEpoch | None = None
     snapshot_id: SnapshotId | None = None
+    aborted_transactions: list[AbortedTransaction] | None = []
     preferred_read_replica: int = -1
-    partition_index, error_code, high_watermark, last_stable_offset = _unpack_ihqq(b, p)
-    p += 22
+    partition_index, error_code, high_watermark = _unpack_ihq(b, p)
+    p += 14
+    if version >= 4:
+        (last_stable_offset,) = _unpack_q(b, p)
+        p += 8
     if version >= 5:
         (log_start_offset,) = _unpack_q(b, p)
         p += 8
-    _n, p = read_array_length(b, p)
-    if _n < 0:
-        aborted_transactions = None
-    else:
-        aborted_transactions = []
-        for _ in range(_n):
-            aborted_transactions_item, p = _read_aborted_transaction(b, p, version)
-            aborted_transactions.append(aborted_transactions_item)
+    if version >= 4:
+        _n, p = read_array_length(b, p)
+        if _n < 0:
+            aborted_transactions = None
+        else:
+            aborted_transactions = []
+            for _ in range(_n):
+                aborted_transactions_item, p = _read_aborted_transaction(b, p, version)
+                aborted_transactions.append(aborted_transactions_item)
     if version >= 11:
         (preferred_read_replica,) = _unpack_i(b, p)
         p += 4
@@ -960,15 +990,18 @@ def _write_partition_data(out: ChunkBuffer, s: PartitionData, version: int) -> N
         raise not_in_version("snapshot_id", version)
     if not (version >= 11) and s.preferred_read_replica != -1:
         raise not_in_version("preferred_read_replica", version)
-    out += _pack_ihqq(s.partition_index, s.error_code, s.high_watermark, s.last_stable_offset)
+    out += _pack_ihq(s.partition_index, s.error_code, s.high_watermark)
+    if version >= 4:
+        out += _pack_q(s.last_stable_offset)
     if version >= 5:
         out += _pack_q(s.log_start_offset)
-    if s.aborted_transactions is None:
-        write_array_length(out, -1)
-    else:
-        write_array_length(out, len(s.aborted_transactions))
-        for aborted_transactions_item in s.aborted_transactions:
-            _write_aborted_transaction(out, aborted_transactions_item, version)
+    if version >= 4:
+        if s.aborted_transactions is None:
+            write_array_length(out, -1)
+        else:
+            write_array_length(out, len(s.aborted_transactions))
+            for aborted_transactions_item in s.aborted_transactions:
+                _write_aborted_transaction(out, aborted_transactions_item, version)
     if version >= 11:
         out += _pack_i(s.preferred_read_replica)
     write_records(out, s.records)
@@ -1162,11 +1195,13 @@ def _write_node_endpoint_compact(out: bytearray, s: NodeEndpoint, version: int) 
 
 
 def _read_fetch_response(b: ReadBuffer, p: int, version: int) -> tuple[FetchResponse, int]:
+    throttle_time_ms: int = 0
     error_code: int = 0
     session_id: int = 0
     node_endpoints: list[NodeEndpoint] = []
-    (throttle_time_ms,) = _unpack_i(b, p)
-    p += 4
+    if version >= 1:
+        (throttle_time_ms,) = _unpack_i(b, p)
+        p += 4
     if version >= 7:
         error_code, session_id = _unpack_hi(b, p)
         p += 6
@@ -1185,7 +1220,8 @@ def _write_fetch_response(out: ChunkBuffer, s: FetchResponse, version: int) -> N
         raise not_in_version("session_id", version)
     if s.node_endpoints:
         raise not_in_version("node_endpoints", version)
-    out += _pack_i(s.throttle_time_ms)
+    if version >= 1:
+        out += _pack_i(s.throttle_time_ms)
     if version >= 7:
         out += _pack_hi(s.error_code, s.session_id)
     write_array_length(out, len(s.responses))

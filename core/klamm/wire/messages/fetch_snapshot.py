@@ -37,6 +37,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 59
 NAME: Final = "FetchSnapshot"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_qi = Struct(">qi")
 _unpack_qi = _S_qi.unpack_from

@@ -33,6 +33,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 10
 NAME: Final = "FindCoordinator"
 VERSIONS: Final = range(0, 7)
+DECODABLE: Final = range(0, 7)
 FLEXIBLE_FROM: Final = 3
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

@@ -27,6 +27,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 71
 NAME: Final = "GetTelemetrySubscriptions"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from

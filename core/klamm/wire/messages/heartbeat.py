@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 12
 NAME: Final = "Heartbeat"
 VERSIONS: Final = range(0, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 4
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

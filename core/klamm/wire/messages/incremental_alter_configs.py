@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 44
 NAME: Final = "IncrementalAlterConfigs"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 1
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

@@ -24,7 +24,8 @@ from klamm.wire.struct_base import WireStruct
 
 API_KEY: Final = 22
 NAME: Final = "InitProducerId"
-VERSIONS: Final = range(0, 7)
+VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 7)
 FLEXIBLE_FROM: Final = 2
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

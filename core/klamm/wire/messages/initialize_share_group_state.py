@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 83
 NAME: Final = "InitializeShareGroupState"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_iiq = Struct(">iiq")
 _unpack_iiq = _S_iiq.unpack_from

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 11
 NAME: Final = "JoinGroup"
 VERSIONS: Final = range(0, 10)
+DECODABLE: Final = range(0, 10)
 FLEXIBLE_FROM: Final = 6
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

@@ -32,6 +32,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 4
 NAME: Final = "LeaderAndIsr"
 VERSIONS: Final = range(0, 8)
+DECODABLE: Final = range(0, 8)
 FLEXIBLE_FROM: Final = 4
 _S_iiii = Struct(">iiii")
 _unpack_iiii = _S_iiii.unpack_from

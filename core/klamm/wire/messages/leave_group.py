@@ -35,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 13
 NAME: Final = "LeaveGroup"
 VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 4
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from

@@ -27,6 +27,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 74
 NAME: Final = "ListConfigResources"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_b = Struct(">b")
 _unpack_b = _S_b.unpack_from

@@ -31,6 +31,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 16
 NAME: Final = "ListGroups"
 VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 3
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

@@ -31,6 +31,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 2
 NAME: Final = "ListOffsets"
 VERSIONS: Final = range(1, 12)
+DECODABLE: Final = range(1, 12)
 FLEXIBLE_FROM: Final = 6
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

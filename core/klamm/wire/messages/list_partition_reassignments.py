@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 46
 NAME: Final = "ListPartitionReassignments"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

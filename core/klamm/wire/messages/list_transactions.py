@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 66
 NAME: Final = "ListTransactions"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 0
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from

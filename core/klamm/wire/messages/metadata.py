@@ -36,6 +36,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 3
 NAME: Final = "Metadata"
 VERSIONS: Final = range(0, 14)
+DECODABLE: Final = range(0, 14)
 FLEXIBLE_FROM: Final = 9
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from

@@ -36,6 +36,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 8
 NAME: Final = "OffsetCommit"
 VERSIONS: Final = range(2, 11)
+DECODABLE: Final = range(2, 11)
 FLEXIBLE_FROM: Final = 8
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from

@@ -25,6 +25,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 47
 NAME: Final = "OffsetDelete"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 32767
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

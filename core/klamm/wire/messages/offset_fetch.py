@@ -36,6 +36,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 9
 NAME: Final = "OffsetFetch"
 VERSIONS: Final = range(1, 11)
+DECODABLE: Final = range(0, 11)
 FLEXIBLE_FROM: Final = 6
 _S_u = Struct(">16s")
 _unpack_u = _S_u.unpack_from
@@ -64,8 +65,8 @@ class OffsetFetchRequestTopic(WireStruct):
 
     def __init__(
         self,
-        name: str = "",  # v1-7
-        partition_indexes: list[int] = EMPTY,  # v1-7
+        name: str = "",  # v0-7
+        partition_indexes: list[int] = EMPTY,  # v0-7
     ) -> None:
         self.name = name
         self.partition_indexes = [] if partition_indexes is EMPTY else partition_indexes
@@ -106,15 +107,15 @@ class OffsetFetchRequestGroup(WireStruct):
 
 
 class OffsetFetchRequest(WireStruct):
-    """Versions 1-10."""
+    """Versions 0-10."""
 
     __slots__ = ("group_id", "topics", "groups", "require_stable")
     API_KEY: ClassVar[int] = 9
 
     def __init__(
         self,
-        group_id: str = "",  # v1-7
-        topics: list[OffsetFetchRequestTopic] | None = EMPTY,  # v1-7
+        group_id: str = "",  # v0-7
+        topics: list[OffsetFetchRequestTopic] | None = EMPTY,  # v0-7
         groups: list[OffsetFetchRequestGroup] = EMPTY,  # v8+
         require_stable: bool = False,  # v7+
     ) -> None:
@@ -126,7 +127,7 @@ class OffsetFetchRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetFetchRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 10:
+        if not 0 <= version <= 10:
             raise WireError(f"OffsetFetchRequest has no version {version}")
         try:
             return (_read_offset_fetch_request_compact if version >= 6 else _read_offset_fetch_request)(
@@ -138,7 +139,7 @@ class OffsetFetchRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 10:
+        if not 0 <= version <= 10:
             raise WireError(f"OffsetFetchRequest has no version {version}")
         try:
             (_write_offset_fetch_request_compact if version >= 6 else _write_offset_fetch_request)(out, self, version)
@@ -154,11 +155,11 @@ class OffsetFetchResponsePartition(WireStruct):
 
     def __init__(
         self,
-        partition_index: int = 0,  # v1-7
-        committed_offset: int = 0,  # v1-7
+        partition_index: int = 0,  # v0-7
+        committed_offset: int = 0,  # v0-7
         committed_leader_epoch: int = -1,  # v5-7
-        metadata: str | None = "",  # v1-7
-        error_code: int = 0,  # v1-7
+        metadata: str | None = "",  # v0-7
+        error_code: int = 0,  # v0-7
     ) -> None:
         self.partition_index = partition_index
         self.committed_offset = committed_offset
@@ -174,8 +175,8 @@ class OffsetFetchResponseTopic(WireStruct):
 
     def __init__(
         self,
-        name: str = "",  # v1-7
-        partitions: list[OffsetFetchResponsePartition] = EMPTY,  # v1-7
+        name: str = "",  # v0-7
+        partitions: list[OffsetFetchResponsePartition] = EMPTY,  # v0-7
     ) -> None:
         self.name = name
         self.partitions = [] if partitions is EMPTY else partitions
@@ -234,7 +235,7 @@ class OffsetFetchResponseGroup(WireStruct):
 
 
 class OffsetFetchResponse(WireStruct):
-    """Versions 1-10."""
+    """Versions 0-10."""
 
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
     API_KEY: ClassVar[int] = 9
@@ -242,7 +243,7 @@ class OffsetFetchResponse(WireStruct):
     def __init__(
         self,
         throttle_time_ms: int = 0,  # v3+
-        topics: list[OffsetFetchResponseTopic] = EMPTY,  # v1-7
+        topics: list[OffsetFetchResponseTopic] = EMPTY,  # v0-7
         error_code: int = 0,  # v2-7
         groups: list[OffsetFetchResponseGroup] = EMPTY,  # v8+
     ) -> None:
@@ -254,7 +255,7 @@ class OffsetFetchResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetFetchResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 10:
+        if not 0 <= version <= 10:
             raise WireError(f"OffsetFetchResponse has no version {version}")
         try:
             return (_read_offset_fetch_response_compact if version >= 6 else _read_offset_fetch_response)(
@@ -266,7 +267,7 @@ class OffsetFetchResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 10:
+        if not 0 <= version <= 10:
             raise WireError(f"OffsetFetchResponse has no version {version}")
         try:
             (_write_offset_fetch_response_compact if version >= 6 else _write_offset_fetch_response)(out, self, version)

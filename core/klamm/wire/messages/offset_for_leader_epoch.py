@@ -30,13 +30,20 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 23
 NAME: Final = "OffsetForLeaderEpoch"
 VERSIONS: Final = range(2, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 4
-_S_iii = Struct(">iii")
-_unpack_iii = _S_iii.unpack_from
-_pack_iii = _S_iii.pack
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
+_S_iii = Struct(">iii")
+_unpack_iii = _S_iii.unpack_from
+_pack_iii = _S_iii.pack
+_S_hi = Struct(">hi")
+_unpack_hi = _S_hi.unpack_from
+_pack_hi = _S_hi.pack
+_S_q = Struct(">q")
+_unpack_q = _S_q.unpack_from
+_pack_q = _S_q.pack
 _S_hiiq = Struct(">hiiq")
 _unpack_hiiq = _S_hiiq.unpack_from
 _pack_hiiq = _S_hiiq.pack
@@ -50,7 +57,7 @@ class OffsetForLeaderPartition(WireStruct):
     def __init__(
         self,
         partition: int = 0,
-        current_leader_epoch: int = -1,
+        current_leader_epoch: int = -1,  # v2+
         leader_epoch: int = 0,
     ) -> None:
         self.partition = partition
@@ -73,7 +80,7 @@ class OffsetForLeaderTopic(WireStruct):
 
 
 class OffsetForLeaderEpochRequest(WireStruct):
-    """Versions 2-4."""
+    """Versions 0-4."""
 
     __slots__ = ("replica_id", "topics")
     API_KEY: ClassVar[int] = 23
@@ -89,7 +96,7 @@ class OffsetForLeaderEpochRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetForLeaderEpochRequest:
         """Read a body. Raises WireError."""
-        if not 2 <= version <= 4:
+        if not 0 <= version <= 4:
             raise WireError(f"OffsetForLeaderEpochRequest has no version {version}")
         try:
             return (
@@ -101,7 +108,7 @@ class OffsetForLeaderEpochRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 2 <= version <= 4:
+        if not 0 <= version <= 4:
             raise WireError(f"OffsetForLeaderEpochRequest has no version {version}")
         try:
             (
@@ -123,7 +130,7 @@ class EpochEndOffset(WireStruct):
         self,
         error_code: int = 0,
         partition: int = 0,
-        leader_epoch: int = -1,
+        leader_epoch: int = -1,  # v1+
         end_offset: int = -1,
     ) -> None:
         self.error_code = error_code
@@ -147,14 +154,14 @@ class OffsetForLeaderTopicResult(WireStruct):
 
 
 class OffsetForLeaderEpochResponse(WireStruct):
-    """Versions 2-4."""
+    """Versions 0-4."""
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 23
 
     def __init__(
         self,
-        throttle_time_ms: int = 0,
+        throttle_time_ms: int = 0,  # v2+
         topics: list[OffsetForLeaderTopicResult] = EMPTY,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
@@ -163,7 +170,7 @@ class OffsetForLeaderEpochResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> OffsetForLeaderEpochResponse:
         """Read a body. Raises WireError."""
-        if not 2 <= version <= 4:
+        if not 0 <= version <= 4:
             raise WireError(f"OffsetForLeaderEpochResponse has no version {version}")
         try:
             return (
@@ -177,7 +184,7 @@ class OffsetForLeaderEpochResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 2 <= version <= 4:
+        if not 0 <= version <= 4:
             raise WireError(f"OffsetForLeaderEpochResponse has no version {version}")
         try:
             (
@@ -191,13 +198,22 @@ class OffsetForLeaderEpochResponse(WireStruct):
 
 
 def _read_offset_for_leader_partition(b: ReadBuffer, p: int, version: int) -> tuple[OffsetForLeaderPartition, int]:
-    partition, current_leader_epoch, leader_epoch = _unpack_iii(b, p)
-    p += 12
+    current_leader_epoch: int = -1
+    (partition,) = _unpack_i(b, p)
+    p += 4
+    if version >= 2:
+        (current_leader_epoch,) = _unpack_i(b, p)
+        p += 4
+    (leader_epoch,) = _unpack_i(b, p)
+    p += 4
     return OffsetForLeaderPartition(partition, current_leader_epoch, leader_epoch), p
 
 
 def _write_offset_for_leader_partition(out: bytearray, s: OffsetForLeaderPartition, version: int) -> None:
-    out += _pack_iii(s.partition, s.current_leader_epoch, s.leader_epoch)
+    out += _pack_i(s.partition)
+    if version >= 2:
+        out += _pack_i(s.current_leader_epoch)
+    out += _pack_i(s.leader_epoch)
 
 
 def _read_offset_for_leader_partition_compact(
@@ -315,13 +331,22 @@ def _write_offset_for_leader_epoch_request_compact(
 
 
 def _read_epoch_end_offset(b: ReadBuffer, p: int, version: int) -> tuple[EpochEndOffset, int]:
-    error_code, partition, leader_epoch, end_offset = _unpack_hiiq(b, p)
-    p += 18
+    leader_epoch: int = -1
+    error_code, partition = _unpack_hi(b, p)
+    p += 6
+    if version >= 1:
+        (leader_epoch,) = _unpack_i(b, p)
+        p += 4
+    (end_offset,) = _unpack_q(b, p)
+    p += 8
     return EpochEndOffset(error_code, partition, leader_epoch, end_offset), p
 
 
 def _write_epoch_end_offset(out: bytearray, s: EpochEndOffset, version: int) -> None:
-    out += _pack_hiiq(s.error_code, s.partition, s.leader_epoch, s.end_offset)
+    out += _pack_hi(s.error_code, s.partition)
+    if version >= 1:
+        out += _pack_i(s.leader_epoch)
+    out += _pack_q(s.end_offset)
 
 
 def _read_epoch_end_offset_compact(b: ReadBuffer, p: int, version: int) -> tuple[EpochEndOffset, int]:
@@ -387,8 +412,10 @@ def _write_offset_for_leader_topic_result_compact(out: bytearray, s: OffsetForLe
 def _read_offset_for_leader_epoch_response(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[OffsetForLeaderEpochResponse, int]:
-    (throttle_time_ms,) = _unpack_i(b, p)
-    p += 4
+    throttle_time_ms: int = 0
+    if version >= 2:
+        (throttle_time_ms,) = _unpack_i(b, p)
+        p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("topics")
@@ -400,7 +427,8 @@ def _read_offset_for_leader_epoch_response(
 
 
 def _write_offset_for_leader_epoch_response(out: bytearray, s: OffsetForLeaderEpochResponse, version: int) -> None:
-    out += _pack_i(s.throttle_time_ms)
+    if version >= 2:
+        out += _pack_i(s.throttle_time_ms)
     write_array_length(out, len(s.topics))
     for topics_item in s.topics:
         _write_offset_for_leader_topic_result(out, topics_item, version)

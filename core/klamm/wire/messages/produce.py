@@ -45,6 +45,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 0
 NAME: Final = "Produce"
 VERSIONS: Final = range(3, 14)
+DECODABLE: Final = range(0, 14)
 FLEXIBLE_FROM: Final = 9
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -58,9 +59,9 @@ _pack_hi = _S_hi.pack
 _S_ii = Struct(">ii")
 _unpack_ii = _S_ii.unpack_from
 _pack_ii = _S_ii.pack
-_S_ihqq = Struct(">ihqq")
-_unpack_ihqq = _S_ihqq.unpack_from
-_pack_ihqq = _S_ihqq.pack
+_S_ihq = Struct(">ihq")
+_unpack_ihq = _S_ihq.unpack_from
+_pack_ihq = _S_ihq.pack
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from
 _pack_q = _S_q.pack
@@ -90,7 +91,7 @@ class TopicProduceData(WireStruct):
 
     def __init__(
         self,
-        name: str = "",  # v3-12
+        name: str = "",  # v0-12
         topic_id: bytes = ZERO_UUID,  # v13+
         partition_data: list[PartitionProduceData] = EMPTY,
     ) -> None:
@@ -100,14 +101,14 @@ class TopicProduceData(WireStruct):
 
 
 class ProduceRequest(WireStruct):
-    """Versions 3-13."""
+    """Versions 0-13."""
 
     __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data")
     API_KEY: ClassVar[int] = 0
 
     def __init__(
         self,
-        transactional_id: str | None = None,
+        transactional_id: str | None = None,  # v3+
         acks: int = 0,
         timeout_ms: int = 0,
         topic_data: list[TopicProduceData] = EMPTY,
@@ -120,7 +121,7 @@ class ProduceRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceRequest:
         """Read a body. Raises WireError."""
-        if not 3 <= version <= 13:
+        if not 0 <= version <= 13:
             raise WireError(f"ProduceRequest has no version {version}")
         try:
             return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
@@ -132,7 +133,7 @@ class ProduceRequest(WireStruct):
     def encode_chunks(self, version: int) -> list[Any]:
         """The body as buffers and file regions. Raises WireError."""
         out = ChunkBuffer()
-        if not 3 <= version <= 13:
+        if not 0 <= version <= 13:
             raise WireError(f"ProduceRequest has no version {version}")
         try:
             (_write_produce_request_compact if version >= 9 else _write_produce_request)(out, self, version)
@@ -192,7 +193,7 @@ class PartitionProduceResponse(WireStruct):
         index: int = 0,
         error_code: int = 0,
         base_offset: int = 0,
-        log_append_time_ms: int = -1,
+        log_append_time_ms: int = -1,  # v2+
         log_start_offset: int = -1,  # v5+
         record_errors: list[BatchIndexAndErrorMessage] = EMPTY,  # v8+
         error_message: str | None = None,  # v8+
@@ -215,7 +216,7 @@ class TopicProduceResponse(WireStruct):
 
     def __init__(
         self,
-        name: str = "",  # v3-12
+        name: str = "",  # v0-12
         topic_id: bytes = ZERO_UUID,  # v13+
         partition_responses: list[PartitionProduceResponse] = EMPTY,
     ) -> None:
@@ -243,7 +244,7 @@ class NodeEndpoint(WireStruct):
 
 
 class ProduceResponse(WireStruct):
-    """Versions 3-13."""
+    """Versions 0-13."""
 
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
     API_KEY: ClassVar[int] = 0
@@ -251,7 +252,7 @@ class ProduceResponse(WireStruct):
     def __init__(
         self,
         responses: list[TopicProduceResponse] = EMPTY,
-        throttle_time_ms: int = 0,
+        throttle_time_ms: int = 0,  # v1+
         node_endpoints: list[NodeEndpoint] = EMPTY,  # v10+
     ) -> None:
         self.responses = [] if responses is EMPTY else responses
@@ -261,7 +262,7 @@ class ProduceResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceResponse:
         """Read a body. Raises WireError."""
-        if not 3 <= version <= 13:
+        if not 0 <= version <= 13:
             raise WireError(f"ProduceResponse has no version {version}")
         try:
             return (_read_produce_response_compact if version >= 9 else _read_produce_response)(
@@ -273,7 +274,7 @@ class ProduceResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 3 <= version <= 13:
+        if not 0 <= version <= 13:
             raise WireError(f"ProduceResponse has no version {version}")
         try:
             (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, self, version)
@@ -365,7 +366,9 @@ def _write_topic_produce_data_compact(out: ChunkBuffer, s: TopicProduceData, ver
 
 
 def _read_produce_request(b: ReadBuffer, p: int, version: int) -> tuple[ProduceRequest, int]:
-    transactional_id, p = read_nullable_string(b, p)
+    transactional_id: str | None = None
+    if version >= 3:
+        transactional_id, p = read_nullable_string(b, p)
     acks, timeout_ms = _unpack_hi(b, p)
     p += 6
     _n, p = read_array_length(b, p)
@@ -379,7 +382,10 @@ def _read_produce_request(b: ReadBuffer, p: int, version: int) -> tuple[ProduceR
 
 
 def _write_produce_request(out: ChunkBuffer, s: ProduceRequest, version: int) -> None:
-    write_nullable_string(out, s.transactional_id)
+    if not (version >= 3) and s.transactional_id is not None:
+        raise not_in_version("transactional_id", version)
+    if version >= 3:
+        write_nullable_string(out, s.transactional_id)
     out += _pack_hi(s.acks, s.timeout_ms)
     write_array_length(out, len(s.topic_data))
     for topic_data_item in s.topic_data:
@@ -491,12 +497,16 @@ def _write_leader_id_and_epoch_compact(out: bytearray, s: LeaderIdAndEpoch, vers
 
 
 def _read_partition_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[PartitionProduceResponse, int]:
+    log_append_time_ms: int = -1
     log_start_offset: int = -1
     record_errors: list[BatchIndexAndErrorMessage] = []
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch | None = None
-    index, error_code, base_offset, log_append_time_ms = _unpack_ihqq(b, p)
-    p += 22
+    index, error_code, base_offset = _unpack_ihq(b, p)
+    p += 14
+    if version >= 2:
+        (log_append_time_ms,) = _unpack_q(b, p)
+        p += 8
     if version >= 5:
         (log_start_offset,) = _unpack_q(b, p)
         p += 8
@@ -525,7 +535,9 @@ def _read_partition_produce_response(b: ReadBuffer, p: int, version: int) -> tup
 def _write_partition_produce_response(out: bytearray, s: PartitionProduceResponse, version: int) -> None:
     if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
         raise not_in_version("current_leader", version)
-    out += _pack_ihqq(s.index, s.error_code, s.base_offset, s.log_append_time_ms)
+    out += _pack_ihq(s.index, s.error_code, s.base_offset)
+    if version >= 2:
+        out += _pack_q(s.log_append_time_ms)
     if version >= 5:
         out += _pack_q(s.log_start_offset)
     if version >= 8:
@@ -704,6 +716,7 @@ def _write_node_endpoint_compact(out: bytearray, s: NodeEndpoint, version: int) 
 
 
 def _read_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[ProduceResponse, int]:
+    throttle_time_ms: int = 0
     node_endpoints: list[NodeEndpoint] = []
     _n, p = read_array_length(b, p)
     if _n < 0:
@@ -712,8 +725,9 @@ def _read_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[Produce
     for _ in range(_n):
         responses_item, p = _read_topic_produce_response(b, p, version)
         responses.append(responses_item)
-    (throttle_time_ms,) = _unpack_i(b, p)
-    p += 4
+    if version >= 1:
+        (throttle_time_ms,) = _unpack_i(b, p)
+        p += 4
     return ProduceResponse(responses, throttle_time_ms, node_endpoints), p
 
 
@@ -723,7 +737,8 @@ def _write_produce_response(out: bytearray, s: ProduceResponse, version: int) ->
     write_array_length(out, len(s.responses))
     for responses_item in s.responses:
         _write_topic_produce_response(out, responses_item, version)
-    out += _pack_i(s.throttle_time_ms)
+    if version >= 1:
+        out += _pack_i(s.throttle_time_ms)
 
 
 def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[ProduceResponse, int]:

@@ -23,6 +23,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 72
 NAME: Final = "PushTelemetry"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_uiB_b = Struct(">16si?b")
 _unpack_uiB_b = _S_uiB_b.unpack_from

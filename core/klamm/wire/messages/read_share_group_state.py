@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 84
 NAME: Final = "ReadShareGroupState"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_ii = Struct(">ii")
 _unpack_ii = _S_ii.unpack_from

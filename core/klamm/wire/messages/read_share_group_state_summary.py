@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 87
 NAME: Final = "ReadShareGroupStateSummary"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_ii = Struct(">ii")
 _unpack_ii = _S_ii.unpack_from

@@ -23,6 +23,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 81
 NAME: Final = "RemoveRaftVoter"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_iu = Struct(">i16s")
 _unpack_iu = _S_iu.unpack_from

@@ -24,6 +24,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 39
 NAME: Final = "RenewDelegationToken"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 2
 _S_q = Struct(">q")
 _unpack_q = _S_q.unpack_from
@@ -34,7 +35,7 @@ _pack_hqi = _S_hqi.pack
 
 
 class RenewDelegationTokenRequest(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("hmac", "renew_period_ms")
     API_KEY: ClassVar[int] = 39
@@ -50,7 +51,7 @@ class RenewDelegationTokenRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RenewDelegationTokenRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"RenewDelegationTokenRequest has no version {version}")
         try:
             return (
@@ -62,7 +63,7 @@ class RenewDelegationTokenRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"RenewDelegationTokenRequest has no version {version}")
         try:
             (_write_renew_delegation_token_request_compact if version >= 2 else _write_renew_delegation_token_request)(
@@ -74,7 +75,7 @@ class RenewDelegationTokenRequest(WireStruct):
 
 
 class RenewDelegationTokenResponse(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
     API_KEY: ClassVar[int] = 39
@@ -92,7 +93,7 @@ class RenewDelegationTokenResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> RenewDelegationTokenResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"RenewDelegationTokenResponse has no version {version}")
         try:
             return (
@@ -104,7 +105,7 @@ class RenewDelegationTokenResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"RenewDelegationTokenResponse has no version {version}")
         try:
             (

@@ -25,6 +25,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 17
 NAME: Final = "SaslHandshake"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 32767
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from

@@ -30,6 +30,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 79
 NAME: Final = "ShareAcknowledge"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(1, 3)
 FLEXIBLE_FROM: Final = 0
 _S_qq = Struct(">qq")
 _unpack_qq = _S_qq.unpack_from

@@ -34,6 +34,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 78
 NAME: Final = "ShareFetch"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(1, 3)
 FLEXIBLE_FROM: Final = 0
 _S_qq = Struct(">qq")
 _unpack_qq = _S_qq.unpack_from

@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 77
 NAME: Final = "ShareGroupDescribe"
 VERSIONS: Final = range(1, 2)
+DECODABLE: Final = range(1, 2)
 FLEXIBLE_FROM: Final = 0
 _S_B_ = Struct(">?")
 _unpack_B_ = _S_B_.unpack_from

@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 76
 NAME: Final = "ShareGroupHeartbeat"
 VERSIONS: Final = range(1, 2)
+DECODABLE: Final = range(1, 2)
 FLEXIBLE_FROM: Final = 0
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
@@ -262,7 +263,7 @@ def _read_share_group_heartbeat_response_compact(
     p += 8
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         assignment, p = _read_assignment_compact(b, p, version)
     else:
         assignment = None

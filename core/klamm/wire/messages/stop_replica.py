@@ -31,6 +31,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 5
 NAME: Final = "StopReplica"
 VERSIONS: Final = range(0, 5)
+DECODABLE: Final = range(0, 5)
 FLEXIBLE_FROM: Final = 2
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 89
 NAME: Final = "StreamsGroupDescribe"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_B_ = Struct(">?")
 _unpack_B_ = _S_B_.unpack_from
@@ -619,7 +620,7 @@ def _read_member_compact(b: ReadBuffer, p: int, version: int) -> tuple[Member, i
     process_id, p = read_compact_string(b, p)
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         user_endpoint, p = _read_endpoint_compact(b, p, version)
     else:
         user_endpoint = None
@@ -710,7 +711,7 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 8
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         topology, p = _read_topology_compact(b, p, version)
     else:
         topology = None

@@ -28,6 +28,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 88
 NAME: Final = "StreamsGroupHeartbeat"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_ih = Struct(">ih")
 _unpack_ih = _S_ih.unpack_from
@@ -679,7 +680,7 @@ def _read_streams_group_heartbeat_request_compact(
     p += 4
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         topology, p = _read_topology_compact(b, p, version)
     else:
         topology = None
@@ -710,7 +711,7 @@ def _read_streams_group_heartbeat_request_compact(
     process_id, p = read_compact_nullable_string(b, p)
     _present = b[p]
     p += 1
-    if _present == 1:
+    if _present < 0x80:
         user_endpoint, p = _read_request_endpoint_compact(b, p, version)
     else:
         user_endpoint = None

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 14
 NAME: Final = "SyncGroup"
 VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 4
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from

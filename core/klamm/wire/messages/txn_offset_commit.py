@@ -35,6 +35,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 28
 NAME: Final = "TxnOffsetCommit"
 VERSIONS: Final = range(0, 6)
+DECODABLE: Final = range(0, 6)
 FLEXIBLE_FROM: Final = 3
 _S_iq = Struct(">iq")
 _unpack_iq = _S_iq.unpack_from

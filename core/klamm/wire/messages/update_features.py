@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 57
 NAME: Final = "UpdateFeatures"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 0
 _S_h = Struct(">h")
 _unpack_h = _S_h.unpack_from

@@ -39,6 +39,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 6
 NAME: Final = "UpdateMetadata"
 VERSIONS: Final = range(0, 9)
+DECODABLE: Final = range(0, 9)
 FLEXIBLE_FROM: Final = 6
 _S_iiii = Struct(">iiii")
 _unpack_iiii = _S_iiii.unpack_from

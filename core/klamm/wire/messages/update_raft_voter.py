@@ -32,6 +32,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 82
 NAME: Final = "UpdateRaftVoter"
 VERSIONS: Final = range(0, 1)
+DECODABLE: Final = range(0, 1)
 FLEXIBLE_FROM: Final = 0
 _S_H = Struct(">H")
 _unpack_H = _S_H.unpack_from

@@ -33,6 +33,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 52
 NAME: Final = "Vote"
 VERSIONS: Final = range(0, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 0
 _S_iii = Struct(">iii")
 _unpack_iii = _S_iii.unpack_from

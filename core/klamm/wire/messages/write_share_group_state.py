@@ -29,6 +29,7 @@ from klamm.wire.struct_base import WireStruct
 API_KEY: Final = 85
 NAME: Final = "WriteShareGroupState"
 VERSIONS: Final = range(0, 2)
+DECODABLE: Final = range(0, 2)
 FLEXIBLE_FROM: Final = 0
 _S_qqbh = Struct(">qqbh")
 _unpack_qqbh = _S_qqbh.unpack_from

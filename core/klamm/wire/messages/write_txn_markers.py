@@ -15,17 +15,22 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     null_where_none_may_be,
+    read_array_length,
     read_compact_array_length,
     read_compact_string,
+    read_string,
     skip_tagged_fields,
+    write_array_length,
     write_compact_array_length,
     write_compact_string,
+    write_string,
 )
 from klamm.wire.struct_base import WireStruct
 
 API_KEY: Final = 27
 NAME: Final = "WriteTxnMarkers"
 VERSIONS: Final = range(1, 3)
+DECODABLE: Final = range(0, 3)
 FLEXIBLE_FROM: Final = 1
 _S_qhB_ = Struct(">qh?")
 _unpack_qhB_ = _S_qhB_.unpack_from
@@ -88,7 +93,7 @@ class WritableTxnMarker(WireStruct):
 
 
 class WriteTxnMarkersRequest(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("markers",)
     API_KEY: ClassVar[int] = 27
@@ -102,10 +107,10 @@ class WriteTxnMarkersRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> WriteTxnMarkersRequest:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"WriteTxnMarkersRequest has no version {version}")
         try:
-            return _read_write_txn_markers_request_compact(
+            return (_read_write_txn_markers_request_compact if version >= 1 else _read_write_txn_markers_request)(
                 buffer if type(buffer) is bytes else bytes(buffer), offset, version
             )[0]
         except DECODE_ERRORS as error:
@@ -114,10 +119,12 @@ class WriteTxnMarkersRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"WriteTxnMarkersRequest has no version {version}")
         try:
-            _write_write_txn_markers_request_compact(out, self, version)
+            (_write_write_txn_markers_request_compact if version >= 1 else _write_write_txn_markers_request)(
+                out, self, version
+            )
         except ENCODE_ERRORS as error:
             raise WireError(f"WriteTxnMarkersRequest v{version}: {error}") from error
         return bytes(out)
@@ -166,7 +173,7 @@ class WritableTxnMarkerResult(WireStruct):
 
 
 class WriteTxnMarkersResponse(WireStruct):
-    """Versions 1-2."""
+    """Versions 0-2."""
 
     __slots__ = ("markers",)
     API_KEY: ClassVar[int] = 27
@@ -180,10 +187,10 @@ class WriteTxnMarkersResponse(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> WriteTxnMarkersResponse:
         """Read a body. Raises WireError."""
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"WriteTxnMarkersResponse has no version {version}")
         try:
-            return _read_write_txn_markers_response_compact(
+            return (_read_write_txn_markers_response_compact if version >= 1 else _read_write_txn_markers_response)(
                 buffer if type(buffer) is bytes else bytes(buffer), offset, version
             )[0]
         except DECODE_ERRORS as error:
@@ -192,13 +199,31 @@ class WriteTxnMarkersResponse(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
         out = bytearray()
-        if not 1 <= version <= 2:
+        if not 0 <= version <= 2:
             raise WireError(f"WriteTxnMarkersResponse has no version {version}")
         try:
-            _write_write_txn_markers_response_compact(out, self, version)
+            (_write_write_txn_markers_response_compact if version >= 1 else _write_write_txn_markers_response)(
+                out, self, version
+            )
         except ENCODE_ERRORS as error:
             raise WireError(f"WriteTxnMarkersResponse v{version}: {error}") from error
         return bytes(out)
+
+
+def _read_writable_txn_marker_topic(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarkerTopic, int]:
+    name, p = read_string(b, p)
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("partition_indexes")
+    partition_indexes = list(unpack_from(f">{_n}i", b, p))
+    p += 4 * _n
+    return WritableTxnMarkerTopic(name, partition_indexes), p
+
+
+def _write_writable_txn_marker_topic(out: bytearray, s: WritableTxnMarkerTopic, version: int) -> None:
+    write_string(out, s.name)
+    write_array_length(out, len(s.partition_indexes))
+    out += pack(f">{len(s.partition_indexes)}i", *s.partition_indexes)
 
 
 def _read_writable_txn_marker_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarkerTopic, int]:
@@ -220,6 +245,32 @@ def _write_writable_txn_marker_topic_compact(out: bytearray, s: WritableTxnMarke
     write_compact_array_length(out, len(s.partition_indexes))
     out += pack(f">{len(s.partition_indexes)}i", *s.partition_indexes)
     out.append(0)
+
+
+def _read_writable_txn_marker(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarker, int]:
+    transaction_version: int = 0
+    producer_id, producer_epoch, transaction_result = _unpack_qhB_(b, p)
+    p += 11
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("topics")
+    topics = []
+    for _ in range(_n):
+        topics_item, p = _read_writable_txn_marker_topic(b, p, version)
+        topics.append(topics_item)
+    (coordinator_epoch,) = _unpack_i(b, p)
+    p += 4
+    return WritableTxnMarker(
+        producer_id, producer_epoch, transaction_result, topics, coordinator_epoch, transaction_version
+    ), p
+
+
+def _write_writable_txn_marker(out: bytearray, s: WritableTxnMarker, version: int) -> None:
+    out += _pack_qhB_(s.producer_id, s.producer_epoch, s.transaction_result)
+    write_array_length(out, len(s.topics))
+    for topics_item in s.topics:
+        _write_writable_txn_marker_topic(out, topics_item, version)
+    out += _pack_i(s.coordinator_epoch)
 
 
 def _read_writable_txn_marker_compact(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarker, int]:
@@ -258,6 +309,23 @@ def _write_writable_txn_marker_compact(out: bytearray, s: WritableTxnMarker, ver
     out.append(0)
 
 
+def _read_write_txn_markers_request(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("markers")
+    markers = []
+    for _ in range(_n):
+        markers_item, p = _read_writable_txn_marker(b, p, version)
+        markers.append(markers_item)
+    return WriteTxnMarkersRequest(markers), p
+
+
+def _write_write_txn_markers_request(out: bytearray, s: WriteTxnMarkersRequest, version: int) -> None:
+    write_array_length(out, len(s.markers))
+    for markers_item in s.markers:
+        _write_writable_txn_marker(out, markers_item, version)
+
+
 def _read_write_txn_markers_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
@@ -280,6 +348,20 @@ def _write_write_txn_markers_request_compact(out: bytearray, s: WriteTxnMarkersR
     out.append(0)
 
 
+def _read_writable_txn_marker_partition_result(
+    b: ReadBuffer, p: int, version: int
+) -> tuple[WritableTxnMarkerPartitionResult, int]:
+    partition_index, error_code = _unpack_ih(b, p)
+    p += 6
+    return WritableTxnMarkerPartitionResult(partition_index, error_code), p
+
+
+def _write_writable_txn_marker_partition_result(
+    out: bytearray, s: WritableTxnMarkerPartitionResult, version: int
+) -> None:
+    out += _pack_ih(s.partition_index, s.error_code)
+
+
 def _read_writable_txn_marker_partition_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WritableTxnMarkerPartitionResult, int]:
@@ -297,6 +379,27 @@ def _write_writable_txn_marker_partition_result_compact(
 ) -> None:
     out += _pack_ih(s.partition_index, s.error_code)
     out.append(0)
+
+
+def _read_writable_txn_marker_topic_result(
+    b: ReadBuffer, p: int, version: int
+) -> tuple[WritableTxnMarkerTopicResult, int]:
+    name, p = read_string(b, p)
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("partitions")
+    partitions = []
+    for _ in range(_n):
+        partitions_item, p = _read_writable_txn_marker_partition_result(b, p, version)
+        partitions.append(partitions_item)
+    return WritableTxnMarkerTopicResult(name, partitions), p
+
+
+def _write_writable_txn_marker_topic_result(out: bytearray, s: WritableTxnMarkerTopicResult, version: int) -> None:
+    write_string(out, s.name)
+    write_array_length(out, len(s.partitions))
+    for partitions_item in s.partitions:
+        _write_writable_txn_marker_partition_result(out, partitions_item, version)
 
 
 def _read_writable_txn_marker_topic_result_compact(
@@ -327,6 +430,26 @@ def _write_writable_txn_marker_topic_result_compact(
     out.append(0)
 
 
+def _read_writable_txn_marker_result(b: ReadBuffer, p: int, version: int) -> tuple[WritableTxnMarkerResult, int]:
+    (producer_id,) = _unpack_q(b, p)
+    p += 8
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("topics")
+    topics = []
+    for _ in range(_n):
+        topics_item, p = _read_writable_txn_marker_topic_result(b, p, version)
+        topics.append(topics_item)
+    return WritableTxnMarkerResult(producer_id, topics), p
+
+
+def _write_writable_txn_marker_result(out: bytearray, s: WritableTxnMarkerResult, version: int) -> None:
+    out += _pack_q(s.producer_id)
+    write_array_length(out, len(s.topics))
+    for topics_item in s.topics:
+        _write_writable_txn_marker_topic_result(out, topics_item, version)
+
+
 def _read_writable_txn_marker_result_compact(
     b: ReadBuffer, p: int, version: int
 ) -> tuple[WritableTxnMarkerResult, int]:
@@ -352,6 +475,23 @@ def _write_writable_txn_marker_result_compact(out: bytearray, s: WritableTxnMark
     for topics_item in s.topics:
         _write_writable_txn_marker_topic_result_compact(out, topics_item, version)
     out.append(0)
+
+
+def _read_write_txn_markers_response(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersResponse, int]:
+    _n, p = read_array_length(b, p)
+    if _n < 0:
+        raise null_where_none_may_be("markers")
+    markers = []
+    for _ in range(_n):
+        markers_item, p = _read_writable_txn_marker_result(b, p, version)
+        markers.append(markers_item)
+    return WriteTxnMarkersResponse(markers), p
+
+
+def _write_write_txn_markers_response(out: bytearray, s: WriteTxnMarkersResponse, version: int) -> None:
+    write_array_length(out, len(s.markers))
+    for markers_item in s.markers:
+        _write_writable_txn_marker_result(out, markers_item, version)
 
 
 def _read_write_txn_markers_response_compact(

@@ -19,8 +19,8 @@ class LogConfig:
     An attribute is a config's name with underscores. Besides: `codec` is what the broker compresses with (None: it
     keeps what the producer chose) at `codec_level`, `compact` and `delete` say what the cleanup policy has,
     `log_append_time` that timestamps are the broker's, `roll_ms` is `segment.ms`, in a compacted topic at most
-    `max.compaction.lag.ms`, `has_earliest_timestamp` that records may be too old, `prepares_all` that each batch must be
-    looked into before it is stored. Source: Kafka's `LogConfig`.
+    `max.compaction.lag.ms`, `has_earliest_timestamp` that records may be too old, `prepares_all` that each batch must
+    be looked into before it is stored. Source: Kafka's `LogConfig`.
 
     Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that do not fit together.
     """

@@ -70,7 +70,7 @@ class LogContext:
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
-        self.open_files = open_files or OpenFiles()
+        self.open_files = OpenFiles() if open_files is None else open_files
         self.deletions = DelayedDeletions()
         self.random_below = random_below
         self.start_offset_moved = start_offset_moved

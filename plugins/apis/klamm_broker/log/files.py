@@ -110,6 +110,10 @@ class FileRegion:
         """Bytes at `position` of the file; fewer only at its end."""
         return os.pread(self.fileno(), size_bytes, position)
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill the buffer from `position` of the file; how many bytes there were."""
+        return os.preadv(self.fileno(), [buffer], position)
+
     def read_bytes(self) -> bytes:
         """All of the region."""
         return self.read(self.position, self.size_bytes)
