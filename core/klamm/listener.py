@@ -42,6 +42,10 @@ class BindError(Exception):
     """A listener's address cannot be had; the message names listener, host, port and cause."""
 
 
+class PartError(Exception):
+    """A part of a listener cannot open; the message names listener, class and cause."""
+
+
 class Listener:
     """Built in phases, as the server's two-phase start asks: `bind`, `open_parts`, `start`; then `stop`, `close`."""
 
@@ -106,7 +110,12 @@ class Listener:
         prefix = authenticators.security_protocol if authenticators is not None else ""
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
-            part.open(self.context)
+            try:
+                part.open(self.context)
+            except Exception as error:
+                log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
+                kind = type(part)
+                raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         dispatcher = RequestDispatcher(
             handlers, mode=settings.dispatch, clock=clock, throttles=throttles, timed=bool(observers)

@@ -13,10 +13,11 @@ from klamm.api_set import ApiHandler, ApiSet
 from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
 from klamm.context import RequestContext, ServerContext
-from klamm.listener import BindError, Listener
+from klamm.listener import BindError, Listener, PartError
 from klamm.network.handler_pool import KafkaRequestHandlerPool
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.request_channel import RequestChannel
+from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SocketServer:
         except StartError:
             self.stop(deadline_ms=0)
             raise
-        except BindError as error:
+        except (BindError, PartError, PluginError) as error:
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except BaseException:

@@ -13,6 +13,7 @@ from klamm import ApiSet, Provider, hookimpl
 from klamm.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm_plaintext.transport import PlaintextTransport
 
 TWO_LISTENERS = """
 [listeners.one]
@@ -70,6 +71,28 @@ def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):
         server.start()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(server.address(), timeout=5)
+    assert threads() == before
+
+
+class BrokenTransport(PlaintextTransport):
+    """Cannot open either."""
+
+    def open(self, listener):
+        raise OSError("no certificate")
+
+
+class BrokenTransportPlugin:
+    @hookimpl
+    def klamm_transports(self):
+        yield Provider("broken", "tests.contract.test_lifecycle:BrokenTransport")
+
+
+def test_a_part_that_cannot_open_stops_the_start():
+    before = threads()
+    settings = ["listeners.default.api_set=echo", "listeners.default.transport=broken"]
+    server = EmbeddedServer(settings, plugins=[BrokenTransportPlugin()])
+    with pytest.raises(StartError, match="listener default: .*BrokenTransport: no certificate"):
+        server.start()
     assert threads() == before
 
 

@@ -1,1 +1,188 @@
-"""The wheel and the sdist as a stranger gets them (being written by the h4 person)."""
+"""The sdist and the wheels as a stranger gets them: built, installed into empty environments, and served from.
+
+`build` makes klamm's wheel out of its sdist, so that one that serves shows both to be whole.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import venv
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+pytestmark = pytest.mark.interop
+
+ROOT = Path(__file__).resolve().parents[2]
+PRINT = ROOT / "examples" / "plugins" / "klamm-print"
+PACKAGE_ROOTS = ["core", "plugins/plaintext", "plugins/dispatch", "plugins/quotas", "plugins/apis"]
+TWO_DOORS = """\
+[server]
+data_dir = "data"
+
+[listeners.broker]
+bind = "127.0.0.1:0"
+api_set = "broker"
+
+[listeners.prints]
+bind = "127.0.0.1:0"
+api_set = "print"
+
+[print]
+file = "printed"
+"""
+
+
+class Distributions(NamedTuple):
+    sdist: Path
+    wheel: Path
+    print_wheel: Path
+
+
+def run(*command: str | Path) -> str:
+    """Standard output of a command that must succeed within its time."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=clean_environment())
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def clean_environment() -> dict[str, str]:
+    """Nothing that would let a child find klamm in this checkout."""
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """klamm's sdist, the wheel made of it, and the example's wheel."""
+    target = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target]
+    run(*build, ROOT)
+    run(*build, "--wheel", PRINT)
+    (sdist,), (wheel,) = target.glob("klamm-*.tar.gz"), target.glob("klamm-*.whl")
+    (print_wheel,) = target.glob("klamm_print-*.whl")
+    return Distributions(sdist, wheel, print_wheel)
+
+
+def install(folder: Path, *wheels: Path) -> Path:
+    """An environment with these wheels and what they require, and nothing else; the folder of its programs."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    if importlib.util.find_spec("pip"):
+        installer: list[str | Path] = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install"]
+    else:
+        uv = shutil.which("uv")
+        assert uv is not None, "neither pip nor uv is there to install wheels with"
+        installer = [uv, "pip", "install", "--quiet", "--python", python]
+    run(*installer, *wheels)
+    return folder / "bin"
+
+
+@contextmanager
+def serving(programs: Path, folder: Path, *arguments: str) -> Iterator[Mapping[str, str]]:
+    """The addresses of a `klamm serve` that runs in `folder`; it must end with exit code 0."""
+    ready = folder / "ready.json"
+    process = subprocess.Popen(
+        [programs / "klamm", "serve", *arguments, "--ready-file", ready],
+        cwd=folder,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        pause = threading.Event()
+        while not ready.exists():
+            assert process.poll() is None, process.communicate()[0]
+            pause.wait(0.02)
+        yield json.loads(ready.read_text())["listeners"]
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 0, output
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def produce(address: str, topic: str, values: list[str]) -> None:
+    """Send records and wait until all are acknowledged."""
+    failures = []
+    producer = Producer({"bootstrap.servers": address, "acks": "all", "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value=value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failures == []
+
+
+def consume(address: str, topic: str, count: int) -> list[str]:
+    """The first records of a topic."""
+    settings = {"bootstrap.servers": address, "group.id": "packaging", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    try:
+        messages = consumer.consume(count, timeout=30)
+        assert [message.error() for message in messages] == [None] * count
+        return [message.value().decode() for message in messages]
+    finally:
+        consumer.close()
+
+
+def test_the_wheel_has_every_module_and_nothing_else(distributions: Distributions) -> None:
+    with zipfile.ZipFile(distributions.wheel) as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    roots = [ROOT / root for root in PACKAGE_ROOTS]
+    written = {
+        str(file.relative_to(root))
+        for root in roots
+        for package in root.glob("klamm*")
+        for file in package.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert packed == written
+    assert "klamm/py.typed" in packed
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone knows what belongs to the project")
+def test_the_sdist_has_every_file_of_the_project(distributions: Distributions) -> None:
+    tracked = run("git", "-C", ROOT, "ls-files", "-z").split("\0")
+    with tarfile.open(distributions.sdist) as sdist:
+        packed = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {name for name in tracked if name and (ROOT / name).exists()} - packed == set()
+
+
+def test_klamm_alone_serves_from_an_empty_environment(distributions: Distributions, tmp_path: Path) -> None:
+    programs = install(tmp_path / "venv", distributions.wheel)
+    version = distributions.wheel.name.split("-")[1]
+    assert run(programs / "klamm", "--version") == f"klamm {version}\n"
+    providers = json.loads(run(programs / "klamm", "plugins", "--json"))
+    assert {provider["distribution"] for provider in providers} == {"klamm"}
+    with serving(programs, tmp_path, "--bind", "127.0.0.1:0") as listeners:
+        produce(listeners["default"], "greetings", ["hello", "world"])
+        assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
+
+
+def test_a_strangers_handler_set_stands_beside_the_broker(distributions: Distributions, tmp_path: Path) -> None:
+    programs = install(tmp_path / "venv", distributions.wheel, distributions.print_wheel)
+    (tmp_path / "klamm.toml").write_text(TWO_DOORS)
+    (provider,) = [
+        one for one in json.loads(run(programs / "klamm", "plugins", "--json")) if one["distribution"] != "klamm"
+    ]
+    assert (provider["kind"], provider["name"], provider["distribution"]) == ("api set", "print", "klamm-print")
+    with serving(programs, tmp_path, "klamm.toml") as listeners:
+        produce(listeners["prints"], "greetings", ["to the printer"])
+        produce(listeners["broker"], "greetings", ["to the broker"])
+        assert consume(listeners["broker"], "greetings", 1) == ["to the broker"]
+    (line,) = (tmp_path / "printed").read_text().splitlines()
+    assert json.loads(line) == {"topic": "greetings", "partition": 0, "key": None, "value": "to the printer"}

@@ -215,6 +215,9 @@ class _Planner:
             authenticator = one(ProviderKind.AUTHENTICATOR, "authenticator", settings.authenticator)
         if settings.authorizer is not None:
             authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
+            if authorizer is not None:
+                # To take the name and ask nobody would be to let everybody in.
+                self.report((*path, "authorizer"), "handler sets do not ask authorizers yet; the key must be unset")
         gates = many(ProviderKind.CONNECTION_GATE, "gates")
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")

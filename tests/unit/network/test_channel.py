@@ -21,7 +21,7 @@ def channel():
     return KafkaChannel(3, QuietTransport(), connection_context(), NetworkReceive(100), (), ("127.0.0.1", 1))
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.product(ChannelState, ChannelState))
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(ChannelState, ChannelState)))
 def test_channel_states_move_as_the_table_says_or_raise(before, after):
     subject = channel()
     subject.state = before
@@ -34,7 +34,7 @@ def test_channel_states_move_as_the_table_says_or_raise(before, after):
         assert subject.state is before
 
 
-@pytest.mark.parametrize(("before", "event"), itertools.product(MuteState, MuteEvent))
+@pytest.mark.parametrize(("before", "event"), list(itertools.product(MuteState, MuteEvent)))
 def test_mute_states_move_as_the_table_says_or_raise(before, event):
     subject = channel()
     subject.mute_state = before

@@ -8,7 +8,9 @@ import klamm_print
 from klamm import ErrorCode
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.compression import Codec
+from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.fetch import FetchRequest
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -36,12 +38,18 @@ def test_it_tells_what_it_serves(client):
     versions = client.call(ApiVersionsRequest("test", "1"), 3)
     assert {key.api_key: (key.min_version, key.max_version) for key in versions.api_keys} == {
         0: (0, 12),
+        1: (4, 12),
         3: (0, 13),
         18: (0, 4),
-        22: (0, 6),
+        22: (0, init_producer_id.VERSIONS.stop - 1),
     }
     response = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
     assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 2)]
+
+
+def test_there_is_nothing_to_read(client):
+    response = client.call(FetchRequest(max_wait_ms=0, min_bytes=0), 12)
+    assert (response.error_code, response.responses) == (ErrorCode.INVALID_REQUEST, [])
 
 
 def test_producers_get_ids_but_no_transactions(client):

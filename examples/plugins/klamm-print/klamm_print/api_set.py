@@ -1,4 +1,4 @@
-"""The handler set `print`: Metadata, InitProducerId and Produce, as much as a producer needs."""
+"""The handler set `print`: Metadata, InitProducerId, Produce and Fetch, as much as a producer needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import threading
 from typing import TextIO
 
 from klamm import ApiSet, ErrorCode, KafkaError, Pending, RequestContext, ServerContext, handles
-from klamm.wire.messages import init_producer_id, metadata, produce
+from klamm.wire.messages import fetch, init_producer_id, metadata, produce
+from klamm.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.messages.metadata import (
     MetadataRequest,
@@ -90,6 +91,12 @@ class PrintRecords(ApiSet):
             for topic in request.topic_data
         ]
         return context.no_response() if request.acks == 0 else ProduceResponse(responses=responses)
+
+    # librdkafka writes today's record batches only where today's Fetch is served too.
+    @handles(fetch, versions=range(4, 13), blocking=False)
+    def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
+        """There is nothing to read."""
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Records are printed and not kept.")
 
     def _print(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
         try:
