@@ -35,6 +35,7 @@ _FRAMES_A_TURN: Final = 4096
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
 _NOT_MUTED: Final = MuteState.NOT_MUTED
+_NOBODY: Final[list[RequestContext]] = []
 
 
 class ChannelPump:
@@ -159,6 +160,12 @@ class ChannelPump:
     def _serve(self, channel: KafkaChannel) -> None:
         """Serve received frames in order until one has to wait; answers that are there at once leave together."""
         frames = channel.receive.frames
+        if len(frames) == 1 and channel.authenticator is None and channel.can_process:
+            answer = self._find_kept(frames[0])
+            if answer is not None:
+                channel.receive.release(len(frames.popleft()))
+                self._send(channel, [answer], _NOBODY)
+                return
         out: list[bytes] = []
         served: list[RequestContext] = []
         out_bytes = 0

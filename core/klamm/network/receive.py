@@ -2,7 +2,8 @@
 
 One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor
 share; only a frame that has not come whole gets a buffer of its own. A declared size costs no memory: large buffers
-are anonymous maps, whose pages the system hands out as bytes arrive.
+are anonymous maps, whose pages the system hands out as bytes arrive. That takes twice the time of memory that the
+process has already, so a connection that has sent a large frame whole gets such memory for its next ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from klamm.network.memory_pool import MemoryPool
 
 _SIZE: Final = Struct(">i")
 _MAP_FROM_BYTES: Final = 64 * 1024
+_TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 
 
 class InvalidReceiveError(Exception):
@@ -34,14 +36,25 @@ class NetworkReceive:
     pool has no room, and nothing may be read until `resume` returns True.
     """
 
-    __slots__ = ("_filled", "_head", "_max_size_bytes", "_pool", "_stash", "_target", "frames", "waiting_for_memory")
+    __slots__ = (
+        "_filled",
+        "_head",
+        "_max_size_bytes",
+        "_pool",
+        "_stash",
+        "_trusted_bytes",
+        "frames",
+        "target",
+        "waiting_for_memory",
+    )
 
     def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
         self._max_size_bytes = max_size_bytes
         self._pool = pool
         self._head = b""
-        self._target: memoryview | None = None
+        self.target: memoryview | None = None
         self._filled = 0
+        self._trusted_bytes = _MAP_FROM_BYTES
         self._stash = b""
         self.waiting_for_memory = False
         self.frames: deque[bytearray | memoryview] = deque()
@@ -49,23 +62,24 @@ class NetworkReceive:
     @property
     def idle(self) -> bool:
         """Whether the last frame has come whole and nothing follows."""
-        return not self._head and self._target is None and not self._stash
+        return not self._head and self.target is None and not self._stash
 
     def direct_buffer(self, at_least: int) -> memoryview | None:
-        """Where to read to, if a frame misses `at_least` bytes or more; followed by `filled`."""
-        target = self._target
+        """Where to read to, if the frame in `target` misses `at_least` bytes or more; followed by `filled`."""
+        target = self.target
         if target is not None and len(target) - self._filled >= at_least:
             return target[self._filled :]
         return None
 
     def filled(self, count: int) -> None:
         """`count` bytes have been read to `direct_buffer`."""
-        target = self._target
+        target = self.target
         assert target is not None
         self._filled += count
         if self._filled == len(target):
+            self._trusted_bytes = min(max(self._trusted_bytes, 2 * self._filled), _TRUST_UP_TO_BYTES)
             self.frames.append(target)
-            self._target = None
+            self.target = None
 
     def feed(self, data: memoryview, count: int) -> None:
         """Take `count` bytes read to `data`, which the caller may use again afterwards.
@@ -73,7 +87,7 @@ class NetworkReceive:
         Raises InvalidReceiveError for a negative or too large size.
         """
         position = 0
-        target = self._target
+        target = self.target
         if target is not None:
             position = min(count, len(target) - self._filled)
             target[self._filled : self._filled + position] = data[:position]
@@ -121,16 +135,16 @@ class NetworkReceive:
     def discard(self) -> None:
         """The channel is gone: everything that is held goes back to the pool."""
         if self._pool is not None:
-            held = sum(map(len, self.frames)) + (len(self._target) if self._target is not None else 0)
+            held = sum(map(len, self.frames)) + (len(self.target) if self.target is not None else 0)
             self._pool.release(held)
         self.frames.clear()
-        self._target = None
+        self.target = None
         self._stash = self._head = b""
 
     def _start(self, size_bytes: int, first: memoryview) -> None:
-        if size_bytes <= _MAP_FROM_BYTES:
-            self._target = memoryview(bytearray(size_bytes))
+        if size_bytes <= self._trusted_bytes:
+            self.target = memoryview(bytearray(size_bytes))
         else:
-            self._target = memoryview(mmap.mmap(-1, size_bytes))
+            self.target = memoryview(mmap.mmap(-1, size_bytes))
         self._filled = len(first)
-        self._target[: self._filled] = first
+        self.target[: self._filled] = first

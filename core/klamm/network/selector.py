@@ -129,7 +129,7 @@ class Selector:
             # Lazy mute: the mask changes only now that it matters.
             self.update_interest(channel)
             return
-        direct = receive.direct_buffer(_DIRECT_FROM_BYTES)
+        direct = receive.direct_buffer(_DIRECT_FROM_BYTES) if receive.target is not None else None
         if direct is not None:
             count = channel.transport.read_into(direct)
             if count > 0:

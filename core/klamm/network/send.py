@@ -91,9 +91,11 @@ class NetworkSend:
         if self._remaining < 0:
             self._position, self._remaining = region.position, region.size_bytes
         if self._scratch is None:
-            sent = transport.send_file(region.fileno(), self._position, min(self._remaining, _PIECE_BYTES))
+            wanted = min(self._remaining, _PIECE_BYTES)
+            sent = transport.send_file(region.fileno(), self._position, wanted)
         else:
             piece = self._scratch[: self._remaining]
+            wanted = len(piece)
             count = region.read_into(self._position, piece)
             if count < len(piece):
                 raise OSError(f"the file ended {len(piece) - count} bytes early")
@@ -106,7 +108,8 @@ class NetworkSend:
             self._remaining = -1
             region.close()
             return 1
-        return sent
+        # Less than was offered went: the next try would only be told to wait.
+        return 1 if sent == wanted else 0
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """Send these after what is left."""

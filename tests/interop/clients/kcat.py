@@ -35,7 +35,7 @@ class Kcat(Client):
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
     def produce_all(self, bootstrap: str, topic: str, records: Iterable[KeyValue], codec: str = "none") -> None:
-        command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-K", "\t", "-z", codec]
+        command = ["kcat", "-P", "-E", "-b", bootstrap, "-t", topic, "-K", "\t", "-z", codec]
         command += ["-X", "enable.idempotence=true", "-X", f"queue.buffering.max.messages={IN_FLIGHT_RECORDS}"]
         command += ["-X", f"message.timeout.ms={int(GIVE_UP_S * 1000)}"]
         feed(command, (f"{key}\t{value}\n" for key, value in records))
@@ -47,6 +47,6 @@ class Kcat(Client):
         return [record for record in parsed if record is not None]
 
     def member_command(self, bootstrap: str, group: str, topic: str) -> list[str]:
-        command = ["kcat", "-b", bootstrap, "-u", "-f", _FORMAT, "-X", "auto.offset.reset=earliest"]
+        command = ["kcat", "-E", "-b", bootstrap, "-u", "-f", _FORMAT, "-X", "auto.offset.reset=earliest"]
         command += ["-X", "auto.commit.interval.ms=100", "-X", f"session.timeout.ms={SESSION_TIMEOUT_MS}"]
         return [*command, "-X", f"heartbeat.interval.ms={HEARTBEAT_INTERVAL_MS}", "-G", group, topic]
