@@ -11,30 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from klamm.wire.api_keys import find_spec, load, spec_of
+from klamm.wire.api_keys import load, spec_of
 from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode
 from klamm.wire.struct_base import WireStruct
 from tests.oracles.samples import samples
-from tests.peers.kafka_jars import classpath
-from tools.generate_messages import LAST_IN_3_9, snake
-from tools.generate_messages import load as load_descriptions
+from tests.peers.kafka_jars import classpath, jar
+from tools.generate_messages import formatted, generate
+from tools.schemas import OLD, ROOT, describe, snake
 
 pytestmark = pytest.mark.interop
 
-GONE_FROM_JAVA = {4, 5, 6, 7}
+GONE_SINCE_OLD = {4, 5, 6, 7}
 
 
 @pytest.fixture(scope="module")
 def raws():
-    found = load_descriptions("4.3.1")
-    old = load_descriptions("3.9.1")
-    for name in LAST_IN_3_9:
-        for kind in ("Request", "Response"):
-            found[name + kind] = old[name + kind]
-    return {
-        name: raw for name, raw in found.items() if raw.get("apiKey") is not None and raw["validVersions"] != "none"
-    }
+    return {name: raw for name, raw in describe().items() if raw.get("apiKey") is not None}
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +35,32 @@ def messages(raws):
     return samples(raws, seed=20261121)
 
 
-def ask_java(lines):
-    """The oracle's answers, in one run of the JVM."""
-    program = Path(__file__).parent / "java" / "MessageOracle.java"
-    command = ["java", "-cp", classpath(), str(program)]
-    done = subprocess.run(
-        command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture(scope="module")
+def ask_java(tmp_path_factory):
+    """`ask_java(lines)` asks the oracle in one run of the JVM; `ask_java(lines, OLD)` asks an older client."""
+    compiled = tmp_path_factory.mktemp("oracle")
+    source = Path(__file__).parent / "java" / "MessageOracle.java"
+    subprocess.run(["javac", "-cp", classpath(), "-d", str(compiled), str(source)], check=True, timeout=120)
+
+    def ask(lines, version=None):
+        in_front = [str(jar("kafka-clients", version))] if version else []
+        command = ["java", "-cp", ":".join([*in_front, str(compiled), classpath()]), "MessageOracle"]
+        done = subprocess.run(
+            command, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return ask
+
+
+def is_older_than_current(key, version):
+    return key in GONE_SINCE_OLD or version < spec_of(key).min_version
+
+
+def test_the_generated_files_are_what_the_generator_makes():
+    for path, text in formatted(generate()).items():
+        assert (ROOT / path).read_text() == text, f"{path}: run python tools/generate_messages.py"
 
 
 def test_every_message_reads_back_as_it_was_written(messages):
@@ -62,10 +72,19 @@ def test_every_message_reads_back_as_it_was_written(messages):
         assert plain(again) == plain(message)
 
 
-def test_java_writes_the_same_bytes_and_sees_the_same_fields(messages):
-    asked = [m for m in messages if m[1] not in GONE_FROM_JAVA]
+def test_java_writes_the_same_bytes_and_sees_the_same_fields(messages, ask_java):
+    assert_java_agrees([m for m in messages if not is_older_than_current(m[1], m[2])], ask_java)
+
+
+def test_an_older_java_writes_the_same_bytes_of_versions_that_are_gone_since(messages, ask_java):
+    asked = [m for m in messages if is_older_than_current(m[1], m[2])]
+    assert {0, 1, 4, 5, 6, 7, 9, 19, 29} <= {key for _, key, _, _ in asked}
+    assert_java_agrees(asked, lambda lines: ask_java(lines, OLD))
+
+
+def assert_java_agrees(asked, ask):
     lines = [f"{kind} {key} {version} {message.encode(version).hex()}" for kind, key, version, message in asked]
-    answers = ask_java(lines)
+    answers = ask(lines)
     assert len(answers) == len(asked)
     for (kind, key, version, message), line, answer in zip(asked, lines, answers, strict=True):
         what = f"{spec_of(key).name} {kind} v{version}"
@@ -138,11 +157,11 @@ def test_kio_reads_and_writes_the_same_bytes(messages):
 REFUSED_BY_KIO = {"OutOfBoundValue", "UnexpectedNull"}
 
 
-def test_error_responses_are_those_of_java(raws):
+def test_error_responses_are_those_of_java(raws, ask_java):
     """For every API that has an error response in Java: same bytes, throttle time and all."""
     asked, lines = [], []
     for kind, key, version, request in samples(raws, seed=7):
-        if kind != "request" or key in GONE_FROM_JAVA or find_spec(key) is None or version > spec_of(key).max_version:
+        if kind != "request" or is_older_than_current(key, version) or version > spec_of(key).max_version:
             continue
         asked.append((key, version, request))
         lines.append(f"error {key} {version} {ErrorCode.KAFKA_STORAGE_ERROR} {request.encode(version).hex()}")

@@ -1,0 +1,1 @@
+"""Benchmarks of klamm beside Apache Kafka; `python -m bench.run --help`."""

@@ -1,0 +1,93 @@
+"""Prepared request frames for the load generator, and where the numbers it must look at stand in the answers."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+import fastcrc
+
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.peers.wire_client import encode_frame
+
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+METADATA_VERSION = 12
+_MARKED_OFFSET = 0x0123456789ABCDEF
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """A request frame and positions in bytes: in the response without its size, or in the request with it.
+
+    -1 where the message has no such field, or none at a fixed place.
+    """
+
+    data: bytes
+    error_at: int = -1
+    offset_at: int = -1
+    records_at: int = -1
+
+
+def _varint(number: int) -> bytes:
+    """Kafka's zigzag varint of a number that is not negative."""
+    number <<= 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def record_batch(record_count: int, value_bytes: int) -> bytes:
+    """A batch of magic 2 with random values, no keys, no compression and no producer id."""
+    records = bytearray()
+    for offset_delta in range(record_count):
+        value = os.urandom(value_bytes)
+        body = b"\0\0" + _varint(offset_delta) + b"\1" + _varint(value_bytes) + value + b"\0"
+        records += _varint(len(body)) + body
+    timestamp_ms = 1_700_000_000_000
+    checked = struct.pack(">hiqqqhii", 0, record_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, record_count)
+    checked += records
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, fastcrc.crc32.iscsi(checked)) + checked
+
+
+def api_versions(version: int) -> Frame:
+    return Frame(encode_frame(ApiVersionsRequest("bench", "1"), version), error_at=4)
+
+
+def metadata(topic: str | None) -> Frame:
+    """Of one topic, or of all."""
+    topics = None if topic is None else [MetadataRequestTopic(name=topic)]
+    return Frame(encode_frame(MetadataRequest(topics, allow_auto_topic_creation=False), METADATA_VERSION))
+
+
+def produce(topic: str, partition: int, batch: bytes) -> Frame:
+    """acks=all, one batch for one partition."""
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
+    head, arrays_and_name, index = 5, 3 + len(topic), 4
+    return Frame(encode_frame(request, PRODUCE_VERSION), error_at=head + arrays_and_name + index)
+
+
+def fetch(topic: str, partition: int, max_bytes: int) -> Frame:
+    """A fetch without session, of one partition; the load generator fills in the offset."""
+    partitions = [FetchPartition(partition, fetch_offset=_MARKED_OFFSET, partition_max_bytes=max_bytes)]
+    topics = [FetchTopic(topic, partitions=partitions)]
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, topics=topics)
+    frame = encode_frame(request, FETCH_VERSION)
+    marked = struct.pack(">q", _MARKED_OFFSET)
+    head, throttle, error, session, arrays_and_name, index = 5, 4, 2, 4, 3 + len(topic), 4
+    error_at = head + throttle + error + session + arrays_and_name + index
+    error_code, offsets, aborted, preferred_replica = 2, 24, 1, 4
+    return Frame(
+        frame.replace(marked, bytes(8)),
+        error_at=error_at,
+        offset_at=frame.index(marked),
+        records_at=error_at + error_code + offsets + aborted + preferred_replica,
+    )

@@ -1,0 +1,98 @@
+"""Builds the load generator with gcc, once per source text, and runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.frames import Frame
+
+SOURCE = Path(__file__).parent / "loadgen"
+
+
+@dataclass(slots=True, frozen=True)
+class Load:
+    """How the requests are sent.
+
+    Without a rate, every connection keeps `depth` requests in flight. With one, `rate_per_s` requests are sent each
+    second over all connections, at most `depth` in flight on each, and latency counts from when a request was due.
+    """
+
+    connections: int
+    depth: int = 1
+    rate_per_s: float = 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class LoadResult:
+    """What the load generator printed. A megabyte is 1,000,000 bytes; `client_cpu` its own use of a core, 0 to 1."""
+
+    seconds: float
+    requests: int
+    requests_per_s: float
+    sent_mb_per_s: float
+    received_mb_per_s: float
+    records_mb_per_s: float
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    mean_us: float
+    errors: int
+    first_error_code: int
+    unanswered: int
+    client_cpu: float
+
+
+def load_generator() -> Path:
+    """The compiled program, in the user's cache directory. Raises CalledProcessError when gcc does."""
+    sources = sorted(SOURCE.glob("*.[ch]"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    program = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-bench" / f"loadgen-{digest}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        partial = program.with_suffix(f".{os.getpid()}")
+        subprocess.run(["gcc", "-O2", "-std=gnu11", "-o", partial, SOURCE / "loadgen.c"], check=True)
+        partial.rename(program)
+    return program
+
+
+def run_load(
+    address: tuple[str, int],
+    frames: Sequence[Frame],
+    load: Load,
+    seconds: float,
+    warmup_s: float = 0.5,
+    end_offset: int = 0,
+) -> LoadResult:
+    """Send `frames`, connection i the i-th modulo their number. RuntimeError when one answer carried an error."""
+    host, port = address
+    first = frames[0]
+    arguments = ["--host", host, "--port", str(port), "--connections", str(load.connections)]
+    arguments += ["--depth", str(load.depth), "--rate", str(load.rate_per_s)]
+    arguments += ["--seconds", str(seconds), "--warmup", str(warmup_s), "--error-at", str(first.error_at)]
+    arguments += ["--offset-at", str(first.offset_at), "--records-at", str(first.records_at)]
+    arguments += ["--end-offset", str(end_offset)]
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-frames-") as folder:
+        paths = [Path(folder) / str(number) for number in range(len(frames))]
+        for path, frame in zip(paths, frames, strict=True):
+            path.write_bytes(frame.data)
+        done = subprocess.run(
+            [load_generator(), *arguments, *paths],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=seconds + warmup_s + 60,
+        )
+    result = LoadResult(**json.loads(done.stdout))
+    if result.errors or result.unanswered:
+        code = result.first_error_code
+        raise RuntimeError(f"{result.errors} errors (the first: {code}), {result.unanswered} unanswered")
+    return result

@@ -1,0 +1,19 @@
+"""The servers that are compared, with settings that are as alike as two products can have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.peers.server import Server
+from tests.peers.target import TARGETS
+
+SETTINGS = {"num.partitions": "3", "message.max.bytes": "8388608", "auto.create.topics.enable": "false"}
+
+
+@contextmanager
+def servers(targets: Sequence[str], directory: Path) -> Iterator[list[Server]]:
+    """Started one after the other, all running until the block ends."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(TARGETS[target](directory / target, SETTINGS)) for target in targets]

@@ -1,0 +1,137 @@
+"""The benchmarks: each prepares a server once and is then run on it several times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench import frames
+from bench.load import Load, LoadResult, run_load
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_topics import DeleteTopicsRequest
+from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+PARTITIONS = 3
+
+
+@dataclass(slots=True, frozen=True)
+class Measure:
+    """One number of a result: its unit, how it is read, and whether more is better."""
+
+    unit: str
+    read: Callable[[LoadResult], float]
+    more_is_better: bool = True
+
+
+REQUESTS_PER_S = Measure("requests/s", lambda result: result.requests_per_s)
+SENT_MB_PER_S = Measure("MB/s", lambda result: result.sent_mb_per_s)
+RECORDS_MB_PER_S = Measure("MB/s", lambda result: result.records_mb_per_s)
+P50 = Measure("p50, µs", lambda result: result.p50_us, more_is_better=False)
+P99 = Measure("p99, µs", lambda result: result.p99_us, more_is_better=False)
+
+
+@dataclass(slots=True, frozen=True)
+class Benchmark:
+    """`run(server, seconds)` may be called any number of times and leaves nothing behind that slows the next."""
+
+    name: str
+    measures: tuple[Measure, ...]
+    run: Callable[[Server, float], LoadResult]
+
+
+def create_topic(server: Server, topic: str) -> None:
+    """With `PARTITIONS` partitions, all of which their leader serves when this returns. TimeoutError after 30 s."""
+    with WireClient(HOST, server.port) as client:
+        creation = CreateTopicsRequest([CreatableTopic(topic, PARTITIONS, 1)])
+        code = client.call(creation, 5).topics[0].error_code
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise RuntimeError(f"{server.name} answers CreateTopics with {ErrorCode(code).name}")
+    deadline = time.monotonic() + 30
+    while -1 in end_offsets(server, topic):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{server.name} has no leader for {topic}")
+        time.sleep(0.05)
+
+
+def delete_topic(server: Server, topic: str) -> None:
+    with WireClient(HOST, server.port) as client:
+        client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000), 5)
+
+
+def end_offsets(server: Server, topic: str) -> list[int]:
+    """The latest offset of each partition, -1 for one that has no leader yet."""
+    wanted = [ListOffsetsPartition(partition, timestamp=-1) for partition in range(PARTITIONS)]
+    with WireClient(HOST, server.port) as client:
+        answer = client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(topic, wanted)]), 7)
+    return [partition.offset for partition in sorted(answer.topics[0].partitions, key=lambda p: p.partition_index)]
+
+
+def small_requests() -> list[Benchmark]:
+    """ApiVersions and Metadata of one topic, 50 connections, alone and pipelined by ten."""
+
+    def benchmark(name: str, frame: frames.Frame, depth: int) -> Benchmark:
+        def run(server: Server, seconds: float) -> LoadResult:
+            create_topic(server, "small-requests")
+            return run_load((HOST, server.port), [frame], Load(50, depth), seconds)
+
+        return Benchmark(f"{name}, 50 connections × {depth}", (REQUESTS_PER_S, P99), run)
+
+    kinds = [("ApiVersions v3", frames.api_versions(3)), ("Metadata v12", frames.metadata("small-requests"))]
+    return [benchmark(name, frame, depth) for name, frame in kinds for depth in (1, 10)]
+
+
+def paced_produce() -> list[Benchmark]:
+    """One record of 1 KiB per request, acks=all, 2,000 requests a second over ten connections."""
+
+    def run(server: Server, seconds: float) -> LoadResult:
+        create_topic(server, "paced")
+        batch = frames.record_batch(1, 1024)
+        requests = [frames.produce("paced", partition, batch) for partition in range(PARTITIONS)]
+        return run_load((HOST, server.port), requests, Load(10, depth=5, rate_per_s=2000), seconds)
+
+    return [Benchmark("Produce, one record, acks=all, 2,000/s", (P50, P99), run)]
+
+
+def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
+    """Produce with five requests in flight on each of three connections, a producer's default; fetch of the same."""
+    topic = f"bulk-{batch_kib}"
+    batch = frames.record_batch(batch_kib * 1024 // (record_bytes + 10), record_bytes)
+
+    def produce(server: Server, seconds: float) -> LoadResult:
+        fresh = f"{topic}-{time.monotonic_ns()}"
+        create_topic(server, fresh)
+        requests = [frames.produce(fresh, partition, batch) for partition in range(PARTITIONS)]
+        try:
+            return run_load((HOST, server.port), requests, Load(PARTITIONS, depth=5), seconds)
+        finally:
+            delete_topic(server, fresh)
+
+    def fetch(server: Server, seconds: float) -> LoadResult:
+        create_topic(server, topic)
+        if not all(end_offsets(server, topic)):
+            requests = [frames.produce(topic, partition, batch) for partition in range(PARTITIONS)]
+            run_load((HOST, server.port), requests, Load(PARTITIONS, depth=5), 1.0)
+        requests = [frames.fetch(topic, partition, 1 << 20) for partition in range(PARTITIONS)]
+        end_offset = min(end_offsets(server, topic))
+        return run_load((HOST, server.port), requests, Load(PARTITIONS), seconds, end_offset=end_offset)
+
+    return [
+        Benchmark(f"Produce, 1 KiB records, batches of {batch_kib} KiB", (SENT_MB_PER_S, P99), produce),
+        Benchmark(f"Fetch, 1 KiB records, batches of {batch_kib} KiB, 1 MiB a request", (RECORDS_MB_PER_S,), fetch),
+    ]
+
+
+def bulk_all() -> Sequence[Benchmark]:
+    """Batches of 16 KiB (the old default), 64 KiB and 1 MiB."""
+    return [benchmark for batch_kib in (16, 64, 1000) for benchmark in bulk(batch_kib)]
+
+
+SUITES: dict[str, Callable[[], Sequence[Benchmark]]] = {
+    "small": small_requests,
+    "paced": paced_produce,
+    "bulk": bulk_all,
+}

@@ -1,0 +1,156 @@
+"""What the tests of the log share: logs on a temporary directory, batches, and a disk that fails on request."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from klamm import ManualClock
+from klamm.wire.records import Record, decode_records, encode_batch, iterate_batches
+from klamm_broker.log import FileOperations, LogConfig, PartitionLog
+from klamm_broker.log.context import LogContext
+from klamm_broker.log.files import OpenFiles
+
+TOPIC_ID = bytes(range(16))
+START_MS = 1_700_000_000_000
+
+
+class FailingDisk(FileOperations):
+    """File calls that fail on request.
+
+    `free_bytes`: what can still be written before ENOSPC, None for any amount. `failing` names calls that raise EIO.
+    """
+
+    __slots__ = ("failing", "free_bytes", "synced")
+
+    def __init__(self) -> None:
+        self.free_bytes: int | None = None
+        self.failing: set[str] = set()
+        self.synced: list[str] = []
+
+    def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:  # type: ignore[override]
+        self._check("pwrite")
+        if self.free_bytes is None:
+            return os.pwrite(descriptor, data, position)
+        if self.free_bytes == 0:
+            raise OSError(errno.ENOSPC, "no space")
+        written = os.pwrite(descriptor, memoryview(data)[: self.free_bytes], position)
+        self.free_bytes -= written
+        return written
+
+    def fsync(self, descriptor: int) -> None:  # type: ignore[override]
+        self._check("fsync")
+        self.synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def ftruncate(self, descriptor: int, size_bytes: int) -> None:  # type: ignore[override]
+        self._check("ftruncate")
+        os.ftruncate(descriptor, size_bytes)
+
+    def rename(self, source: Path, target: Path) -> None:  # type: ignore[override]
+        self._check("rename")
+        os.replace(source, target)
+
+    def _check(self, call: str) -> None:
+        if call in self.failing:
+            raise OSError(errno.EIO, f"{call} fails")
+
+
+class LogPlaybook:
+    """One partition's directory, and the log that is open on it. Configs are topic configs, dots as underscores."""
+
+    def __init__(self, directory: Path, **configs: object) -> None:
+        self.directory = directory
+        self.directory.mkdir(exist_ok=True)
+        self.disk = FailingDisk()
+        self.clock = ManualClock(START_MS)
+        self.open_files = OpenFiles(8)
+        self.context = LogContext(self.clock, self.disk, self.open_files, lambda below: below - 1)
+        self.config = config(**configs)
+        self.log = self.open(is_clean=False)
+
+    def open(self, *, is_clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> PartitionLog:
+        """Open the directory as it is."""
+        self.log = PartitionLog(
+            self.directory,
+            "topic",
+            0,
+            self.config,
+            self.context,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+        )
+        return self.log
+
+    def reopen(self) -> PartitionLog:
+        """Close in good order and open again."""
+        start_offset = self.log.log_start_offset
+        self.log.close(self.clock.wall_ms())
+        return self.open(is_clean=True, log_start_offset=start_offset)
+
+    def crash(self, *, recovery_point: int = 0) -> PartitionLog:
+        """Open again without closing: what was not written to a file is lost."""
+        self.log.close_files()
+        return self.open(is_clean=False, recovery_point=recovery_point, log_start_offset=self.log.log_start_offset)
+
+    def append(self, *values: bytes | None, key: bytes | None = b"k", **batch: int) -> int:
+        """Append one batch of records with these values; its base offset."""
+        data = produced(*values, key=key, timestamp_ms=self.clock.wall_ms(), **batch)
+        return self.log.append(data, now_ms=self.clock.wall_ms()).base_offset
+
+    def append_keyed(self, *pairs: tuple[bytes, bytes | None]) -> int:
+        """Append one batch of keys and values; its base offset."""
+        records = [Record(timestamp_ms=self.clock.wall_ms(), key=key, value=value) for key, value in pairs]
+        return self.log.append(encode_batch(records), now_ms=self.clock.wall_ms()).base_offset
+
+    def records(self) -> list[Record]:
+        """Every record, read through the log from its start to its end."""
+        return list(read_all(self.log))
+
+    def values(self) -> list[bytes | None]:
+        """The values of all records."""
+        return [record.value for record in self.records()]
+
+    def files(self) -> set[str]:
+        """Names of the files in the directory."""
+        return {path.name for path in self.directory.iterdir()}
+
+
+def config(**configs: object) -> LogConfig:
+    """A log's settings; underscores stand for dots. `segment_bytes` may be as small as one likes."""
+    names = {name.replace("_", "."): str(value) for name, value in configs.items()}
+    if "segment.bytes" in names:
+        names["internal.segment.bytes"] = names.pop("segment.bytes")
+    return LogConfig(names)
+
+
+def produced(*values: bytes | None, key: bytes | None = b"k", timestamp_ms: int = START_MS, **batch: int) -> bytearray:
+    """A batch as a producer sends it."""
+    return encode_batch([Record(timestamp_ms=timestamp_ms, key=key, value=value) for value in values], **batch)
+
+
+def read_all(log: PartitionLog, *, committed_only: bool = False, max_bytes: int = 1 << 20) -> Iterator[Record]:
+    """Every record from the start of the log on, fetched as a consumer does."""
+    offset = log.log_start_offset
+    while True:
+        batches = fetch(log, offset, max_bytes, committed_only=committed_only)
+        if not batches:
+            return
+        for record in batches:
+            if record.offset >= offset:
+                yield record
+        offset = batches[-1].offset + 1
+
+
+def fetch(
+    log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed_only: bool = False
+) -> Sequence[Record]:
+    """The records of one read, whole batches only; control records are left out, but for the last one."""
+    found = log.read(offset, max_bytes, min_one_message=True, committed_only=committed_only)
+    if isinstance(found.records, bytes):
+        return []
+    data = found.records.read_bytes()
+    found.records.close()
+    return [record for _header, batch in iterate_batches(data) for record in decode_records(batch)]

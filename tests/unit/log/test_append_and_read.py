@@ -1,0 +1,335 @@
+"""What goes in comes out: offsets, limits, timestamps, what a topic's settings refuse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import Codec
+from klamm.wire.records import LOG_APPEND_TIME, Record, decode_records, encode_batch, iterate_batches, read_header
+from klamm_broker.log import FileRegion
+from klamm_broker.log.produced import RecordValidationError
+from tests.unit.log.playbook import START_MS, LogPlaybook, fetch, produced
+
+OpenLog = Callable[..., LogPlaybook]
+
+
+def test_offsets_follow_each_other(open_log: OpenLog) -> None:
+    book = open_log()
+
+    assert book.append(b"a", b"b") == 0
+    assert book.append(b"c") == 2
+    assert book.log.end_offset == book.log.high_watermark == book.log.last_stable_offset == 3
+    assert [(record.offset, record.value) for record in book.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_result_tells_offsets_and_start(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a", b"b")
+    book.log.delete_records(1)
+
+    result = book.log.append(produced(b"c", b"d"), now_ms=START_MS)
+
+    assert result == (2, 3, -1, 1, False)
+
+
+def test_leader_epoch_is_in_the_batch_and_the_crc_still_right(open_log: OpenLog) -> None:
+    book = open_log()
+    book.log.append(produced(b"a"), now_ms=START_MS, leader_epoch=7)
+
+    data = (book.directory / "00000000000000000000.log").read_bytes()
+
+    assert read_header(data).partition_leader_epoch == 7
+    assert [record.value for record in decode_records(data)] == [b"a"]
+    assert book.log.end_offset_for_epoch(7) == (7, 1)
+
+
+def test_read_only_buffer_is_taken_and_left_alone(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a")
+    batch = bytes(produced(b"b"))
+
+    book.log.append(memoryview(batch), now_ms=START_MS)
+
+    assert read_header(batch).base_offset == 0
+    assert book.values() == [b"a", b"b"]
+
+
+def test_read_starts_with_the_batch_that_holds_the_offset(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a", b"b", b"c")
+    book.append(b"d")
+
+    assert [record.offset for record in fetch(book.log, 1)] == [0, 1, 2, 3]
+    assert [record.offset for record in fetch(book.log, 3)] == [3]
+
+
+def test_read_at_the_end_gives_nothing(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a")
+
+    assert book.log.read(1, 100) == (1, 1, 0, b"", None)
+
+
+@pytest.mark.parametrize("offset", [-1, 3])
+def test_read_outside_is_out_of_range(open_log: OpenLog, offset: int) -> None:
+    book = open_log()
+    book.append(b"a", b"b")
+
+    with pytest.raises(KafkaError) as error:
+        book.log.read(offset, 100)
+    assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_read_is_cut_at_max_bytes(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a" * 100)
+    book.append(b"b" * 100)
+    first_bytes = len(produced(b"a" * 100))
+
+    records = book.log.read(0, first_bytes + 10).records
+
+    assert isinstance(records, FileRegion)
+    assert (records.position, records.size_bytes) == (0, first_bytes + 10)
+    assert len(list(iterate_batches(records.read_bytes()))) == 1
+
+
+def test_a_first_batch_that_does_not_fit(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a" * 100)
+    book.append(b"b" * 100)
+
+    whole = book.log.read(0, 10, min_one_message=True).records
+
+    assert isinstance(whole, FileRegion)
+    assert whole.size_bytes == len(produced(b"a" * 100))
+    assert book.log.read(0, 10).records == b""
+
+
+def test_read_does_not_see_what_is_not_published(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a")
+    with (book.directory / "00000000000000000000.log").open("ab") as file:
+        file.write(produced(b"half", b"written")[:-3])
+
+    assert [record.value for record in fetch(book.log, 0)] == [b"a"]
+
+
+def test_region_outlives_roll_retention_and_removal(open_log: OpenLog) -> None:
+    book = open_log(retention_bytes=0, file_delete_delay_ms=0)
+    book.append(b"a")
+    records = book.log.read(0, 1000).records
+    assert isinstance(records, FileRegion)
+
+    assert book.log.delete_old_segments(START_MS) == 1
+    book.context.deletions.run_due(START_MS)
+
+    assert [record.value for record in decode_records(records.read_bytes())] == [b"a"]
+    assert not [name for name in book.files() if name.startswith("0" * 20 + ".log")]
+    records.close()
+
+
+def test_closed_region_gives_its_descriptor_back(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a")
+    before = len(os.listdir("/proc/self/fd"))
+    records = book.log.read(0, 1000).records
+    assert isinstance(records, FileRegion)
+
+    book.log.close(START_MS)
+    assert len(os.listdir("/proc/self/fd")) == before
+    records.close()
+    records.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+    with pytest.raises(ValueError, match="closed"):
+        records.fileno()
+
+
+def test_few_descriptors_for_many_segments(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=100)
+    before = len(os.listdir("/proc/self/fd"))
+    for index in range(50):
+        book.append(b"%d" % index)
+
+    assert book.values() == [b"%d" % index for index in range(50)]
+    assert len(book.log.segments) == 50
+    assert len(os.listdir("/proc/self/fd")) <= before + 8
+
+
+# Rolling
+
+
+def test_rolls_when_a_segment_is_full(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200)
+    for value in (b"a", b"b", b"c", b"d", b"e"):
+        book.append(value)
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 2, 4]
+    assert book.values() == [b"a", b"b", b"c", b"d", b"e"]
+    assert {
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000002.snapshot",
+    } <= book.files()
+
+
+def test_rolls_when_the_records_time_is_over(open_log: OpenLog) -> None:
+    book = open_log(segment_ms=1000)
+    book.append(b"a")
+    book.clock.advance_ms(1000)
+    book.append(b"b")
+    book.clock.advance_ms(1)
+    book.append(b"c")
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 2]
+
+
+def test_jitter_rolls_earlier(open_log: OpenLog) -> None:
+    book = open_log(segment_ms=1000, segment_jitter_ms=100)
+    book.append(b"a")
+    book.log.roll(book.clock.wall_ms())
+    book.append(b"b")
+    book.clock.advance_ms(902)
+    book.append(b"c")
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 1, 2]
+
+
+def test_records_without_timestamps_roll_by_the_clock(open_log: OpenLog) -> None:
+    book = open_log(segment_ms=1000)
+    book.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
+    book.log.append(produced(b"b", timestamp_ms=-1), now_ms=START_MS + 500)
+    book.log.append(produced(b"c", timestamp_ms=-1), now_ms=START_MS + 1501)
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 2]
+
+
+def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
+    book = open_log(index_interval_bytes=0, segment_index_bytes=24)
+    for _ in range(6):
+        book.append(b"a")
+
+    assert [segment.base_offset for segment in book.log.segments] == [0, 4]
+
+
+# What a topic refuses
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (produced(b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
+        (produced(b"x") + b"\x00", ErrorCode.INVALID_RECORD),
+        (produced(b"x")[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
+        (produced(b"x", base_offset=1), ErrorCode.INVALID_RECORD),
+        (produced(b"x", timestamp_ms=START_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_bad_batches_change_nothing(open_log: OpenLog, batch: bytes, code: ErrorCode) -> None:
+    book = open_log(max_message_bytes=1000)
+    book.append(b"a")
+
+    with pytest.raises(KafkaError) as error:
+        book.log.append(batch, now_ms=START_MS)
+    assert error.value.error_code is code
+    assert book.values() == [b"a"]
+
+
+def test_batch_larger_than_a_segment(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=100)
+
+    with pytest.raises(KafkaError) as error:
+        book.append(b"x" * 100)
+    assert error.value.error_code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_timestamps_that_are_too_old_are_told_one_by_one(open_log: OpenLog) -> None:
+    book = open_log(message_timestamp_before_max_ms=1000)
+    records = [Record(timestamp_ms=START_MS - age_ms, value=b"v") for age_ms in (1000, 1001, 0, 5000)]
+
+    with pytest.raises(RecordValidationError) as error:
+        book.log.append(encode_batch(records), now_ms=START_MS)
+    assert error.value.error_code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _message in error.value.record_errors] == [1, 3]
+
+
+def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+
+    with pytest.raises(RecordValidationError) as error:
+        book.append(b"a", b"b", key=None)
+    assert error.value.error_code is ErrorCode.INVALID_RECORD
+    assert [index for index, _message in error.value.record_errors] == [0, 1]
+    assert book.append(b"a") == 0
+
+
+def test_header_that_claims_a_later_timestamp_is_set_right(open_log: OpenLog) -> None:
+    book = open_log()
+    batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v")], log_append_time_ms=START_MS + 9_999_999)
+    batch[22] &= ~LOG_APPEND_TIME
+    batch[17:21] = _crc(batch)
+
+    book.log.append(batch, now_ms=START_MS)
+
+    assert book.log.max_timestamp() == (START_MS, 0, 0)
+
+
+def _crc(batch: bytearray) -> bytes:
+    from klamm.wire.records import batch_checksum
+
+    return batch_checksum(batch).to_bytes(4, "big")
+
+
+def test_log_append_time(open_log: OpenLog) -> None:
+    book = open_log(message_timestamp_type="LogAppendTime")
+
+    result = book.log.append(produced(b"a", b"b", timestamp_ms=5), now_ms=START_MS)
+
+    assert result.log_append_time_ms == START_MS
+    assert [record.timestamp_ms for record in book.records()] == [START_MS, START_MS]
+    assert book.crash().end_offset == 2
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_codecs_pass_through(open_log: OpenLog, codec: Codec) -> None:
+    book = open_log()
+    batch = encode_batch([Record(value=b"v" * 50) for _ in range(20)], codec=codec)
+
+    book.log.append(batch, now_ms=START_MS)
+
+    stored = (book.directory / "00000000000000000000.log").read_bytes()
+    assert stored[21:] == bytes(batch)[21:]
+    assert book.values() == [b"v" * 50] * 20
+
+
+def test_topic_with_a_codec_of_its_own(open_log: OpenLog) -> None:
+    book = open_log(compression_type="zstd")
+    batch = encode_batch(
+        [Record(timestamp_ms=START_MS + n, key=b"%d" % n, value=b"v" * 50) for n in range(20)],
+        codec=Codec.GZIP,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+
+    book.log.append(bytes(batch), now_ms=START_MS)
+
+    header = read_header((book.directory / "00000000000000000000.log").read_bytes())
+    assert (header.codec, header.producer_id, header.base_sequence) == (Codec.ZSTD, 7, 0)
+    assert [record.key for record in book.records()] == [b"%d" % n for n in range(20)]
+    assert book.log.append(bytes(batch), now_ms=START_MS).duplicate
+
+
+def test_changed_settings_count_from_the_next_batch(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"x" * 1000)
+
+    book.log.update_config(type(book.config)({"max.message.bytes": "500"}))
+
+    with pytest.raises(KafkaError):
+        book.append(b"x" * 1000)
