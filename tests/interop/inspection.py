@@ -11,18 +11,24 @@ from tests.interop.workload import CODECS
 from tests.peers.server import HOST, Server
 from tests.peers.wire_client import WireClient
 
+_SIZE_AT = 8
 _ATTRIBUTES_AT = 21
 _CODEC_BITS = 7
 
 
-def stored_codec(server: Server, topic: str) -> str:
-    """The codec of the first batch of partition 0."""
+def stored_codecs(server: Server, topic: str) -> set[str]:
+    """Of the batches in the first MiB of partition 0."""
     partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic, partitions=[partition])])
     with WireClient(HOST, server.port) as client:
         records = client.call(request, 12).responses[0].partitions[0].records
-    (attributes,) = struct.unpack_from(">h", records, _ATTRIBUTES_AT)
-    return CODECS[attributes & _CODEC_BITS]
+    codecs, at = set(), 0
+    while at + _ATTRIBUTES_AT + 2 <= len(records):
+        (attributes,) = struct.unpack_from(">h", records, at + _ATTRIBUTES_AT)
+        codecs.add(CODECS[attributes & _CODEC_BITS])
+        (batch_size,) = struct.unpack_from(">i", records, at + _SIZE_AT)
+        at += _SIZE_AT + 4 + batch_size
+    return codecs
 
 
 def wait_for_stable_group(server: Server, group: str, members: int, timeout_s: float = 30.0) -> None:

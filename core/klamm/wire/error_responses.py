@@ -187,6 +187,7 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
             Mirror("partition_indexes", "partitions", "OngoingPartitionReassignment", _PARTITIONS, error_field=""),
         ),
     ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (Mirror("topics", "topics", "DescribeTopicPartitionsResponseTopic", "name"),),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Mirror("users", "results", "DescribeUserScramCredentialsResult", ""),),
     **{
         api_key: (

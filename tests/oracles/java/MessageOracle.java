@@ -18,7 +18,8 @@ import org.apache.kafka.common.requests.AbstractResponse;
 /**
  * Answers, line by line on standard output, what Kafka's own classes make of a message on standard input.
  * "request|response KEY VERSION HEX" gives "HEX JSON" of the decoded and encoded message;
- * "error KEY VERSION CODE HEX" gives the HEX of the error response to a request, or "none".
+ * "error KEY VERSION CODE TEXT HEX" gives the HEX of the error response to a request, or "none"; TEXT is the exception's
+ * message, or "-" for the usual one.
  */
 public class MessageOracle {
     public static void main(String[] arguments) throws Exception {
@@ -71,9 +72,10 @@ public class MessageOracle {
         ApiKeys key = ApiKeys.forId(Integer.parseInt(words[1]));
         short version = Short.parseShort(words[2]);
         Errors error = Errors.forCode(Short.parseShort(words[3]));
-        Readable body = new ByteBufferAccessor(ByteBuffer.wrap(HexFormat.of().parseHex(words[4])));
+        Readable body = new ByteBufferAccessor(ByteBuffer.wrap(HexFormat.of().parseHex(words[5])));
         AbstractRequest request = AbstractRequest.parseRequest(key, version, body).request;
-        AbstractResponse response = request.getErrorResponse(7, error.exception());
+        Throwable exception = words[4].equals("-") ? error.exception() : error.exception(words[4]);
+        AbstractResponse response = request.getErrorResponse(7, exception);
         return response == null ? "none" : HexFormat.of().formatHex(bytes(response.data(), version));
     }
 }
