@@ -140,6 +140,7 @@ _MIRRORS: Final[dict[int, tuple[Mirror, ...]]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (
         Mirror("resources", "responses", "AlterConfigsResourceResponse", "resource_type resource_name"),
     ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (Mirror("topics", "topics", "DescribeTopicPartitionsResponseTopic", "name"),),
     ApiKey.CREATE_PARTITIONS: (Mirror("topics", "results", "CreatePartitionsTopicResult", "name"),),
     ApiKey.DELETE_GROUPS: (Mirror("groups_names", "results", "DeletableGroupResult", "group_id"),),
     ApiKey.ELECT_LEADERS: (

@@ -1,0 +1,194 @@
+"""Idempotent producers: repeats, gaps, epochs, sequence numbers that wrap, and what survives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import Record, encode_batch
+from klamm_broker.log import AppendResult
+from klamm_broker.log.producer_state import CorruptSnapshotError, ProducerStateManager
+from tests.unit.log.playbook import START_MS, LogPlaybook
+
+OpenLog = Callable[..., LogPlaybook]
+LAST_SEQUENCE = 2**31 - 1
+
+
+def send(book: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> AppendResult:
+    """A producer's batch."""
+    batch = encode_batch(
+        [Record(timestamp_ms=START_MS, value=b"v")] * count,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return book.log.append(batch, now_ms=START_MS)
+
+
+def refused(book: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
+    """The error for a producer's batch."""
+    end_offset = book.log.end_offset
+    with pytest.raises(KafkaError) as error:
+        send(book, sequence, count, epoch=epoch)
+    assert book.log.end_offset == end_offset
+    return error.value.error_code
+
+
+def test_repeat_gets_the_place_of_the_first_time(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0, 3)
+    send(book, 3, 2)
+
+    assert send(book, 0, 3) == (0, 2, START_MS, 0, True)
+    assert send(book, 3, 2) == (3, 4, START_MS, 0, True)
+    assert book.log.end_offset == 5
+
+
+def test_five_batches_are_remembered(open_log: OpenLog) -> None:
+    book = open_log()
+    for sequence in range(6):
+        send(book, sequence)
+
+    assert send(book, 1).duplicate
+    assert refused(book, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(1, 1), (3, 1), (0, 1), (1, 2)])
+def test_only_the_next_sequence_number_goes_on(open_log: OpenLog, sequence: int, count: int) -> None:
+    book = open_log()
+    send(book, 0, 2)
+
+    assert refused(book, sequence, count) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(book, 2).base_offset == 2
+
+
+def test_unknown_producer_may_start_anywhere(open_log: OpenLog) -> None:
+    assert send(open_log(), 42).base_offset == 0
+
+
+def test_producers_do_not_mix(open_log: OpenLog) -> None:
+    book = open_log()
+
+    assert not send(book, 0, producer=1).duplicate
+    assert not send(book, 0, producer=2).duplicate
+
+
+def test_new_epoch_starts_at_zero(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0)
+
+    assert refused(book, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(book, 0, epoch=1).duplicate
+    assert refused(book, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_sequence_numbers_wrap_around(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, LAST_SEQUENCE - 1, 4)
+
+    assert send(book, LAST_SEQUENCE - 1, 4).duplicate
+    assert not send(book, 2).duplicate
+    assert book.log.active_producers()[0].last_sequence == 2
+
+
+def test_zero_follows_the_last_sequence_number(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, LAST_SEQUENCE)
+
+    assert refused(book, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(book, 0).duplicate
+
+
+@pytest.mark.parametrize("how", ["reopen", "crash"])
+def test_producers_survive(open_log: OpenLog, how: str) -> None:
+    book = open_log(segment_bytes=300)
+    for sequence in range(10):
+        send(book, sequence)
+
+    getattr(book, how)()
+
+    assert send(book, 9) == (9, 9, START_MS, 0, True)
+    assert refused(book, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(book, 10).base_offset == 10
+
+
+def test_clean_reopening_reads_the_snapshot_alone(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0, 3)
+    book.reopen()
+
+    assert "00000000000000000003.snapshot" in book.files()
+    assert book.log.active_producers()[0].last_sequence == 2
+
+
+def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0, 3)
+    book.log.close(START_MS)
+    path = book.directory / "00000000000000000003.snapshot"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+
+    book.open(is_clean=True)
+
+    assert send(book, 0, 3).duplicate
+    assert "00000000000000000003.snapshot" not in book.files()
+
+
+def test_truncation_takes_producers_back(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=150)
+    for sequence in range(6):
+        send(book, sequence)
+
+    book.log.truncate_to(3)
+
+    assert send(book, 2).duplicate
+    assert send(book, 3).base_offset == 3
+
+
+def test_idle_producers_are_forgotten(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0)
+
+    book.log.expire_producers(START_MS + 999, 1000)
+    assert len(book.log.active_producers()) == 1
+    book.log.expire_producers(START_MS + 1000, 1000)
+    assert not book.log.active_producers()
+
+
+def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
+    book = open_log()
+    send(book, 0)
+    book.disk.free_bytes = 10
+    assert refused(book, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    book.disk.free_bytes = None
+
+    assert send(book, 1) == (1, 1, -1, 0, False)
+
+
+def test_snapshot_of_nobody() -> None:
+    producers = ProducerStateManager()
+    producers.load(ProducerStateManager().snapshot())
+
+    assert producers.entries == {}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:5],
+        lambda data: b"\x00\x02" + data[2:],
+        lambda data: data[:-1],
+        lambda data: data + b"\x00",
+        lambda data: data[:20] + b"\xff" + data[21:],
+    ],
+)
+def test_damaged_snapshots(open_log: OpenLog, damage: Callable[[bytes], bytes]) -> None:
+    book = open_log()
+    send(book, 0)
+    book.log.roll(START_MS)
+    data = (book.directory / "00000000000000000001.snapshot").read_bytes()
+
+    with pytest.raises(CorruptSnapshotError):
+        ProducerStateManager().load(damage(data))

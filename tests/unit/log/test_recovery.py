@@ -1,0 +1,215 @@
+"""Opening after a stop, a kill, a torn tail, and with files missing or left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klamm_broker.log.segment import SEGMENT_SUFFIXES
+from tests.unit.log.playbook import START_MS, LogPlaybook, produced
+
+OpenLog = Callable[..., LogPlaybook]
+
+
+def indexes(directory: Path) -> dict[str, bytes]:
+    """The content of all indexes."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
+
+
+def fill(book: LogPlaybook, count: int = 20) -> list[bytes | None]:
+    """Append batches, later ones with later timestamps."""
+    for number in range(count):
+        book.clock.advance_ms(7)
+        book.append(b"%d" % number * 10)
+    return book.values()
+
+
+@pytest.mark.parametrize("how", ["reopen", "crash"])
+def test_everything_is_there_again(open_log: OpenLog, how: str) -> None:
+    book = open_log(segment_bytes=500, index_interval_bytes=100)
+    values = fill(book)
+
+    getattr(book, how)()
+
+    assert len(book.log.segments) > 3
+    assert book.values() == values
+    assert book.append(b"next") == 20
+    assert book.log.max_timestamp() == (book.clock.wall_ms(), 19, 0)
+
+
+def test_recovery_makes_the_same_indexes(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=500, index_interval_bytes=100)
+    fill(book)
+    book.log.close(START_MS)
+    expected = indexes(book.directory)
+    for name in expected:
+        (book.directory / name).write_bytes(b"\xff" * 7)
+
+    book.open(is_clean=False)
+    book.log.close(START_MS)
+
+    assert indexes(book.directory) == expected
+    assert any(expected.values())
+
+
+def test_recovery_starts_at_the_recovery_point(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=500, index_interval_bytes=100)
+    fill(book)
+    second = book.log.segments[1].base_offset
+    book.log.close(START_MS)
+    first_index = book.directory / "00000000000000000000.index"
+    first_index.write_bytes(b"\x00" * 8)
+    second_index = book.directory / f"{second:020d}.index"
+    second_index.write_bytes(b"\x00" * 8)
+
+    book.open(is_clean=False, recovery_point=second)
+
+    assert first_index.read_bytes() == b"\x00" * 8
+    assert second_index.read_bytes() != b"\x00" * 8
+
+
+def test_missing_indexes_come_back_even_after_a_clean_stop(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=500, index_interval_bytes=100)
+    values = fill(book)
+    book.log.close(START_MS)
+    expected = indexes(book.directory)
+    for name in list(expected)[1:4]:
+        (book.directory / name).unlink()
+
+    book.open(is_clean=True)
+
+    assert book.values() == values
+    book.log.close(START_MS)
+    assert indexes(book.directory) == expected
+
+
+def test_torn_at_every_byte_of_the_last_batch(open_log: OpenLog, tmp_path: Path) -> None:
+    book = open_log()
+    book.append(b"first")
+    book.append(b"second")
+    path = book.directory / "00000000000000000000.log"
+    sound_bytes = path.stat().st_size
+    book.append(b"third")
+    whole = path.read_bytes()
+    for size_bytes in range(sound_bytes, len(whole)):
+        path.write_bytes(whole[:size_bytes])
+
+        book.crash()
+
+        assert book.values() == [b"first", b"second"]
+        assert path.stat().st_size == sound_bytes
+    assert book.append(b"again") == 2
+
+
+def test_flipped_at_every_byte_of_the_last_batch(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"first")
+    path = book.directory / "00000000000000000000.log"
+    start = path.stat().st_size
+    book.append(b"second")
+    whole = path.read_bytes()
+    # The leader epoch, bytes 12 to 15, may be anything: nothing covers it.
+    for position in [*range(start, start + 12), *range(start + 16, len(whole))]:
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x80
+        path.write_bytes(damaged)
+
+        book.crash()
+
+        assert [record.value for record in book.records()] in ([b"first"], [b"first", b"second"])
+        if position >= start + 16:
+            assert book.log.end_offset == 1
+
+
+def test_segments_behind_a_bad_one_go(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200)
+    fill(book, 8)
+    assert [segment.base_offset for segment in book.log.segments] == [0, 2, 4, 6]
+    path = book.directory / "00000000000000000002.log"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    book.crash()
+
+    assert book.values() == [b"0" * 10, b"1" * 10, b"2" * 10]
+    assert {name for name in book.files() if name.endswith(".log")} == {f"{base:020d}.log" for base in (0, 2)}
+    assert not any(int(name[:20]) > 3 for name in book.files() if name.endswith(".snapshot"))
+
+
+def test_left_over_files_go(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book, 3)
+    book.log.close(START_MS)
+    for name in ("5.log.deleted", "0.log.cleaned", "9.index", "9.txnindex", "7.snapshot.tmp"):
+        number, kind = name.split(".", 1)
+        (book.directory / f"{int(number):020d}.{kind}").write_bytes(b"junk")
+    (book.directory / "of a user.txt").write_bytes(b"stays")
+
+    book.open(is_clean=True)
+
+    assert book.files() == {
+        "of a user.txt",
+        "leader-epoch-checkpoint",
+        "00000000000000000003.snapshot",
+        *("0" * 20 + suffix for suffix in SEGMENT_SUFFIXES if suffix != ".txnindex"),
+    }
+
+
+def test_log_that_ends_before_its_start_starts_over(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book, 3)
+    book.log.close(START_MS)
+
+    book.open(is_clean=False, log_start_offset=10)
+
+    assert (book.log.log_start_offset, book.log.end_offset) == (10, 10)
+    assert book.append(b"x") == 10
+
+
+def test_empty_directory_starts_where_it_is_told(open_log: OpenLog) -> None:
+    book = open_log()
+    book.log.close(START_MS)
+    (book.directory / "00000000000000000000.log").unlink()
+
+    book.open(is_clean=False, log_start_offset=5)
+
+    assert book.append(b"x") == 5
+
+
+def test_killed_right_after_a_roll(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book, 3)
+    book.log.roll(START_MS)
+
+    book.crash()
+
+    assert book.log.end_offset == 3
+    assert len(book.log.segments) == 2
+    assert book.append(b"x") == 3
+
+
+def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book, 3)
+    book.log.close(START_MS)
+    (book.directory / "leader-epoch-checkpoint").write_text("what?\n")
+
+    book.open(is_clean=True)
+
+    assert book.append(b"x") == 3
+    assert book.log.end_offset_for_epoch(0) == (0, 4)
+
+
+def test_killed_with_an_epoch_but_no_record_of_it(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book, 3)
+    book.disk.free_bytes = 60
+    with pytest.raises(Exception, match="no space"):
+        book.log.append(produced(b"x" * 100), now_ms=START_MS, leader_epoch=4)
+    book.disk.free_bytes = None
+
+    book.crash()
+
+    assert book.log.end_offset_for_epoch(4) is None
+    assert book.log.end_offset_for_epoch(0) == (0, 3)

@@ -1,0 +1,241 @@
+"""Transactions in a log: markers, the last stable offset, aborted transactions of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import TRANSACTIONAL, ControlRecordType, Record, encode_batch
+from klamm_broker.log import FileRegion
+from tests.unit.log.playbook import START_MS, LogPlaybook
+
+OpenLog = Callable[..., LogPlaybook]
+
+
+class Producer:
+    """A transactional producer of one partition."""
+
+    def __init__(self, book: LogPlaybook, producer_id: int, epoch: int = 0) -> None:
+        self.book = book
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = 0
+
+    def send(self, *values: bytes, attributes: int = TRANSACTIONAL) -> int:
+        batch = encode_batch(
+            [Record(timestamp_ms=START_MS, key=value, value=value) for value in values],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=self.sequence,
+            attributes=attributes,
+        )
+        offset = self.book.log.append(batch, now_ms=START_MS).base_offset
+        self.sequence += len(values)
+        return offset
+
+    def end(self, kind: ControlRecordType, coordinator_epoch: int = 0) -> int:
+        return self.book.log.append_end_transaction_marker(
+            kind,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=START_MS,
+        ).base_offset
+
+    def commit(self) -> int:
+        return self.end(ControlRecordType.COMMIT)
+
+    def abort(self) -> int:
+        return self.end(ControlRecordType.ABORT)
+
+
+def committed(book: LogPlaybook) -> list[bytes | None]:
+    """The values that a consumer of committed records sees, which drops the aborted ones as Kafka's does."""
+    log = book.log
+    offset = log.log_start_offset
+    values: list[bytes | None] = []
+    while True:
+        found = log.read(offset, 1 << 20, committed_only=True)
+        if not isinstance(found.records, FileRegion):
+            return values
+        assert found.aborted_transactions is not None
+        offset, more = consume(found.records.read_bytes(), found.aborted_transactions, offset)
+        values += more
+
+
+def consume(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[int, list[bytes | None]]:
+    """What a consumer makes of one read, and the offset where it goes on."""
+    from klamm.wire.records import decode_end_transaction_marker, decode_records, iterate_batches
+
+    waiting = sorted(aborted, key=lambda each: each[1])
+    dropping: set[int] = set()
+    values = []
+    for header, batch in iterate_batches(data):
+        while waiting and waiting[0][1] <= header.last_offset:
+            dropping.add(waiting.pop(0)[0])
+        if header.is_control:
+            marker = decode_end_transaction_marker(batch)
+            if marker is not None and marker.type is ControlRecordType.ABORT:
+                dropping.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in dropping):
+            values += [record.value for record in decode_records(batch) if record.offset >= offset]
+        next_offset = header.last_offset + 1
+    return next_offset, values
+
+
+def test_open_transaction_holds_the_stable_offset(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"before")
+    producer = Producer(book, 1)
+    producer.send(b"a")
+    book.append(b"after")
+
+    assert (book.log.high_watermark, book.log.last_stable_offset) == (3, 1)
+    assert committed(book) == [b"before"]
+    producer.commit()
+    assert book.log.last_stable_offset == 4
+    assert committed(book) == [b"before", b"a", b"after"]
+
+
+def test_nothing_is_read_at_the_stable_offset(open_log: OpenLog) -> None:
+    book = open_log()
+    Producer(book, 1).send(b"a")
+
+    assert book.log.read(0, 1000, committed_only=True) == (1, 0, 0, b"", [])
+    assert book.log.read(1, 1000, committed_only=True) == (1, 0, 0, b"", [])
+
+
+def test_aborted_transactions_are_told(open_log: OpenLog) -> None:
+    book = open_log()
+    first, second = Producer(book, 1), Producer(book, 2)
+    first.send(b"a1")
+    second.send(b"b1")
+    first.abort()
+    first.send(b"a2")
+    second.commit()
+    first.abort()
+
+    found = book.log.read(0, 1 << 20, committed_only=True)
+
+    assert found.aborted_transactions == [(1, 0), (1, 3)]
+    assert committed(book) == [b"b1"]
+    assert book.log.read(0, 1 << 20).aborted_transactions is None
+
+
+def test_aborted_transactions_behind_the_read_are_left_out(open_log: OpenLog) -> None:
+    book = open_log(index_interval_bytes=0)
+    producer = Producer(book, 1)
+    for _ in range(10):
+        producer.send(b"x" * 200)
+        producer.abort()
+
+    found = book.log.read(0, 700, committed_only=True)
+
+    assert found.aborted_transactions == [(1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize("how", ["reopen", "crash"])
+def test_transactions_survive(open_log: OpenLog, how: str) -> None:
+    book = open_log(segment_bytes=400)
+    first, second = Producer(book, 1), Producer(book, 2)
+    for number in range(8):
+        first.send(b"a%d" % number)
+        first.end(ControlRecordType(number % 2))
+    second.send(b"open")
+    book.append(b"plain")
+    expected = committed(book)
+    stable_offset = book.log.last_stable_offset
+
+    getattr(book, how)()
+
+    assert len(book.log.segments) > 3
+    assert book.log.last_stable_offset == stable_offset == book.log.end_offset - 2
+    assert committed(book) == expected == [b"a1", b"a3", b"a5", b"a7"]
+    second.abort()
+    assert committed(book) == [*expected, b"plain"]
+
+
+def test_damaged_transaction_index_is_rebuilt_after_a_crash(open_log: OpenLog) -> None:
+    book = open_log()
+    producer = Producer(book, 1)
+    producer.send(b"a")
+    producer.abort()
+    book.log.close(START_MS)
+    path = book.directory / "00000000000000000000.txnindex"
+    good = path.read_bytes()
+    path.write_bytes(b"\x00" * 34)
+
+    book.open(is_clean=False)
+    book.log.close(START_MS)
+
+    assert path.read_bytes() == good
+
+
+def test_record_outside_the_open_transaction(open_log: OpenLog) -> None:
+    producer = Producer(open_log(), 1)
+    producer.send(b"a")
+
+    with pytest.raises(KafkaError) as error:
+        producer.send(b"b", attributes=0)
+    assert error.value.error_code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_marker_without_a_transaction_changes_no_offset_but_the_end(open_log: OpenLog) -> None:
+    book = open_log()
+    Producer(book, 1).abort()
+
+    assert book.log.last_stable_offset == book.log.end_offset == 1
+    assert ".txnindex" not in "".join(book.files())
+
+
+def test_marker_of_an_old_epoch(open_log: OpenLog) -> None:
+    book = open_log()
+    Producer(book, 1, epoch=5).send(b"a")
+
+    with pytest.raises(KafkaError) as error:
+        Producer(book, 1, epoch=4).abort()
+    assert error.value.error_code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_marker_of_an_old_coordinator(open_log: OpenLog) -> None:
+    producer = Producer(open_log(), 1)
+    producer.send(b"a")
+    producer.end(ControlRecordType.COMMIT, coordinator_epoch=3)
+
+    with pytest.raises(KafkaError) as error:
+        producer.end(ControlRecordType.COMMIT, coordinator_epoch=2)
+    assert error.value.error_code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_marker_may_raise_the_epoch(open_log: OpenLog) -> None:
+    book = open_log()
+    Producer(book, 1).send(b"a")
+    fencing = Producer(book, 1, epoch=1)
+    fencing.abort()
+
+    assert committed(book) == []
+    assert fencing.send(b"b") == 2
+
+
+def test_idle_producer_in_a_transaction_is_kept(open_log: OpenLog) -> None:
+    book = open_log()
+    Producer(book, 1).send(b"a")
+
+    book.log.expire_producers(START_MS + 10_000, 1000)
+
+    assert [each.current_transaction_first_offset for each in book.log.active_producers()] == [0]
+
+
+def test_control_batch_of_a_client_is_refused(open_log: OpenLog) -> None:
+    from klamm.wire.records import encode_end_transaction_marker
+
+    book = open_log()
+    marker: Any = encode_end_transaction_marker(
+        ControlRecordType.COMMIT, timestamp_ms=1, producer_id=1, producer_epoch=0, coordinator_epoch=0
+    )
+    with pytest.raises(KafkaError) as error:
+        book.log.append(marker, now_ms=START_MS)
+    assert error.value.error_code is ErrorCode.INVALID_RECORD
