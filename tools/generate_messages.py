@@ -298,7 +298,8 @@ class Function:
             return self.read_run([item])
         compact = "compact_" if self.flexible and not item.plain_string else ""
         if item.type == "records":
-            return [f"{item.name}, p = {self.module.use(f'read_{compact}data')}(b, p)"]
+            read = f"{item.name}, p = {self.module.use(f'read_{compact}data')}(b, p)"
+            return [read] if nullable else [read, *self.refuse_null(item.name, item.name)]
         with_null = self.module.use(f"read_{compact}nullable_{item.type}") if nullable else ""
         without = "" if always else self.module.use(f"read_{compact}{item.type}")
         if always:
@@ -443,7 +444,8 @@ class Function:
             return [f"{out} += {self.module.pack(FIXED[item.type])}({value})"]
         compact = "compact_" if self.flexible and not item.plain_string else ""
         if item.type == "records":
-            return [f"{self.module.use(f'write_{compact}records')}({out}, {value})"]
+            write = f"{self.module.use(f'write_{compact}records')}({out}, {value})"
+            return [write] if nullable else [*self.refuse_null(item.name, value), write]
         if not nullable:
             return [f"{self.module.use(f'write_{compact}{item.type}')}({out}, {value}){self.ignore(item)}"]
         with_null = self.module.use(f"write_{compact}nullable_{item.type}")
@@ -456,6 +458,10 @@ class Function:
             "else:",
             f"    {without}({out}, {value})  # type: ignore[arg-type]",
         ]
+
+    def refuse_null(self, name: str, value: str) -> list[str]:
+        self.module.use("null_where_none_may_be")
+        return [f"if {value} is None:", f'    raise null_where_none_may_be("{name}")']
 
     def ignore(self, item: Field) -> str:
         # A field may be nullable in other versions only: the writer then raises for null, as it should.

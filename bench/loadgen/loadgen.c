@@ -10,7 +10,8 @@
  * Closed loop (the default): each connection keeps `depth` requests in flight.
  * Open loop (--rate R): R requests a second over all connections, whatever the server does. Latency counts from the moment
  * a request was due, so that a stalled server cannot hide the requests that it delayed.
- * Idle (--idle): the connections are opened and held, and those that the server closed are counted.
+ * Idle (--idle): the connections are opened one after the other, each when the one before has had an answer to a frame,
+ * and held; those that the server closed are counted.
  *
  *   --error-at N     byte of the response (size not counted) at which an error code stands
  *   --offset-at N    byte of the request at which a fetch offset stands; it then walks through the log. Needs --depth 1
@@ -142,6 +143,24 @@ static void watch(struct connection *c, int operation) {
     if (epoll_ctl(epoll_fd, operation, c->fd, &event) < 0) die("epoll_ctl: %s", strerror(errno));
 }
 
+static void receive_exactly(int fd, uint8_t *data, size_t size) {
+    for (size_t at = 0; at < size;) {
+        ssize_t got = recv(fd, data + at, size - at, 0);
+        if (got <= 0) die("the server closed a connection: %s", got ? strerror(errno) : "end of stream");
+        at += (size_t)got;
+    }
+}
+
+/* A request and its answer, so that the server has surely taken the connection in. */
+static void greet(int fd, const struct frame *frame) {
+    uint8_t answer[FIRST_BUFFER];
+    if (send(fd, frame->data, frame->size, 0) != (ssize_t)frame->size) die("send: %s", strerror(errno));
+    receive_exactly(fd, answer, 4);
+    size_t size = read_u32(answer);
+    if (size > sizeof answer) die("the first response declares %zu bytes", size);
+    receive_exactly(fd, answer, size);
+}
+
 static void open_connection(struct connection *c, int index) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
     if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) die("%s is no IPv4 address", options.host);
@@ -151,6 +170,7 @@ static void open_connection(struct connection *c, int index) {
         die("connection %d to %s:%d: %s", index, options.host, options.port, strerror(errno));
     int on = 1;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (options.idle) greet(c->fd, &frames[index % frame_count]);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     if (!options.idle) {
         c->frame = &frames[index % frame_count];
@@ -425,7 +445,7 @@ static void read_options(int count, char **values) {
     }
     frame_count = count - optind;
     if (options.connections < 1 || options.depth < 1) die("connections and depth must be positive");
-    if (!options.idle && frame_count < 1) die("no request frame is given");
+    if (frame_count < 1) die("no request frame is given");
     if (options.offset_at >= 0 && (options.depth != 1 || options.records_at < 0)) die("--offset-at needs --depth 1 and --records-at");
 }
 
@@ -435,7 +455,7 @@ int main(int count, char **values) {
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    frames = allocate((size_t)(frame_count > 0 ? frame_count : 1) * sizeof *frames);
+    frames = allocate((size_t)frame_count * sizeof *frames);
     for (int i = 0; i < frame_count; i++) frames[i] = load_frame(values[optind + i]);
     uint32_t wanted = options.rate > 0 ? 1u << 16 : (uint32_t)options.depth;
     for (ring_size = 1; ring_size < wanted;) ring_size *= 2;

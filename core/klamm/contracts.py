@@ -67,8 +67,11 @@ class TransportLayer(ABC):
         """Read at most `len(buffer)` bytes: how many, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
 
     @abstractmethod
-    def write(self, chunks: Sequence[Buffer]) -> int:
-        """Write what goes at once, in order; how many bytes went (0: would block). `chunks` is never empty."""
+    def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
+        """Write what goes at once, in order; how many bytes went (0: would block). `chunks` is never empty.
+
+        `more` says that further bytes follow at once, so that it is no use to send a packet of these alone.
+        """
 
     @abstractmethod
     def send_file(self, descriptor: int, position: int, count: int) -> int:

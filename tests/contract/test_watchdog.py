@@ -63,9 +63,9 @@ class FailingLayer(TransportLayer):
         self.fail("read_into")
         return self.inner.read_into(buffer)
 
-    def write(self, chunks):
+    def write(self, chunks, more=False):
         self.fail("write")
-        return self.inner.write(chunks)
+        return self.inner.write(chunks, more)
 
     def send_file(self, descriptor, position, count):
         return self.inner.send_file(descriptor, position, count)

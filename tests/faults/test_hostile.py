@@ -219,8 +219,11 @@ def test_thousands_of_idle_connections_are_held(tmp_path: Path) -> None:
     with soft_limit_of_files(1024):
         server = target_server(tmp_path / "server")
         server.start()
-    arguments = ["--port", str(server.port), "--connections", str(IDLE_CONNECTIONS), "--seconds", "3", "--idle"]
-    with server_stopped_after(server), subprocess.Popen([load_generator(), *arguments], stdout=subprocess.PIPE) as idle:
+    greeting = tmp_path / "greeting"
+    greeting.write_bytes(API_VERSIONS_V0)
+    command = [load_generator(), "--port", str(server.port), "--connections", str(IDLE_CONNECTIONS), "--idle"]
+    command += ["--seconds", "3", greeting]
+    with server_stopped_after(server), subprocess.Popen(command, stdout=subprocess.PIPE) as idle:
         assert idle.stdout is not None
         assert json.loads(idle.stdout.readline()) == {"opened": IDLE_CONNECTIONS}
         with unharmed(server):

@@ -18,7 +18,7 @@ from klamm.clock import Clock
 from klamm.context import ConnectionContext, RequestContext, Responder
 from klamm.contracts import Buffer, Throttle
 from klamm.network.kept_answers import KeptAnswers
-from klamm.network.send import Chunk, FileRegion, close_chunks, flatten_small
+from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -220,7 +220,7 @@ class RequestDispatcher:
         if not route.has_records:
             return [self._frame(request, route, response.encode(version))]
         chunks: list[Chunk] = response.encode_chunks(version)
-        size_bytes = sum(chunk.size_bytes if isinstance(chunk, FileRegion) else len(chunk) for chunk in chunks)
+        size_bytes = total_bytes(chunks)
         request.response_bytes = size_bytes
         if version >= route.flexible_from:
             head = _HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias
 
 from klamm.contracts import Buffer, TransportLayer
 
@@ -14,7 +14,6 @@ _TURN_BYTES: Final = 4 * 1024 * 1024
 _GATHER: Final = 64
 
 
-@runtime_checkable
 class FileRegion(Protocol):
     """A stretch of an open file that a response carries: Kafka's `FileRecords` slice.
 
@@ -77,7 +76,7 @@ class NetworkSend:
                 break
             buffers.append(chunk)
             total += len(chunk)
-        sent = transport.write(buffers)
+        sent = transport.write(buffers, len(buffers) < len(self._chunks))
         self.size_bytes += sent
         rest = sent
         while buffers and rest >= len(buffers[0]):
@@ -126,6 +125,14 @@ def close_chunks(chunks: Sequence[Chunk] | deque[Chunk]) -> None:
     for chunk in chunks:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             chunk.close()
+
+
+def total_bytes(chunks: Sequence[Chunk]) -> int:
+    """How many bytes all chunks come to."""
+    # Not isinstance with the protocol: that looks at its members each time.
+    return sum(
+        len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size_bytes for chunk in chunks
+    )
 
 
 def flatten_small(chunks: list[Chunk]) -> list[Chunk]:

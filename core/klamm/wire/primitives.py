@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias
 
 ReadBuffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -33,7 +33,6 @@ class WireError(Exception):
     """Bytes that are no message, or a message that its version cannot carry."""
 
 
-@runtime_checkable
 class RecordsRegion(Protocol):
     """Records that lie in a file; see `klamm.network.send.FileRegion`."""
 

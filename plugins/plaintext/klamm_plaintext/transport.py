@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transport, TransportLayer
 
+_MORE = getattr(socket, "MSG_MORE", 0)
+
 
 class PlaintextTransport(Transport):
     """The transport `plaintext`: nothing is encrypted, nobody is identified."""
@@ -38,11 +40,11 @@ class PlaintextTransportLayer(TransportLayer):
         except BlockingIOError:
             return WOULD_BLOCK
 
-    def write(self, chunks: Sequence[Buffer]) -> int:
+    def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
         try:
             if len(chunks) == 1:
-                return self._send(chunks[0])
-            return self._socket.sendmsg(chunks)
+                return self._send(chunks[0], _MORE if more else 0)
+            return self._socket.sendmsg(chunks, (), _MORE if more else 0)
         except BlockingIOError:
             return WOULD_BLOCK
 

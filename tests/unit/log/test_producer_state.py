@@ -128,7 +128,7 @@ def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
     send(book, 0, 3)
     book.log.close(START_MS)
     path = book.directory / "00000000000000000003.snapshot"
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
 
     book.open(is_clean=True)
 

@@ -25,7 +25,7 @@ class TricklingTransport(TransportLayer):
         self.taken += data
         return len(data)
 
-    def write(self, chunks):
+    def write(self, chunks, more=False):
         assert chunks
         return self._take(b"".join(chunks))
 

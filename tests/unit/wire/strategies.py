@@ -59,7 +59,6 @@ class Described:
             values: st.SearchStrategy[Any] = st.lists(self._field(kind[2:], version, False), max_size=3)
         else:
             values = _PLAIN[kind] if kind in _PLAIN else self._struct(kind, version)
-        # Null records are legal in every version, whatever the schema says: brokers of old have sent them.
         return st.none() | values if nullable else values
 
 

@@ -434,6 +434,8 @@ def _read_response_partition_snapshot_compact(
     size, position = _unpack_qq(b, p)
     p += 16
     unaligned_records, p = read_compact_data(b, p)
+    if unaligned_records is None:
+        raise null_where_none_may_be("unaligned_records")
     _count, p = read_unsigned_varint(b, p)
     for _ in range(_count):
         _tag, p = read_unsigned_varint(b, p)
@@ -451,6 +453,8 @@ def _write_response_partition_snapshot_compact(out: ChunkBuffer, s: ResponsePart
     out += _pack_ih(s.index, s.error_code)
     _write_response_snapshot_id_compact(out, s.snapshot_id or ResponseSnapshotId(), version)
     out += _pack_qq(s.size, s.position)
+    if s.unaligned_records is None:
+        raise null_where_none_may_be("unaligned_records")
     write_compact_records(out, s.unaligned_records)
     tagged: list[tuple[int, bytes | bytearray]] = []
     if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():

@@ -545,6 +545,8 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     acknowledge_error_message, p = read_compact_nullable_string(b, p)
     current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
     records, p = read_compact_data(b, p)
+    if records is None:
+        raise null_where_none_may_be("records")
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
         raise null_where_none_may_be("acquired_records")
@@ -574,6 +576,8 @@ def _write_partition_data_compact(out: ChunkBuffer, s: PartitionData, version: i
     out += _pack_h(s.acknowledge_error_code)
     write_compact_nullable_string(out, s.acknowledge_error_message)
     _write_leader_id_and_epoch_compact(out, s.current_leader or LeaderIdAndEpoch(), version)
+    if s.records is None:
+        raise null_where_none_may_be("records")
     write_compact_records(out, s.records)
     write_compact_array_length(out, len(s.acquired_records))
     for acquired_records_item in s.acquired_records:

@@ -92,8 +92,7 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """The records from an offset on are of a new epoch. Raises OSError."""
         if epoch > self.latest:
-            self._set((*self.entries, EpochEntry(epoch, start_offset)))
-            self.write()
+            self._replace((*self.entries, EpochEntry(epoch, start_offset)))
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
         """The largest epoch not above the asked one, with the offset behind its records; None if there is none."""
@@ -108,8 +107,7 @@ class LeaderEpochs:
         """Drop epochs that start at or behind the end of the log. Raises OSError."""
         kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
         if kept != self.entries:
-            self._set(kept)
-            self.write()
+            self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drop epochs that end before the start of the log; the one that it falls into starts there. Raises OSError."""
@@ -117,20 +115,15 @@ class LeaderEpochs:
             return
         later = tuple(entry for entry in self.entries if entry.start_offset > start_offset)
         current = self.entries[len(self.entries) - len(later) - 1]
-        self._set((EpochEntry(current.epoch, start_offset), *later))
-        self.write()
+        self._replace((EpochEntry(current.epoch, start_offset), *later))
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        _write(self._operations, self._path, (f"{epoch} {offset}" for epoch, offset in entries), sync=False)
+        self._set(entries)
 
     def _set(self, entries: tuple[EpochEntry, ...]) -> None:
         self.entries = entries
         self.latest = entries[-1].epoch if entries else -1
-
-    def write(self) -> None:
-        """Bring the file up to date. Raises OSError."""
-        _write(self._operations, self._path, (f"{epoch} {offset}" for epoch, offset in self.entries), sync=False)
-
-    def move(self, directory: Path) -> None:
-        """The directory has another name now."""
-        self._path = directory / LEADER_EPOCHS
 
 
 def write_partition_metadata(operations: FileOperations, directory: Path, topic_id: bytes) -> None:

@@ -86,7 +86,7 @@ class PartitionLog(SegmentedLog):
             if header.producer_id != NO_PRODUCER_ID:
                 self._producers.add_batch(header, base_offset, header.max_timestamp_ms)
             self._publish(result.last_offset + 1)
-        if result.last_offset >= self.recovery_point + config.flush_messages:
+        if result.last_offset - self.recovery_point >= config.flush_messages - 1:
             self.flush(now_ms)
         return result
 
@@ -120,7 +120,7 @@ class PartitionLog(SegmentedLog):
             if completed is not None and completed.is_aborted:
                 self._tail[1].transaction_index.append(aborted_transaction(completed))
             self._publish(offset + 1)
-        if offset >= self.recovery_point + self.config.flush_messages:
+        if offset - self.recovery_point >= self.config.flush_messages - 1:
             self.flush(now_ms)
         return AppendResult(offset, offset, NO_TIMESTAMP, self.log_start_offset)
 
@@ -141,16 +141,21 @@ class PartitionLog(SegmentedLog):
             assign_offset(batch, base_offset, leader_epoch)
             active.append(batch, base_offset, last_offset, header.max_timestamp_ms, self.config.index_interval_bytes)
         except OSError as error:
-            log.error("%s: the disk refuses an append: %s", self.directory, error)
+            if not self._disk_refuses:
+                log.error("%s: the disk refuses appends: %s", self.directory, error)
+                self._disk_refuses = True
             raise storage_error(error) from error
+        if self._disk_refuses:
+            log.warning("%s: the disk takes appends again", self.directory)
+            self._disk_refuses = False
         return base_offset
 
     # Producers
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """The producers that the log remembers."""
+        """The producers that the log remembers, as they are now."""
         with self._lock:
-            return list(self._producers.entries.values())
+            return [entry.copy() for entry in self._producers.entries.values()]
 
     def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Forget producers that have not written for so long."""
@@ -205,6 +210,8 @@ class PartitionLog(SegmentedLog):
     def close(self, now_ms: int) -> None:
         """Sync everything, keep the producers' state, close the files. Raises KafkaError."""
         with self._lock:
+            if self._refusal is not None:
+                raise KafkaError(self._refusal.error_code, self._refusal.message)
             self._storage(self._seal)
         self.flush(now_ms)
         with self._lock:

@@ -96,6 +96,18 @@ class ProducerStateEntry:
     def in_transaction(self) -> bool:
         return self.current_transaction_first_offset != NO_OFFSET
 
+    def copy(self) -> ProducerStateEntry:
+        """The same, for whoever looks at it without the lock."""
+        copied = ProducerStateEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp_ms,
+            self.current_transaction_first_offset,
+        )
+        copied.batches = self.batches.copy()
+        return copied
+
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Forget the batches of an earlier epoch."""
         if producer_epoch != self.producer_epoch:

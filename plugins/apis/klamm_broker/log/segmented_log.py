@@ -27,6 +27,7 @@ class SegmentedLog(LogReader):
 
     __slots__ = (
         "_context",
+        "_disk_refuses",
         "_flush_lock",
         "_flushed_ms",
         "_lock",
@@ -86,6 +87,7 @@ class SegmentedLog(LogReader):
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         self._refusal: KafkaError | None = None
+        self._disk_refuses = False
         self._flushed_ms = context.clock.wall_ms()
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()

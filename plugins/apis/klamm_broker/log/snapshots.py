@@ -63,9 +63,5 @@ class ProducerSnapshots:
             if candidate not in offsets:
                 self.remove(candidate)
 
-    def move(self, directory: Path) -> None:
-        """The directory has another name now."""
-        self._directory = directory
-
     def _path(self, offset: int) -> Path:
         return self._directory / offset_file_name(offset, SNAPSHOT_SUFFIX)

@@ -1,0 +1,348 @@
+"""Compaction: what stays, when tombstones and markers go, what readers and a crash see of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm import KafkaError
+from klamm.wire.records import ControlRecordType, Record, decode_records, encode_batch, iterate_batches
+from klamm_broker.log import FileRegion
+from klamm_broker.log.cleaner import Cleaner, dirty_range, group_segments
+from tests.unit.log.playbook import START_MS, LogPlaybook
+from tests.unit.log.test_transactions import Producer, committed
+
+OpenLog = Callable[..., LogPlaybook]
+DAY_MS = 86_400_000
+
+
+def clean(book: LogPlaybook, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20) -> int:
+    """One pass over all but the active segment."""
+    return Cleaner(book.context, map_bytes).clean(book.log, dirty_range(book.log, checkpoint, now_ms), now_ms)
+
+
+def kept(book: LogPlaybook) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of all records."""
+    return [(record.offset, record.key, record.value) for record in book.records()]
+
+
+def test_last_record_of_each_key_stays(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    book.append_keyed((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    book.append_keyed((b"c", b"1"), (b"b", b"2"))
+    book.log.roll(START_MS)
+    book.append_keyed((b"a", b"3"))
+
+    assert clean(book) == 5
+    assert kept(book) == [(2, b"a", b"2"), (3, b"c", b"1"), (4, b"b", b"2"), (5, b"a", b"3")]
+
+
+def test_offsets_go_on_and_survive(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    for number in range(10):
+        book.append_keyed((b"a", b"%d" % number))
+    book.log.roll(START_MS)
+    clean(book)
+    expected = kept(book)
+    assert expected == [(9, b"a", b"9")]
+
+    for how in (book.reopen, book.crash):
+        how()
+        assert kept(book) == expected
+        assert book.log.end_offset == 10
+    assert book.append_keyed((b"a", b"x")) == 10
+
+
+def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", index_interval_bytes=0)
+    for number in range(40):
+        book.append_keyed((b"%d" % (number % 7), b"v" * 50))
+    book.log.roll(START_MS)
+    clean(book)
+
+    for how in (lambda: None, book.reopen, book.crash):
+        how()
+        for offset in range(41):
+            found = book.log.read(offset, 1, min_one_message=True)
+            expected = next((each[0] for each in kept(book) if each[0] >= offset), None)
+            if isinstance(found.records, FileRegion):
+                header, batch = next(iterate_batches(found.records.read_bytes()))
+                assert [record.offset for record in decode_records(batch)] == [expected]
+            else:
+                assert expected is None
+
+
+def test_small_segments_become_one(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", segment_bytes=300)
+    for number in range(30):
+        book.append_keyed((b"%d" % (number % 3), b"v" * 50))
+    before = len(book.log.segments)
+
+    clean(book)
+
+    assert before > 10
+    assert len(book.log.segments) < before / 2
+    assert [segment.base_offset for segment in book.log.segments][0] == 0
+    assert [each[0] for each in kept(book)][-1] == 29
+
+
+def test_groups_follow_each_other_and_fit(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200)
+    for _ in range(9):
+        book.append(b"v" * 40)
+    segments = book.log.segments
+    size_bytes = segments[0].size_bytes
+
+    groups = list(group_segments(segments[:-1], segments, 2 * size_bytes))
+
+    assert [len(group) for group in groups] == [2, 2, 2, 2]
+    assert [segment for group in groups for segment in group] == list(segments[:-1])
+
+
+def test_tombstones_go_in_the_second_pass_after_their_time(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", delete_retention_ms=1000)
+    book.append_keyed((b"a", b"1"), (b"b", b"1"))
+    book.append_keyed((b"a", None))
+    book.append_keyed((b"c", b"1"))
+    book.log.roll(START_MS)
+
+    clean(book, now_ms=START_MS)
+    assert kept(book) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
+    timestamps = [record.timestamp_ms for record in book.records()]
+    assert timestamps == [START_MS] * 3
+    clean(book, now_ms=START_MS + 999)
+    assert (2, b"a", None) in kept(book)
+
+    clean(book, now_ms=START_MS + 1000)
+
+    assert kept(book) == [(1, b"b", b"1"), (3, b"c", b"1")]
+    assert book.crash().end_offset == 4
+
+
+def test_nothing_is_looked_at_twice(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    book.append_keyed((b"a", b"1"), (b"a", b"2"))
+    book.log.roll(START_MS)
+    end_offset = clean(book)
+
+    assert dirty_range(book.log, end_offset, START_MS).dirty_bytes == 0
+    assert not dirty_range(book.log, end_offset, START_MS).is_worth_it(book.config)
+
+
+def test_ratio_decides(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.6, segment_bytes=200)
+    for number in range(4):
+        book.append_keyed((b"%d" % number, b"v" * 100))
+    book.log.roll(START_MS)
+
+    assert dirty_range(book.log, 0, START_MS).is_worth_it(book.config)
+    assert dirty_range(book.log, 1, START_MS).is_worth_it(book.config)
+    assert not dirty_range(book.log, 2, START_MS).is_worth_it(book.config)
+
+
+def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
+    book.append_keyed((b"a", b"1"))
+    book.log.roll(START_MS)
+
+    assert not dirty_range(book.log, 0, START_MS + 1000).is_worth_it(book.config)
+    assert dirty_range(book.log, 0, START_MS + 1001).is_worth_it(book.config)
+
+
+def test_what_is_young_is_left_alone(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", min_compaction_lag_ms=1000)
+    for number in range(3):
+        book.append_keyed((b"a", b"%d" % number))
+        book.append_keyed((b"a", b"%d'" % number))
+        book.log.roll(START_MS)
+        book.clock.advance_ms(1000)
+
+    assert clean(book, now_ms=START_MS + 2000) == 4
+    assert [value for _offset, _key, value in kept(book)] == [b"1'", b"2", b"2'"]
+
+
+def test_open_transaction_is_left_alone(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    book.append_keyed((b"a", b"1"), (b"a", b"2"))
+    Producer(book, 1).send(b"a")
+    book.log.roll(START_MS)
+
+    assert clean(book) == 2
+    assert [each[0] for each in kept(book)] == [1, 2]
+
+
+def test_map_that_is_full_ends_the_pass_earlier(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    for number in range(20):
+        book.append_keyed((b"key %d" % (number % 10), b"%d" % number))
+    book.log.roll(START_MS)
+    first = clean(book, map_bytes=800)
+
+    assert 0 < first < 20
+    checkpoint = first
+    while checkpoint < 20:
+        checkpoint = clean(book, checkpoint, map_bytes=800)
+    assert [value for _offset, _key, value in kept(book)] == [b"%d" % number for number in range(10, 20)]
+
+
+def test_aborted_records_go_and_their_marker_later(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", delete_retention_ms=1000)
+    producer, other = Producer(book, 1), Producer(book, 2)
+    producer.send(b"a", b"b")
+    producer.abort()
+    other.send(b"a")
+    other.commit()
+    producer.send(b"c")
+    producer.commit()
+    book.log.roll(START_MS)
+    expected = committed(book)
+
+    markers = []
+    for now_ms in (START_MS, START_MS + 1, START_MS + 1000 + 1):
+        clean(book, now_ms=now_ms)
+        assert committed(book) == expected == [b"a", b"c"]
+        markers.append(control_types(book))
+
+    abort, commit = ControlRecordType.ABORT, ControlRecordType.COMMIT
+    assert markers == [[abort, commit, commit], [abort, commit, commit], [commit, commit]]
+    assert [record.value for record in book.records() if record.key in (b"a", b"b", b"c")] == [b"a", b"c"]
+
+
+def control_types(book: LogPlaybook) -> list[ControlRecordType]:
+    """The markers that the log has."""
+    return [ControlRecordType(record.key[3]) for record in book.records() if record.key and record.key[:2] == b"\0\0"]
+
+
+def test_producers_go_on_after_compaction_and_replay(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    producer = Producer(book, 1)
+    for _ in range(3):
+        producer.send(b"a", attributes=0)
+    book.append_keyed((b"a", b"last"))
+    book.log.roll(START_MS)
+    clean(book)
+    book.log.close(START_MS)
+    for path in book.directory.glob("*.snapshot"):
+        path.unlink()
+
+    book.open(is_clean=False)
+
+    assert [value for _offset, _key, value in kept(book)] == [b"last"]
+    assert book.log.active_producers()[0].last_sequence == 2
+    assert producer.send(b"a", attributes=0) == 4
+
+
+def test_failure_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    for number in range(5):
+        book.append_keyed((b"a", b"%d" % number))
+    book.log.roll(START_MS)
+    expected, files = kept(book), book.files()
+    for failing in ("pwrite", "fsync", "rename"):
+        book.disk.failing = {failing}
+        with pytest.raises((OSError, KafkaError)):
+            clean(book)
+        book.disk.failing = set()
+        assert kept(book) == expected
+        assert book.files() == files
+    assert clean(book) == 5
+
+
+def test_segments_that_went_meanwhile(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = open_log(cleanup_policy="compact,delete", retention_ms=1000)
+    for number in range(5):
+        book.append_keyed((b"a", b"%d" % number))
+    book.log.roll(START_MS)
+    sync = type(book.disk).sync_directory
+
+    def retention_comes_between(disk: object, path: Path) -> None:
+        monkeypatch.undo()
+        book.log.delete_old_segments(START_MS + 10_000)
+        sync(book.disk, path)
+
+    monkeypatch.setattr(type(book.disk), "sync_directory", retention_comes_between)
+    clean(book)
+
+    assert kept(book) == []
+    assert book.log.log_start_offset == 5
+    assert not [name for name in book.files() if name.endswith((".swap", ".cleaned"))]
+
+
+def test_crash_at_every_step_of_the_swap(open_log: OpenLog, tmp_path: Path) -> None:
+    book = open_log(cleanup_policy="compact", segment_bytes=300)
+    for number in range(20):
+        book.append_keyed((b"%d" % (number % 3), b"%d" % number))
+    book.log.roll(START_MS)
+    latest = {record.key: record.value for record in book.records()}
+    states: list[Path] = []
+    rename = book.disk.rename
+
+    def remember(source: Path, target: Path) -> None:
+        rename(source, target)
+        state = tmp_path / f"state-{len(states)}"
+        shutil.copytree(book.directory, state)
+        states.append(state)
+
+    type(book.disk).rename = lambda _disk, source, target: remember(source, target)  # type: ignore[method-assign]
+    try:
+        clean(book)
+    finally:
+        type(book.disk).rename = lambda _disk, source, target: rename(source, target)  # type: ignore[method-assign]
+    assert len(states) > 20
+    for state in states:
+        found = LogPlaybook(state)
+        assert found.log.end_offset == 20, state
+        assert {record.key: record.value for record in found.records()} == latest
+        offsets = [record.offset for record in found.records()]
+        assert offsets == sorted(set(offsets))
+        assert not [name for name in found.files() if name.endswith((".swap", ".cleaned", ".deleted"))]
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+BATCHES = st.lists(
+    st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=8))), min_size=1, max_size=5), max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=BATCHES, rolls=st.sets(st.integers(0, 25)), passes=st.sets(st.integers(0, 25)))
+def test_against_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[list[tuple[bytes, bytes | None]]],
+    rolls: set[int],
+    passes: set[int],
+) -> None:
+    book = LogPlaybook(tmp_path_factory.mktemp("log") / "topic-0", cleanup_policy="compact", delete_retention_ms=3)
+    written: dict[int, Record] = {}
+    checkpoint = 0
+    now_ms = START_MS
+    for number, pairs in enumerate(batches):
+        offset = book.log.append(
+            encode_batch([Record(timestamp_ms=START_MS, key=key, value=value) for key, value in pairs]),
+            now_ms=START_MS,
+        ).base_offset
+        for index, (key, value) in enumerate(pairs):
+            written[offset + index] = Record(offset + index, START_MS, key, value, [])
+        if number in rolls:
+            book.log.roll(START_MS)
+        if number in passes:
+            checkpoint = clean(book, checkpoint, now_ms=now_ms)
+            now_ms += 2
+    last = {record.key: record for record in written.values()}
+
+    records = book.records()
+
+    assert all(written[record.offset] == record for record in records)
+    assert {record.key: record.value for record in records if record.value is not None} | {
+        key: None for key, record in last.items() if record.value is None
+    } == {key: record.value for key, record in last.items()}
+    below = [record for record in records if record.offset < checkpoint]
+    keys_below = [record.key for record in below]
+    assert len(set(keys_below)) == len(keys_below)
+    book.crash()
+    assert book.records() == records

@@ -1,0 +1,210 @@
+"""Segments that go: by age, by size, by DeleteRecords, by truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from tests.unit.log.playbook import START_MS, LogPlaybook, produced
+
+OpenLog = Callable[..., LogPlaybook]
+BATCH_BYTES = len(produced(b"0"))
+
+
+def bases(book: LogPlaybook) -> list[int]:
+    """Base offsets of the segments."""
+    return [segment.base_offset for segment in book.log.segments]
+
+
+def fill(book: LogPlaybook, count: int = 6) -> None:
+    """One batch of one record per segment, a second apart."""
+    for number in range(count):
+        book.append(b"%d" % number)
+        book.clock.advance_ms(1000)
+
+
+def test_old_segments_go(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000)
+    fill(book)
+
+    assert book.log.delete_old_segments(book.clock.wall_ms()) == 3
+    assert bases(book) == [3, 4, 5]
+    assert book.log.log_start_offset == 3
+    assert book.values() == [b"3", b"4", b"5"]
+    with pytest.raises(KafkaError) as error:
+        book.log.read(2, 100)
+    assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_when_all_is_old_the_offsets_go_on(open_log: OpenLog) -> None:
+    book = open_log(retention_ms=3000)
+    fill(book)
+
+    book.log.delete_old_segments(START_MS + 10_000)
+
+    assert (book.log.log_start_offset, book.log.end_offset) == (6, 6)
+    assert book.values() == []
+    assert book.crash().end_offset == 6
+    assert book.append(b"x") == 6
+
+
+def test_empty_log_keeps_its_segment(open_log: OpenLog) -> None:
+    book = open_log(retention_ms=0, retention_bytes=0)
+
+    assert book.log.delete_old_segments(START_MS) == 0
+    assert bases(book) == [0]
+
+
+def test_age_of_segments_without_timestamps_is_their_files(open_log: OpenLog) -> None:
+    book = open_log(retention_ms=1000)
+    book.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
+    modified_ms = book.log.segments[0].modified_ms()
+
+    assert book.log.delete_old_segments(modified_ms + 1000) == 0
+    assert book.log.delete_old_segments(modified_ms + 1001) == 1
+
+
+def test_retention_of_minus_one_is_for_ever(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1)
+    fill(book)
+
+    assert book.log.delete_old_segments(START_MS + 10**12) == 0
+
+
+@pytest.mark.parametrize(("batches", "kept"), [(6, 6), (5, 5), (3, 3), (2, 2)])
+def test_segments_beyond_the_size_go(open_log: OpenLog, batches: int, kept: int) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=batches * BATCH_BYTES)
+    fill(book)
+
+    book.log.delete_old_segments(START_MS)
+
+    assert len(book.values()) == kept
+
+
+def test_size_is_not_undercut(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=3 * BATCH_BYTES - 1)
+    fill(book)
+
+    book.log.delete_old_segments(START_MS)
+
+    assert len(book.values()) == 3
+
+
+def test_compacted_topic_deletes_nothing(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=0, retention_bytes=0, cleanup_policy="compact")
+    fill(book)
+
+    assert book.log.delete_old_segments(START_MS + 10**9) == 0
+
+
+def test_files_go_after_the_delay(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000, file_delete_delay_ms=500)
+    fill(book)
+    now_ms = book.clock.wall_ms()
+    book.log.delete_old_segments(now_ms)
+    assert "00000000000000000000.log.deleted" in book.files()
+
+    book.context.deletions.run_due(now_ms + 499)
+    assert "00000000000000000000.log.deleted" in book.files()
+    book.context.deletions.run_due(now_ms + 500)
+
+    assert not [name for name in book.files() if name.endswith(".deleted")]
+    assert not [name for name in book.files() if name.startswith("00000000000000000002.")]
+
+
+def test_delete_records(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=3 * BATCH_BYTES)
+    fill(book)
+    book.log.delete_records(4)
+
+    assert book.log.log_start_offset == 4
+    assert book.values() == [b"4", b"5"]
+    assert book.log.delete_old_segments(START_MS) == 1
+    assert bases(book) == [3]
+    assert book.reopen().log_start_offset == 4
+
+
+def test_delete_records_moves_only_forward(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book)
+    book.log.delete_records(4)
+    book.log.delete_records(2)
+
+    assert book.log.log_start_offset == 4
+
+
+def test_delete_records_behind_the_end(open_log: OpenLog) -> None:
+    book = open_log()
+    fill(book)
+
+    with pytest.raises(KafkaError) as error:
+        book.log.delete_records(7)
+    assert error.value.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_delete_records_moves_epochs(open_log: OpenLog) -> None:
+    book = open_log()
+    for epoch in (0, 0, 2, 5):
+        book.log.append(produced(b"x"), now_ms=START_MS, leader_epoch=epoch)
+    book.log.delete_records(1)
+    assert book.log.leader_epochs.entries == ((0, 1), (2, 2), (5, 3))
+
+    book.log.delete_records(3)
+
+    assert book.reopen().leader_epochs.entries == ((5, 3),)
+
+
+def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
+    log = open_log().log
+    assert log.end_offset_for_epoch(0) is None
+    for epoch in (0, 0, 2, 5):
+        log.append(produced(b"x"), now_ms=START_MS, leader_epoch=epoch)
+
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 2, 4, 5, 6)] == [
+        (0, 2),
+        (0, 2),
+        (2, 3),
+        (2, 3),
+        (5, 4),
+        None,
+    ]
+
+
+@pytest.mark.parametrize("offset", range(7))
+def test_truncation(open_log: OpenLog, offset: int) -> None:
+    book = open_log(segment_bytes=2 * BATCH_BYTES, index_interval_bytes=0)
+    fill(book)
+
+    book.log.truncate_to(offset)
+
+    assert book.log.end_offset == offset
+    assert book.values() == [b"%d" % number for number in range(offset)]
+    assert book.append(b"new") == offset
+    expected = book.values()
+    book.reopen()
+    assert book.values() == expected
+    book.crash()
+    assert book.values() == expected
+
+
+def test_truncation_takes_a_batch_as_a_whole(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"a")
+    book.append(b"b", b"c", b"d")
+    book.log.truncate_to(2)
+
+    assert book.log.end_offset == 1
+    assert book.values() == [b"a"]
+
+
+def test_truncation_before_the_first_segment(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=BATCH_BYTES, retention_bytes=0)
+    fill(book)
+    book.log.delete_old_segments(START_MS)
+
+    book.log.truncate_to(2)
+
+    assert (book.log.log_start_offset, book.log.end_offset) == (2, 2)
+    assert book.append(b"x") == 2
