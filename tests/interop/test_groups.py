@@ -27,7 +27,7 @@ from tests.peers.server import Server
 pytestmark = pytest.mark.interop
 
 MEMBERS = 3
-REPEATABLE_AFTER_ONE_FAULT = RECORDS // 20
+REPEATABLE_AFTER_ONE_FAULT = RECORDS // 3
 """More than members leave uncommitted at any moment, far less than a group repeats that has lost its offsets."""
 
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
