@@ -10,8 +10,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from bench.frames import Frame
+from tests.peers.probe import API_VERSIONS_V0
 
 SOURCE = Path(__file__).parent / "loadgen"
 
@@ -62,6 +64,39 @@ def load_generator() -> Path:
         subprocess.run(["gcc", "-O2", "-std=gnu11", "-o", partial, SOURCE / "loadgen.c"], check=True)
         partial.rename(program)
     return program
+
+
+class IdleConnections:
+    """Many connections that were served once and then do nothing, while the `with` block runs."""
+
+    def __init__(self, address: tuple[str, int], count: int) -> None:
+        host, port = address
+        self._arguments = ["--host", host, "--port", str(port), "--connections", str(count), "--idle"]
+
+    def __enter__(self) -> Self:
+        with tempfile.NamedTemporaryFile(prefix="klamm-bench-frame-") as file:
+            file.write(API_VERSIONS_V0)
+            file.flush()
+            command = [str(load_generator()), *self._arguments, file.name]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            if not self._line():
+                raise RuntimeError(f"the connections cannot be opened: {self._process.wait()}")
+        return self
+
+    def _line(self) -> dict[str, int]:
+        assert self._process.stdout is not None
+        parsed: dict[str, int] = json.loads(self._process.stdout.readline() or "{}")
+        return parsed
+
+    def release(self) -> int:
+        """End, and how many the server had not closed by then."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._line()["held"]
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.kill()
 
 
 def run_load(

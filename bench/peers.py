@@ -9,7 +9,13 @@ from pathlib import Path
 from tests.peers.server import Server
 from tests.peers.target import TARGETS
 
-SETTINGS = {"num.partitions": "3", "message.max.bytes": "8388608", "auto.create.topics.enable": "false"}
+SETTINGS = {
+    "num.partitions": "3",
+    "message.max.bytes": "8388608",
+    "auto.create.topics.enable": "false",
+    # What one round has written is not to weigh on the disk during the next.
+    "log.segment.delete.delay.ms": "100",
+}
 
 
 @contextmanager

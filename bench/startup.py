@@ -1,8 +1,8 @@
 """Start-up time and idle memory: `python -m bench.startup [--target both] [--rounds 5]`.
 
 The time runs from just before the process is created until the first ApiVersions answer has arrived; a client tries to
-connect every millisecond. Memory is the resident set, three seconds later. Each round starts on an empty data directory
-that is already formatted, as a user's second start would find it.
+connect every millisecond. Memory is the resident set, three seconds later, and again with many idle connections. Each
+round starts on a data directory without topics that is already formatted, as a user's second start would find it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from bench.load import IdleConnections
 from bench.peers import SETTINGS
 from tests.peers.probe import answers_api_versions
 from tests.peers.server import HOST, Server
 from tests.peers.target import TARGETS
 
 IDLE_S = 3.0
+IDLE_CONNECTIONS = 5_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,6 +31,7 @@ class StartUp:
 
     first_answer_ms: float
     idle_rss_mib: float
+    crowded_rss_mib: float
 
 
 def start_once(server: Server) -> StartUp:
@@ -41,8 +44,12 @@ def start_once(server: Server) -> StartUp:
     first_answer_ms = (time.monotonic() - begin) * 1000
     time.sleep(IDLE_S)
     idle_rss_mib = server.rss_bytes() / (1 << 20)
+    with IdleConnections((HOST, server.port), IDLE_CONNECTIONS) as idle:
+        crowded_rss_mib = server.rss_bytes() / (1 << 20)
+        if idle.release() != IDLE_CONNECTIONS:
+            raise RuntimeError(f"{server.name} has closed idle connections")
     server.stop()
-    return StartUp(first_answer_ms, idle_rss_mib)
+    return StartUp(first_answer_ms, idle_rss_mib, crowded_rss_mib)
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -68,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     times = [_cell([one.first_answer_ms for one in starts[target]]) for target in targets]
     memory = [_cell([one.idle_rss_mib for one in starts[target]]) for target in targets]
     print(f"| process start to first answer, ms | {' | '.join(times)} |")
+    crowded = [_cell([one.crowded_rss_mib for one in starts[target]]) for target in targets]
     print(f"| idle resident memory, MiB | {' | '.join(memory)} |")
+    print(f"| the same with {IDLE_CONNECTIONS:,} idle connections, MiB | {' | '.join(crowded)} |")
 
 
 if __name__ == "__main__":

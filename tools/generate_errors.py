@@ -18,12 +18,17 @@ from tests.peers.kafka_jars import classpath  # noqa: E402
 TARGET = ROOT / "core/klamm/wire/errors.py"
 
 
-def main() -> None:
+def rows_of_java() -> list[tuple[int, str, bool]]:
+    """Code, name and whether retriable, of every error."""
     command = ["java", "-cp", classpath(), str(ROOT / "tools/PrintErrors.java")]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    rows = sorted(
+    return sorted(
         (int(code), name, retriable == "true") for code, name, retriable in map(str.split, printed.splitlines())
     )
+
+
+def main() -> None:
+    rows = rows_of_java()
     members = "".join(f"    {name} = {code}\n" for code, name, _ in rows)
     retriable = "".join(f"        ErrorCode.{name},\n" for _, name, can in rows if can)
     text = TARGET.read_text()

@@ -348,20 +348,20 @@ class Function:
         varint = self.module.use("read_unsigned_varint")
         self.module.use("skip")
         lines = [
-            f"_count, p = {varint}(b, p)",
-            "for _ in range(_count):",
-            f"    _tag, p = {varint}(b, p)",
-            f"    _size, p = {varint}(b, p)",
-            "    _end = skip(b, p, _size)",
+            "if b[p]:",
+            f"    _count, p = {varint}(b, p)",
+            "    for _ in range(_count):",
+            f"        _tag, p = {varint}(b, p)",
+            f"        _size, p = {varint}(b, p)",
+            "        _end = skip(b, p, _size)",
         ]
         word = "if"
         for item in self.tagged:
             condition = self.condition(item.versions & item.tagged)
-            lines.append(f"    {word} _tag == {item.tag}" + (f" and {condition}:" if condition else ":"))
-            lines += ["        " + line for line in self.read_one(item)]
+            lines.append(f"        {word} _tag == {item.tag}" + (f" and {condition}:" if condition else ":"))
+            lines += ["            " + line for line in self.read_one(item)]
             word = "elif"
-        lines += ["    p = _end"]
-        return lines
+        return [*lines, "        p = _end", "else:", "    p += 1"]
 
     # ---- writing
 

@@ -11,7 +11,7 @@
  * Open loop (--rate R): R requests a second over all connections, whatever the server does. Latency counts from the moment
  * a request was due, so that a stalled server cannot hide the requests that it delayed.
  * Idle (--idle): the connections are opened one after the other, each when the one before has had an answer to a frame,
- * and held; those that the server closed are counted.
+ * and held until the end of standard input; then those are counted that the server has not closed.
  *
  *   --error-at N     byte of the response (size not counted) at which an error code stands
  *   --offset-at N    byte of the request at which a fetch offset stands; it then walks through the log. Needs --depth 1
@@ -63,7 +63,7 @@ struct connection {
     uint64_t *due; /* ring of start times, by correlation id */
     uint8_t *buffer;
     size_t filled, capacity;
-    bool waits_for_output, closed;
+    bool waits_for_output;
 };
 
 static struct {
@@ -401,18 +401,20 @@ static void run_load(void) {
 }
 
 static void run_idle(void) {
-    uint64_t end = now_ns() + (uint64_t)(options.seconds * 1e9), now;
+    struct epoll_event standard_input = {.events = EPOLLIN};
     int held = options.connections;
+    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &standard_input) < 0) die("standard input is no pipe");
     printf("{\"opened\": %d}\n", held);
     fflush(stdout);
-    while ((now = now_ns()) < end) {
+    for (bool holding = true; holding;) {
         struct epoll_event events[256];
-        int count = epoll_wait(epoll_fd, events, 256, (int)((end - now) / 1000000) + 1);
+        int count = epoll_wait(epoll_fd, events, 256, -1);
         for (int i = 0; i < count; i++) {
             struct connection *c = events[i].data.ptr;
             char byte;
-            if (!c->closed && recv(c->fd, &byte, 1, 0) <= 0 && errno != EAGAIN) {
-                c->closed = true;
+            if (!c) {
+                holding = false;
+            } else if (recv(c->fd, &byte, 1, 0) <= 0 && errno != EAGAIN) {
                 held--;
                 epoll_ctl(epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
             }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bench.frames import record_batch
-from bench.load import load_generator
+from bench.load import IdleConnections
 from klamm.wire.errors import ErrorCode
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -219,16 +217,10 @@ def test_thousands_of_idle_connections_are_held(tmp_path: Path) -> None:
     with soft_limit_of_files(1024):
         server = target_server(tmp_path / "server")
         server.start()
-    greeting = tmp_path / "greeting"
-    greeting.write_bytes(API_VERSIONS_V0)
-    command = [load_generator(), "--port", str(server.port), "--connections", str(IDLE_CONNECTIONS), "--idle"]
-    command += ["--seconds", "3", greeting]
-    with server_stopped_after(server), subprocess.Popen(command, stdout=subprocess.PIPE) as idle:
-        assert idle.stdout is not None
-        assert json.loads(idle.stdout.readline()) == {"opened": IDLE_CONNECTIONS}
+    with server_stopped_after(server), IdleConnections((HOST, server.port), IDLE_CONNECTIONS) as idle:
         with unharmed(server):
-            held = json.loads(idle.stdout.readline())
-        assert held == {"held": IDLE_CONNECTIONS}
+            time.sleep(1)
+        assert idle.release() == IDLE_CONNECTIONS
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from klamm.wire.messages import create_acls, delete_acls, describe_acls
 from klamm.wire.struct_base import WireStruct
 from tests.oracles.samples import samples
 from tests.peers.kafka_jars import classpath, jar
+from tools.generate_errors import rows_of_java
 from tools.generate_messages import formatted, generate
 from tools.schemas import OLD, ROOT, describe, snake
 
@@ -62,6 +63,10 @@ def is_older_than_current(key, version):
 def test_the_generated_files_are_what_the_generator_makes():
     for path, text in formatted(generate()).items():
         assert (ROOT / path).read_text() == text, f"{path}: run python tools/generate_messages.py"
+
+
+def test_error_codes_are_those_of_java():
+    assert [(code.value, code.name, code.retriable) for code in sorted(ErrorCode)] == rows_of_java()
 
 
 def test_every_message_reads_back_as_it_was_written(messages):

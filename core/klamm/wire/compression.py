@@ -1,7 +1,8 @@
 """The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
 
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
-Other clients send bare snappy; both are read, the framed form is written.
+Other clients send bare snappy; both are read, the framed form is written. Of lz4 frames it reads only those whose
+blocks do not depend on each other (`Lz4BlockInputStream`); such are written.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _BLOCK_LENGTH: Final = Struct(">i")
+# Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes.
+_LZ4_FRAME_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_UNCOMPRESSED: Final = 0x80000000
+_LZ4_BLOCK_LENGTH: Final = Struct("<I")
 
 
 class Codec(IntEnum):
@@ -31,13 +38,15 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
-    """The data in this codec. `level` means what the codec says; None is the codec's default."""
+    """The data in this codec. `level` means what the codec says; None is its default. lz4 has one level only."""
     if codec is Codec.NONE:
         return bytes(data)
     import cramjam
 
     if codec is Codec.SNAPPY:
         return _compress_xerial(cramjam.snappy, data)
+    if codec is Codec.LZ4:
+        return _compress_lz4(cramjam.lz4, data)
     module = getattr(cramjam, codec.name.lower())
     return bytes(module.compress(data) if level is None else module.compress(data, level=level))
 
@@ -63,6 +72,22 @@ def _compress_xerial(snappy: Any, data: ReadBuffer) -> bytes:
         block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         out += _BLOCK_LENGTH.pack(len(block))
         out += block
+    return bytes(out)
+
+
+def _compress_lz4(lz4: Any, data: ReadBuffer) -> bytes:
+    out = bytearray(_LZ4_FRAME_HEADER)
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            out += _LZ4_BLOCK_LENGTH.pack(len(block))
+            out += block
+        else:
+            out += _LZ4_BLOCK_LENGTH.pack(len(plain) | _LZ4_UNCOMPRESSED)
+            out += plain
+    out += _LZ4_END_MARK
     return bytes(out)
 
 

@@ -37,7 +37,7 @@ class ConfigType(IntEnum):
 class TopicConfig(NamedTuple):
     """One config. `broker_name` is the broker config that its default follows, the most specific one if several do.
 
-    `minimum`, `maximum` and `choices` bound the value; of a list, each item. `throttled` marks a list of
+    `minimum`, `maximum`, `excluded` and `choices` bound the value; of a list, each item. `throttled` marks a list of
     `partition:broker` pairs or the one item `*`.
     """
 
@@ -48,6 +48,7 @@ class TopicConfig(NamedTuple):
     broker_name: str | None = None
     minimum: float | None = None
     maximum: float | None = None
+    excluded: int | None = None
     choices: tuple[str, ...] = ()
     throttled: bool = False
 
@@ -73,6 +74,7 @@ TOPIC_CONFIGS: Final = _table(
         "compression.gzip.level",
         -1,
         9,
+        excluded=0,
     ),
     TopicConfig(
         "compression.lz4.level",
@@ -374,7 +376,7 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(_LIST_SEPARATOR.split(text)) if text else ()
+    return tuple(dict.fromkeys(_LIST_SEPARATOR.split(text))) if text else ()
 
 
 _PARSERS: Final[dict[ConfigType, Callable[[str], Any]]] = {
@@ -392,13 +394,13 @@ def _check(config: TopicConfig, value: Any) -> None:
         raise ValueError(f"Value must be at least {config.minimum}")
     if config.maximum is not None and value > config.maximum:
         raise ValueError(f"Value must be no more than {config.maximum}")
+    if config.excluded is not None and value == config.excluded:
+        raise ValueError(f"Value must not be {config.excluded}")
     items = value if config.kind is ConfigType.LIST else (value,)
     if config.choices:
         for item in items:
             if item not in config.choices:
                 raise ValueError(f"String must be one of: {', '.join(config.choices)}")
-    if len(set(items)) < len(items):
-        raise ValueError("An item is there twice")
     if config.throttled and items != ("*",):
         for item in items:
             if not _THROTTLED_REPLICA.fullmatch(item):

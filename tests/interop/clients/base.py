@@ -27,6 +27,8 @@ class Client(ABC):
     """One real client. Every method returns when the server has acknowledged, and raises when it has refused."""
 
     name: str
+    commits_on_a_timer = False
+    """Whether its group members commit behind the records they print, by time; then no number bounds what they repeat."""
 
     @abstractmethod
     def create_topic(self, bootstrap: str, topic: str) -> None:

@@ -81,11 +81,11 @@ def run_member(bootstrap: str, group: str, topic: str) -> None:
     )
     running = Running()
     while running:
-        read = _consumed(consumer.poll(200, max_records=POLL_RECORDS))
-        if not read:
-            continue
-        emit(read)
         try:
+            read = _consumed(consumer.poll(200, max_records=POLL_RECORDS))
+            if not read:
+                continue
+            emit(read)
             consumer.commit()
         except KafkaError as error:
             running.note(error)

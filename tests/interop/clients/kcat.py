@@ -21,6 +21,7 @@ _FORMAT = r"%p\t%o\t%k\t%s\n"
 
 class Kcat(Client):
     name = "kcat"
+    commits_on_a_timer = True
 
     def create_topic(self, bootstrap: str, topic: str) -> None:
         """Asking for it makes it, with the server's `num.partitions`. TimeoutError after half a minute."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from klamm import ManualClock
-from klamm.wire.records import Record, decode_records, encode_batch, iterate_batches
+from klamm.wire.records import Record, RecordBatchHeader, decode_records, encode_batch, iterate_batches
 from klamm_broker.log import FileOperations, LogConfig, PartitionLog
 from klamm_broker.log.context import LogContext
 from klamm_broker.log.files import OpenFiles
@@ -21,14 +21,16 @@ class FailingDisk(FileOperations):
     """File calls that fail on request.
 
     `free_bytes`: what can still be written before ENOSPC, None for any amount. `failing` names calls that raise EIO.
+    `after_rename` is called after each rename.
     """
 
-    __slots__ = ("failing", "free_bytes", "synced")
+    __slots__ = ("after_rename", "failing", "free_bytes", "synced")
 
     def __init__(self) -> None:
         self.free_bytes: int | None = None
         self.failing: set[str] = set()
         self.synced: list[str] = []
+        self.after_rename: Callable[[], None] | None = None
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:  # type: ignore[override]
         self._check("pwrite")
@@ -51,6 +53,8 @@ class FailingDisk(FileOperations):
     def rename(self, source: Path, target: Path) -> None:  # type: ignore[override]
         self._check("rename")
         os.replace(source, target)
+        if self.after_rename is not None:
+            self.after_rename()
 
     def _check(self, call: str) -> None:
         if call in self.failing:
@@ -135,22 +139,27 @@ def read_all(log: PartitionLog, *, committed_only: bool = False, max_bytes: int 
     """Every record from the start of the log on, fetched as a consumer does."""
     offset = log.log_start_offset
     while True:
-        batches = fetch(log, offset, max_bytes, committed_only=committed_only)
+        batches = fetch_batches(log, offset, max_bytes, committed_only=committed_only)
         if not batches:
             return
-        for record in batches:
-            if record.offset >= offset:
-                yield record
-        offset = batches[-1].offset + 1
+        for header, batch in batches:
+            yield from (record for record in decode_records(batch) if record.offset >= offset)
+            offset = header.last_offset + 1
 
 
-def fetch(
+def fetch(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed_only: bool = False) -> list[Record]:
+    """The records of one read, whole batches only."""
+    batches = fetch_batches(log, offset, max_bytes, committed_only=committed_only)
+    return [record for _header, batch in batches for record in decode_records(batch)]
+
+
+def fetch_batches(
     log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed_only: bool = False
-) -> Sequence[Record]:
-    """The records of one read, whole batches only; control records are left out, but for the last one."""
+) -> list[tuple[RecordBatchHeader, memoryview]]:
+    """The whole batches of one read."""
     found = log.read(offset, max_bytes, min_one_message=True, committed_only=committed_only)
     if isinstance(found.records, bytes):
         return []
     data = found.records.read_bytes()
     found.records.close()
-    return [record for _header, batch in iterate_batches(data) for record in decode_records(batch)]
+    return list(iterate_batches(data))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 from klamm.wire.records import ControlRecordType, Record, decode_records, encode_batch, iterate_batches
 from klamm_broker.log import FileRegion
 from klamm_broker.log.cleaner import Cleaner, dirty_range, group_segments
@@ -83,6 +83,7 @@ def test_small_segments_become_one(open_log: OpenLog) -> None:
         book.append_keyed((b"%d" % (number % 3), b"v" * 50))
     before = len(book.log.segments)
 
+    clean(book)
     clean(book)
 
     assert before > 10
@@ -218,6 +219,52 @@ def control_types(book: LogPlaybook) -> list[ControlRecordType]:
     return [ControlRecordType(record.key[3]) for record in book.records() if record.key and record.key[:2] == b"\0\0"]
 
 
+def test_records_whose_abort_marker_lies_in_the_active_segment(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    book.append_keyed((b"a", b"committed"))
+    producer = Producer(book, 7)
+    producer.send(b"a")
+    book.log.roll(START_MS)
+    producer.abort()
+
+    clean(book)
+
+    assert committed(book) == [b"committed"]
+
+
+def test_aborted_transaction_of_an_earlier_pass_says_nothing_of_later_ones(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    producer = Producer(book, 7)
+    producer.send(b"a")
+    producer.abort()
+    book.log.roll(START_MS)
+    checkpoint = clean(book)
+    producer.send(b"b")
+    producer.send(b"b")
+    producer.commit()
+    book.log.roll(START_MS)
+
+    clean(book, checkpoint)
+
+    assert [offset for offset, key, _value in kept(book) if key == b"b"] == [3]
+
+
+def test_bad_batch_keeps_its_segment_as_it_is(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact")
+    for value in (b"1", b"2", b"3"):
+        book.append_keyed((b"a", value))
+    book.log.roll(START_MS)
+    path = book.directory / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[-len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+    with pytest.raises(KafkaError) as error:
+        clean(book)
+    assert error.value.error_code is ErrorCode.CORRUPT_MESSAGE
+    assert path.read_bytes() == content
+
+
 def test_producers_go_on_after_compaction_and_replay(open_log: OpenLog) -> None:
     book = open_log(cleanup_policy="compact")
     producer = Producer(book, 1)
@@ -253,19 +300,17 @@ def test_failure_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
     assert clean(book) == 5
 
 
-def test_segments_that_went_meanwhile(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_went_meanwhile(open_log: OpenLog) -> None:
     book = open_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(5):
         book.append_keyed((b"a", b"%d" % number))
     book.log.roll(START_MS)
-    sync = type(book.disk).sync_directory
 
-    def retention_comes_between(disk: object, path: Path) -> None:
-        monkeypatch.undo()
+    def retention_comes_between() -> None:
+        book.disk.after_rename = None
         book.log.delete_old_segments(START_MS + 10_000)
-        sync(book.disk, path)
 
-    monkeypatch.setattr(type(book.disk), "sync_directory", retention_comes_between)
+    book.disk.after_rename = retention_comes_between
     clean(book)
 
     assert kept(book) == []
@@ -280,19 +325,16 @@ def test_crash_at_every_step_of_the_swap(open_log: OpenLog, tmp_path: Path) -> N
     book.log.roll(START_MS)
     latest = {record.key: record.value for record in book.records()}
     states: list[Path] = []
-    rename = book.disk.rename
 
-    def remember(source: Path, target: Path) -> None:
-        rename(source, target)
+    def remember() -> None:
         state = tmp_path / f"state-{len(states)}"
         shutil.copytree(book.directory, state)
         states.append(state)
 
-    type(book.disk).rename = lambda _disk, source, target: remember(source, target)  # type: ignore[method-assign]
-    try:
-        clean(book)
-    finally:
-        type(book.disk).rename = lambda _disk, source, target: rename(source, target)  # type: ignore[method-assign]
+    book.disk.after_rename = remember
+    clean(book)
+    book.disk.after_rename = None
+
     assert len(states) > 20
     for state in states:
         found = LogPlaybook(state)

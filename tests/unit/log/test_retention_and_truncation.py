@@ -170,6 +170,9 @@ def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
         (5, 4),
         None,
     ]
+    assert log.end_offset_for_epoch(-1) is None
+    log.delete_records(3)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 4, 5)] == [(0, 3), (4, 3), (5, 4)]
 
 
 @pytest.mark.parametrize("offset", range(7))

@@ -174,6 +174,28 @@ def test_damaged_transaction_index_is_rebuilt_after_a_crash(open_log: OpenLog) -
     assert path.read_bytes() == good
 
 
+def test_stable_offset_is_never_before_the_start(open_log: OpenLog) -> None:
+    book = open_log()
+    producer = Producer(book, 1)
+    for value in (b"a", b"b", b"c"):
+        producer.send(value)
+
+    book.log.delete_records(2)
+
+    assert book.log.last_stable_offset == 2
+    assert book.log.read(2, 1000, committed_only=True) == (3, 2, 2, b"", [])
+    assert book.reopen().last_stable_offset == 2
+
+
+def test_stable_offset_moves_with_retention(open_log: OpenLog) -> None:
+    book = open_log(retention_bytes=0)
+    Producer(book, 1).send(b"a")
+
+    book.log.delete_old_segments(START_MS)
+
+    assert book.log.last_stable_offset == book.log.log_start_offset == 1
+
+
 def test_record_outside_the_open_transaction(open_log: OpenLog) -> None:
     producer = Producer(open_log(), 1)
     producer.send(b"a")

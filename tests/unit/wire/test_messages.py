@@ -12,7 +12,9 @@ from klamm.wire.headers import (
     request_header_version,
     response_header_size,
 )
-from klamm.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
+from klamm.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from klamm.wire.messages.fetch_snapshot import FetchSnapshotResponse, ResponsePartitionSnapshot, ResponseTopicSnapshot
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.primitives import WireError
@@ -79,6 +81,33 @@ def test_null_where_none_may_be_is_refused():
         MetadataRequest(topics=None).encode(0)
     with pytest.raises(WireError):
         MetadataRequest(topics=[MetadataRequestTopic(name=None)]).encode(5)
+
+
+def test_a_nullable_struct_is_there_unless_its_mark_is_negative():
+    cursor = RequestCursor("t", 9)
+    head, tail = DescribeTopicPartitionsRequest(cursor=cursor).encode(0).split(b"\x01\x02t")
+    for mark in (b"\x00", b"\x01", b"\x7f"):
+        assert DescribeTopicPartitionsRequest.decode(0, head + mark + b"\x02t" + tail).cursor == cursor
+    for mark in (b"\x80", b"\xff"):
+        assert DescribeTopicPartitionsRequest.decode(0, head + mark + b"\0").cursor is None
+
+
+def test_records_may_be_null_only_where_the_description_says_so():
+    fetched = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(records=None)])])
+    assert FetchResponse.decode(12, fetched.encode(12)).responses[0].partitions[0].records is None
+    snapshot = FetchSnapshotResponse(
+        topics=[ResponseTopicSnapshot("t", [ResponsePartitionSnapshot(unaligned_records=None)])]
+    )
+    with pytest.raises(WireError, match="unaligned_records is null"):
+        snapshot.encode(0)
+
+
+def test_unknown_tagged_fields_are_skipped_and_those_that_reach_too_far_refused():
+    known = FetchRequest(cluster_id="c").encode(12)
+    assert FetchRequest.decode(12, known).cluster_id == "c"
+    assert FetchRequest.decode(12, known[:-5] + b"\x02\x00\x02\x02c\x63\x01x").cluster_id == "c"
+    with pytest.raises(WireError, match="declared"):
+        FetchRequest.decode(12, known[:-5] + b"\x02\x00\x02\x02c\x63\x02x")
 
 
 def test_records_are_views_of_the_frame_and_writable():

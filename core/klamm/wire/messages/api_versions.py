@@ -367,34 +367,37 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
         api_keys.append(api_keys_item)
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("supported_features")
-            supported_features = []
-            for _ in range(_n):
-                supported_features_item, p = _read_supported_feature_key_compact(b, p, version)
-                supported_features.append(supported_features_item)
-        elif _tag == 1:
-            (finalized_features_epoch,) = _unpack_q(b, p)
-            p += 8
-        elif _tag == 2:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("finalized_features")
-            finalized_features = []
-            for _ in range(_n):
-                finalized_features_item, p = _read_finalized_feature_key_compact(b, p, version)
-                finalized_features.append(finalized_features_item)
-        elif _tag == 3:
-            (zk_migration_ready,) = _unpack_B_(b, p)
-            p += 1
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("supported_features")
+                supported_features = []
+                for _ in range(_n):
+                    supported_features_item, p = _read_supported_feature_key_compact(b, p, version)
+                    supported_features.append(supported_features_item)
+            elif _tag == 1:
+                (finalized_features_epoch,) = _unpack_q(b, p)
+                p += 8
+            elif _tag == 2:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("finalized_features")
+                finalized_features = []
+                for _ in range(_n):
+                    finalized_features_item, p = _read_finalized_feature_key_compact(b, p, version)
+                    finalized_features.append(finalized_features_item)
+            elif _tag == 3:
+                (zk_migration_ready,) = _unpack_B_(b, p)
+                p += 1
+            p = _end
+    else:
+        p += 1
     return ApiVersionsResponse(
         error_code,
         api_keys,

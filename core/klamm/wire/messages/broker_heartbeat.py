@@ -146,31 +146,34 @@ def _read_broker_heartbeat_request_compact(b: ReadBuffer, p: int, version: int) 
     cordoned_log_dirs: list[bytes] | None = None
     broker_id, broker_epoch, current_metadata_offset, want_fence, want_shut_down = _unpack_iqqB_B_(b, p)
     p += 22
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 1:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("offline_log_dirs")
-            offline_log_dirs = []
-            for _ in range(_n):
-                (offline_log_dirs_item,) = _unpack_u(b, p)
-                p += 16
-                offline_log_dirs.append(offline_log_dirs_item)
-        elif _tag == 1 and version >= 2:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                cordoned_log_dirs = None
-            else:
-                cordoned_log_dirs = []
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 1:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("offline_log_dirs")
+                offline_log_dirs = []
                 for _ in range(_n):
-                    (cordoned_log_dirs_item,) = _unpack_u(b, p)
+                    (offline_log_dirs_item,) = _unpack_u(b, p)
                     p += 16
-                    cordoned_log_dirs.append(cordoned_log_dirs_item)
-        p = _end
+                    offline_log_dirs.append(offline_log_dirs_item)
+            elif _tag == 1 and version >= 2:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    cordoned_log_dirs = None
+                else:
+                    cordoned_log_dirs = []
+                    for _ in range(_n):
+                        (cordoned_log_dirs_item,) = _unpack_u(b, p)
+                        p += 16
+                        cordoned_log_dirs.append(cordoned_log_dirs_item)
+            p = _end
+    else:
+        p += 1
     return BrokerHeartbeatRequest(
         broker_id,
         broker_epoch,

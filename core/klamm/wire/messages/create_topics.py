@@ -520,15 +520,18 @@ def _read_creatable_topic_result_compact(b: ReadBuffer, p: int, version: int) ->
         for _ in range(_n):
             configs_item, p = _read_creatable_topic_configs_compact(b, p, version)
             configs.append(configs_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            (topic_config_error_code,) = _unpack_h(b, p)
-            p += 2
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                (topic_config_error_code,) = _unpack_h(b, p)
+                p += 2
+            p = _end
+    else:
+        p += 1
     return CreatableTopicResult(
         name, topic_id, error_code, error_message, topic_config_error_code, num_partitions, replication_factor, configs
     ), p

@@ -599,20 +599,23 @@ def _read_end_quorum_epoch_response_compact(b: ReadBuffer, p: int, version: int)
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("node_endpoints")
-            node_endpoints = []
-            for _ in range(_n):
-                node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
-                node_endpoints.append(node_endpoints_item)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("node_endpoints")
+                node_endpoints = []
+                for _ in range(_n):
+                    node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
+                    node_endpoints.append(node_endpoints_item)
+            p = _end
+    else:
+        p += 1
     return EndQuorumEpochResponse(error_code, topics, node_endpoints), p
 
 

@@ -511,18 +511,21 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         _unpack_iiqiqi(b, p)
     )
     p += 32
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 17:
-            (replica_directory_id,) = _unpack_u(b, p)
-            p += 16
-        elif _tag == 1 and version >= 18:
-            (high_watermark,) = _unpack_q(b, p)
-            p += 8
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 17:
+                (replica_directory_id,) = _unpack_u(b, p)
+                p += 16
+            elif _tag == 1 and version >= 18:
+                (high_watermark,) = _unpack_q(b, p)
+                p += 8
+            p = _end
+    else:
+        p += 1
     return FetchPartition(
         partition,
         current_leader_epoch,
@@ -767,16 +770,19 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
         forgotten_topics_data_item, p = _read_forgotten_topic_compact(b, p, version)
         forgotten_topics_data.append(forgotten_topics_data_item)
     rack_id, p = read_compact_string(b, p)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            cluster_id, p = read_compact_nullable_string(b, p)
-        elif _tag == 1 and version >= 15:
-            replica_state, p = _read_replica_state_compact(b, p, version)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                cluster_id, p = read_compact_nullable_string(b, p)
+            elif _tag == 1 and version >= 15:
+                replica_state, p = _read_replica_state_compact(b, p, version)
+            p = _end
+    else:
+        p += 1
     return FetchRequest(
         cluster_id,
         replica_id,
@@ -1024,18 +1030,21 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     (preferred_read_replica,) = _unpack_i(b, p)
     p += 4
     records, p = read_compact_data(b, p)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            diverging_epoch, p = _read_epoch_end_offset_compact(b, p, version)
-        elif _tag == 1:
-            current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        elif _tag == 2:
-            snapshot_id, p = _read_snapshot_id_compact(b, p, version)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                diverging_epoch, p = _read_epoch_end_offset_compact(b, p, version)
+            elif _tag == 1:
+                current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
+            elif _tag == 2:
+                snapshot_id, p = _read_snapshot_id_compact(b, p, version)
+            p = _end
+    else:
+        p += 1
     return PartitionData(
         partition_index,
         error_code,
@@ -1240,20 +1249,23 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
     for _ in range(_n):
         responses_item, p = _read_fetchable_topic_response_compact(b, p, version)
         responses.append(responses_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 16:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("node_endpoints")
-            node_endpoints = []
-            for _ in range(_n):
-                node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
-                node_endpoints.append(node_endpoints_item)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 16:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("node_endpoints")
+                node_endpoints = []
+                for _ in range(_n):
+                    node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
+                    node_endpoints.append(node_endpoints_item)
+            p = _end
+    else:
+        p += 1
     return FetchResponse(throttle_time_ms, error_code, session_id, responses, node_endpoints), p
 
 

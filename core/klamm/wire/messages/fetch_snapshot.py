@@ -305,15 +305,18 @@ def _read_request_partition_snapshot_compact(
     snapshot_id, p = _read_request_snapshot_id_compact(b, p, version)
     (position,) = _unpack_q(b, p)
     p += 8
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 1:
-            (replica_directory_id,) = _unpack_u(b, p)
-            p += 16
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 1:
+                (replica_directory_id,) = _unpack_u(b, p)
+                p += 16
+            p = _end
+    else:
+        p += 1
     return RequestPartitionSnapshot(partition, current_leader_epoch, snapshot_id, position, replica_directory_id), p
 
 
@@ -367,14 +370,17 @@ def _read_fetch_snapshot_request_compact(b: ReadBuffer, p: int, version: int) ->
     for _ in range(_n):
         topics_item, p = _read_request_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            cluster_id, p = read_compact_nullable_string(b, p)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                cluster_id, p = read_compact_nullable_string(b, p)
+            p = _end
+    else:
+        p += 1
     return FetchSnapshotRequest(cluster_id, replica_id, max_bytes, topics), p
 
 
@@ -436,14 +442,17 @@ def _read_response_partition_snapshot_compact(
     unaligned_records, p = read_compact_data(b, p)
     if unaligned_records is None:
         raise null_where_none_may_be("unaligned_records")
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
+            p = _end
+    else:
+        p += 1
     return ResponsePartitionSnapshot(
         index, error_code, snapshot_id, current_leader, size, position, unaligned_records
     ), p
@@ -537,20 +546,23 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
     for _ in range(_n):
         topics_item, p = _read_response_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 1:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("node_endpoints")
-            node_endpoints = []
-            for _ in range(_n):
-                node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
-                node_endpoints.append(node_endpoints_item)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 1:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("node_endpoints")
+                node_endpoints = []
+                for _ in range(_n):
+                    node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
+                    node_endpoints.append(node_endpoints_item)
+            p = _end
+    else:
+        p += 1
     return FetchSnapshotResponse(throttle_time_ms, error_code, topics, node_endpoints), p
 
 

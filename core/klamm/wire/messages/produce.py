@@ -562,14 +562,17 @@ def _read_partition_produce_response_compact(
         record_errors_item, p = _read_batch_index_and_error_message_compact(b, p, version)
         record_errors.append(record_errors_item)
     error_message, p = read_compact_nullable_string(b, p)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 10:
-            current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 10:
+                current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
+            p = _end
+    else:
+        p += 1
     return PartitionProduceResponse(
         index,
         error_code,
@@ -752,20 +755,23 @@ def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple
         responses.append(responses_item)
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 10:
-            _n, p = read_compact_array_length(b, p)
-            if _n < 0:
-                raise null_where_none_may_be("node_endpoints")
-            node_endpoints = []
-            for _ in range(_n):
-                node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
-                node_endpoints.append(node_endpoints_item)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 10:
+                _n, p = read_compact_array_length(b, p)
+                if _n < 0:
+                    raise null_where_none_may_be("node_endpoints")
+                node_endpoints = []
+                for _ in range(_n):
+                    node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
+                    node_endpoints.append(node_endpoints_item)
+            p = _end
+    else:
+        p += 1
     return ProduceResponse(responses, throttle_time_ms, node_endpoints), p
 
 

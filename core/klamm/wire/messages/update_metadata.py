@@ -636,15 +636,18 @@ def _read_update_metadata_request_compact(b: ReadBuffer, p: int, version: int) -
     for _ in range(_n):
         live_brokers_item, p = _read_update_metadata_broker_compact(b, p, version)
         live_brokers.append(live_brokers_item)
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0 and version >= 8:
-            (type,) = _unpack_b(b, p)
-            p += 1
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0 and version >= 8:
+                (type,) = _unpack_b(b, p)
+                p += 1
+            p = _end
+    else:
+        p += 1
     return UpdateMetadataRequest(
         controller_id,
         is_k_raft_controller,

@@ -286,14 +286,17 @@ def _read_update_raft_voter_response_compact(
     current_leader: CurrentLeader | None = None
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
-    _count, p = read_unsigned_varint(b, p)
-    for _ in range(_count):
-        _tag, p = read_unsigned_varint(b, p)
-        _size, p = read_unsigned_varint(b, p)
-        _end = skip(b, p, _size)
-        if _tag == 0:
-            current_leader, p = _read_current_leader_compact(b, p, version)
-        p = _end
+    if b[p]:
+        _count, p = read_unsigned_varint(b, p)
+        for _ in range(_count):
+            _tag, p = read_unsigned_varint(b, p)
+            _size, p = read_unsigned_varint(b, p)
+            _end = skip(b, p, _size)
+            if _tag == 0:
+                current_leader, p = _read_current_leader_compact(b, p, version)
+            p = _end
+    else:
+        p += 1
     return UpdateRaftVoterResponse(throttle_time_ms, error_code, current_leader), p
 
 

@@ -95,11 +95,16 @@ class LeaderEpochs:
             self._replace((*self.entries, EpochEntry(epoch, start_offset)))
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
-        """The largest epoch not above the asked one, with the offset behind its records; None if there is none."""
+        """The largest epoch not above the asked one, with the offset behind its records.
+
+        For an epoch before all that are known, itself and where the first of those starts; None for one behind them.
+        """
         entries = self.entries
-        index = bisect_right([entry.epoch for entry in entries], epoch) - 1
-        if index < 0 or epoch > self.latest:
+        if not 0 <= epoch <= self.latest:
             return None
+        index = bisect_right([entry.epoch for entry in entries], epoch) - 1
+        if index < 0:
+            return EpochEntry(epoch, entries[0].start_offset)
         end_offset = entries[index + 1].start_offset if index + 1 < len(entries) else log_end_offset
         return EpochEntry(entries[index].epoch, end_offset)
 

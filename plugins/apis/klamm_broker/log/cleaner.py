@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from klamm import KafkaError
+from klamm import ErrorCode, KafkaError
 from klamm.wire.records import decode_records, read_header
-from klamm_broker.log.batches import read_batches
+from klamm_broker.log.batches import PlacedBatch, read_batches
 from klamm_broker.log.compaction import BatchFilter, OffsetMap, TransactionFilter
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext, remove
@@ -87,7 +87,7 @@ class Cleaner:
         cleaned_index: list[AbortedTransaction] = []
         batches = BatchFilter(
             offsets,
-            TransactionFilter(_aborted_transactions(segments), cleaned_index.append),
+            TransactionFilter(_aborted_transactions(target, 0), cleaned_index.append),
             target.active_producers(),
             end_offset=end_offset,
             now_ms=now_ms,
@@ -105,10 +105,10 @@ class Cleaner:
         dirty_segments = [
             segment for segment in segments[first:-1] if segment.base_offset < dirty.first_uncleanable_offset
         ]
-        transactions = TransactionFilter(_aborted_transactions(dirty_segments))
+        transactions = TransactionFilter(_aborted_transactions(target, dirty.first_dirty_offset))
         for segment in dirty_segments:
             start = segment.position_of(dirty.first_dirty_offset, segment.size_bytes)
-            for _position, header, data in read_batches(segment.file, start or 0, segment.size_bytes):
+            for _position, header, data in _all_batches(segment, start or 0):
                 if header.base_offset >= dirty.first_uncleanable_offset or offsets.is_full:
                     return offsets
                 if not transactions.is_discardable(header, data) and not header.is_control:
@@ -137,7 +137,7 @@ class Cleaner:
         try:
             cleaned.file.create()
             for segment in group:
-                for _position, header, data in read_batches(segment.file, 0, segment.size_bytes):
+                for _position, header, data in _all_batches(segment, 0):
                     kept = batches.keep(header, data)
                     if kept is not None:
                         position = cleaned.size_bytes
@@ -184,8 +184,24 @@ def group_segments(
         yield tuple(group)
 
 
-def _aborted_transactions(segments: Sequence[LogSegment]) -> list[AbortedTransaction]:
-    return [aborted for segment in segments for aborted in segment.transaction_index.aborted()]
+def _aborted_transactions(target: PartitionLog, start_offset: int) -> list[AbortedTransaction]:
+    """Those that end at or behind an offset, in all segments: a marker may lie behind what is compacted."""
+    return [
+        aborted
+        for segment in target.segments
+        for aborted in segment.transaction_index.aborted()
+        if aborted.last_offset >= start_offset
+    ]
+
+
+def _all_batches(segment: LogSegment, start: int) -> Iterator[PlacedBatch]:
+    """From a position to the end. Raises KafkaError(CORRUPT_MESSAGE) at one that is not sound: nothing may get lost."""
+    position = start
+    for batch in read_batches(segment.file, start, segment.size_bytes):
+        yield batch
+        position = batch.position + batch.header.size_bytes
+    if position != segment.size_bytes:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} has a bad batch at byte {position}.")
 
 
 def _remove_files(segment: LogSegment) -> None:

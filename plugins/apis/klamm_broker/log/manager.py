@@ -187,10 +187,19 @@ class LogManager:
         """Compact the logs that are due. May take long; one thread at a time."""
         for each, dirty in self._cleanable(now_ms):
             try:
-                self._cleaned_offsets[each.topic, each.partition] = self._cleaner.clean(each, dirty, now_ms)
-                self._write_checkpoint(CLEANER_OFFSETS, self._cleaned_offsets)
+                self._note_cleaned(each, self._cleaner.clean(each, dirty, now_ms))
             except (KafkaError, OSError) as error:
                 log.error("%s was not compacted: %s", each.directory, error)
+
+    def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
+        key = cleaned.topic, cleaned.partition
+        with self._lock:
+            # It may have been deleted meanwhile, and another one made in its place.
+            if self._logs.get(key) is not cleaned:
+                return
+            self._cleaned_offsets[key] = offset
+            offsets = self._cleaned_offsets.copy()
+        self._write_checkpoint(CLEANER_OFFSETS, offsets)
 
     def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
         for key, each in self._table().items():

@@ -7,7 +7,6 @@ Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateE
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, auto
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -34,13 +33,6 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD: Final = Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_START: Final = 6
-
-
-class AppendOrigin(Enum):
-    """Who appends: a client's batches are checked most, the transaction coordinator's may be control batches."""
-
-    CLIENT = auto()
-    COORDINATOR = auto()
 
 
 class BatchMetadata(NamedTuple):

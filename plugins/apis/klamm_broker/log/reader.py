@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.log.checkpoints import EpochEntry, LeaderEpochs
 from klamm_broker.log.files import FileRegion
 from klamm_broker.log.segment import LogSegment, TimestampedOffset
 
-log = logging.getLogger("klamm.broker.log")
+_T = TypeVar("_T")
 
 Tail: TypeAlias = tuple[int, LogSegment, int, int]
 """End offset, active segment, its size in bytes, last stable offset: all of one moment."""
@@ -89,15 +89,18 @@ class LogReader:
         """
         try:
             return self._read(fetch_offset, max_bytes, min_one_message, committed_only)
-        except FileNotFoundError:
-            log.debug("offset %d: its file was removed before it was opened", fetch_offset)
-        except OSError as error:
-            raise _storage_error(error) from error
-        # The log's start has moved, or compaction has put another file in its place.
-        try:
-            return self._read(fetch_offset, max_bytes, min_one_message, committed_only)
-        except OSError as error:
-            raise _storage_error(error) from error
+        except OSError:
+            return self._look_again(lambda: self._read(fetch_offset, max_bytes, min_one_message, committed_only))
+
+    def _look_again(self, look: Callable[[], _T]) -> _T:
+        """Look until no file that it needs is removed meanwhile, by retention or compaction. Raises KafkaError."""
+        while True:
+            segments = self._segments
+            try:
+                return look()
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or segments is self._segments:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _read(self, fetch_offset: int, max_bytes: int, min_one_message: bool, committed_only: bool) -> LogRead:
         end_offset, segment, end, stable_offset = self._tail
@@ -169,30 +172,31 @@ class LogReader:
 
         Follows `UnifiedLog.fetchOffsetByTimestamp`.
         """
-        try:
-            for segment in self._segments:
-                if segment.max_timestamp()[0] >= timestamp_ms:
-                    found = segment.first_record_since(timestamp_ms, self.log_start_offset)
-                    if found is not None:
-                        return found
-        except OSError as error:
-            raise _storage_error(error) from error
+        return self._look_again(lambda: self._first_record_since(timestamp_ms))
+
+    def _first_record_since(self, timestamp_ms: int) -> TimestampedOffset | None:
+        for segment in self._segments:
+            if segment.max_timestamp()[0] >= timestamp_ms:
+                found = segment.first_record_since(timestamp_ms, self.log_start_offset)
+                if found is not None:
+                    return found
         return None
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError."""
-        try:
-            largest = [(segment.max_timestamp()[0], segment) for segment in self._segments]
-            timestamp_ms, segment = max(largest, key=lambda each: each[0])
-            if timestamp_ms < 0:
-                return None
-            return segment.first_record_since(timestamp_ms, self.log_start_offset)
-        except OSError as error:
-            raise _storage_error(error) from error
+        return self._look_again(self._max_timestamp)
+
+    def _max_timestamp(self) -> TimestampedOffset | None:
+        largest = [(segment.max_timestamp()[0], segment) for segment in self._segments]
+        timestamp_ms, segment = max(largest, key=lambda each: each[0])
+        if timestamp_ms < 0:
+            return None
+        return segment.first_record_since(timestamp_ms, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
-        """The largest epoch not above this one and the offset where its records end; None if that is not known.
+        """The largest epoch not above this one and the offset where its records end; None if this one is not known yet.
 
+        Of an epoch whose records are all gone, itself and where the log starts.
         Follows `UnifiedLog.endOffsetForEpoch`.
         """
         return self.leader_epochs.end_offset(leader_epoch, self.end_offset)
@@ -202,7 +206,3 @@ class LogReader:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Offset {fetch_offset} is not from {self.log_start_offset} to {self.end_offset}.",
         )
-
-
-def _storage_error(error: OSError) -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

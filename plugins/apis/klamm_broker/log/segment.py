@@ -255,8 +255,10 @@ class LogSegment:
         return read_headers(self.file, start, self.size_bytes if end is None else end)
 
     def header_at(self, position: int) -> RecordBatchHeader:
-        """The header of the batch that starts there."""
-        return next(read_headers(self.file, position, self.size_bytes)).header
+        """The header of the batch that starts there. Raises OSError if the log was cut before it meanwhile."""
+        for batch in read_headers(self.file, position, self.size_bytes):
+            return batch.header
+        raise OSError(f"{self.file.path} ends before byte {position}")
 
     def next_offset(self) -> int:
         """The offset behind the last record."""

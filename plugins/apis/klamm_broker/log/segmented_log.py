@@ -70,12 +70,10 @@ class SegmentedLog(LogReader):
         leader_epochs.truncate_from_end(loaded.end_offset)
         active = loaded.segments[-1]
         active.resume()
-        undecided = loaded.producers.first_undecided_offset
         end_offset = loaded.end_offset
-        stable_offset = end_offset if undecided is None else undecided
         super().__init__(
             tuple(loaded.segments),
-            (end_offset, active, active.size_bytes, stable_offset),
+            (end_offset, active, active.size_bytes, end_offset),
             loaded.log_start_offset,
             leader_epochs,
         )
@@ -92,6 +90,7 @@ class SegmentedLog(LogReader):
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self.config = config
+        self._publish(end_offset)
 
     @property
     def is_writable(self) -> bool:
@@ -102,7 +101,8 @@ class SegmentedLog(LogReader):
         """Let readers see what was written."""
         active = self._segments[-1]
         undecided = self._producers.first_undecided_offset
-        self._tail = (end_offset, active, active.size_bytes, end_offset if undecided is None else undecided)
+        stable_offset = end_offset if undecided is None else max(undecided, self.log_start_offset)
+        self._tail = (end_offset, active, active.size_bytes, stable_offset)
 
     # Segments
 
@@ -164,6 +164,7 @@ class SegmentedLog(LogReader):
             self._roll(now_ms)
         old, self._segments = self._segments[:count], self._segments[count:]
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
+        self._publish(self.end_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         self._drop(old)
         return count
@@ -214,6 +215,7 @@ class SegmentedLog(LogReader):
             if offset <= self.log_start_offset:
                 return
             self.log_start_offset = offset
+            self._publish(self.end_offset)
             self._storage(lambda: self.leader_epochs.truncate_from_start(offset))
         self._storage(self._context.start_offset_moved)
 
@@ -231,8 +233,8 @@ class SegmentedLog(LogReader):
         active = kept[-1]
         position = active.position_of(offset, active.size_bytes)
         end_offset = offset
-        if position is not None and active.size_bytes:
-            end_offset = min(offset, active.header_at(position).base_offset)
+        if position is not None and offset > self.log_start_offset:
+            end_offset = max(self.log_start_offset, min(offset, active.header_at(position).base_offset))
         # Readers first: none may find what is about to go.
         self._segments = kept
         self._tail = (end_offset, active, active.size_bytes if position is None else position, end_offset)
