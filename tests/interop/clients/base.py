@@ -28,7 +28,7 @@ class Client(ABC):
 
     name: str
     commits_on_a_timer = False
-    """Whether its group members commit behind the records they print, by time; then no number bounds what they repeat."""
+    """Whether its members commit behind what they print, by time; then no number bounds what they repeat."""
 
     @abstractmethod
     def create_topic(self, bootstrap: str, topic: str) -> None:
