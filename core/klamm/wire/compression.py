@@ -7,13 +7,17 @@ blocks do not depend on each other (`Lz4BlockInputStream`); such are written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
+from mmap import MAP_PRIVATE, mmap
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
 
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import ReadBuffer
+
+MAX_UNCOMPRESSED_BYTES: Final = 128 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -51,18 +55,28 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
     return bytes(module.compress(data) if level is None else module.compress(data, level=level))
 
 
-def decompress(codec: Codec, data: ReadBuffer) -> ReadBuffer:
-    """What was compressed. Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec."""
+def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> ReadBuffer:
+    """What was compressed. Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or unpack to more.
+
+    The limit keeps a small batch that unpacks to very much from taking all memory.
+    """
     if codec is Codec.NONE:
         return data
     import cramjam
 
     try:
         if codec is Codec.SNAPPY:
-            return _decompress_snappy(cramjam.snappy, data)
-        return bytes(getattr(cramjam, codec.name.lower()).decompress(data))
+            return _decompress_snappy(cramjam.snappy, data, max_bytes)
+        return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are no {codec.name.lower()}: {error}") from None
+
+
+def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
+    # Its pages cost nothing until they are written to.
+    with mmap(-1, max_bytes, flags=MAP_PRIVATE) as space:
+        size_bytes = module.decompress_into(data, space)
+        return space[:size_bytes]
 
 
 def _compress_xerial(snappy: Any, data: ReadBuffer) -> bytes:
@@ -91,17 +105,20 @@ def _compress_lz4(lz4: Any, data: ReadBuffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(snappy: Any, data: ReadBuffer) -> bytes:
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return bytes(snappy.decompress_raw(data))
-    view = memoryview(data)
+def _decompress_snappy(snappy: Any, data: ReadBuffer, max_bytes: int) -> bytes:
+    blocks = [data] if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC else list(_xerial_blocks(memoryview(data)))
+    size_bytes = sum(snappy.decompress_raw_len(block) for block in blocks)
+    if size_bytes > max_bytes:
+        raise ValueError(f"{size_bytes} bytes are more than {max_bytes}")
+    return b"".join(bytes(snappy.decompress_raw(block)) for block in blocks)
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     position = len(_XERIAL_HEADER)
-    blocks = []
     while position < len(view):
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size
         if not 0 <= length <= len(view) - position:
             raise ValueError(f"a block of {length} bytes at byte {position} of {len(view)}")
-        blocks.append(bytes(snappy.decompress_raw(view[position : position + length])))
+        yield view[position : position + length]
         position += length
-    return b"".join(blocks)

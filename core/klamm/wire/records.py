@@ -44,7 +44,6 @@ _INT32_SPAN: Final = 2**31
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qiib")
-_BATCH_LENGTH: Final = Struct(">i")
 _BASE_OFFSET: Final = Struct(">q")
 _LEADER_EPOCH: Final = Struct(">i")
 _CRC: Final = Struct(">I")
@@ -140,15 +139,10 @@ class Record(NamedTuple):
 
 
 class ControlRecordType(IntEnum):
-    """Type of a control record, in its key."""
+    """Type of a control record that ends a transaction, in its key. KRaft has others, in its own log."""
 
     ABORT = 0
     COMMIT = 1
-    LEADER_CHANGE = 2
-    SNAPSHOT_HEADER = 3
-    SNAPSHOT_FOOTER = 4
-    KRAFT_VERSION = 5
-    KRAFT_VOTERS = 6
 
 
 class EndTransactionMarker(NamedTuple):
@@ -347,22 +341,25 @@ def encode_batch(
     `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's, but a compacted batch keeps its own
     where records are gone. `log_append_time_ms` makes it a batch of LogAppendTime.
     """
-    held = list(records)
-    max_timestamp_ms = max((record.timestamp_ms for record in held), default=NO_TIMESTAMP)
-    base_timestamp_ms = held[0].timestamp_ms if held else NO_TIMESTAMP
+    body = bytearray()
+    count = 0
+    next_offset = base_offset
+    max_timestamp_ms = NO_TIMESTAMP
+    base_timestamp_ms = delete_horizon_ms
+    for record in records:
+        if base_timestamp_ms is None:
+            base_timestamp_ms = record.timestamp_ms
+        max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
+        offset = next_offset if record.offset < 0 else record.offset
+        _encode_record(body, record, record.timestamp_ms - base_timestamp_ms, offset - base_offset)
+        next_offset = offset + 1
+        count += 1
     attributes |= codec
     if log_append_time_ms is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp_ms = log_append_time_ms
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON
-        base_timestamp_ms = delete_horizon_ms
-    body = bytearray()
-    next_offset = base_offset
-    for record in held:
-        offset = next_offset if record.offset < 0 else record.offset
-        _encode_record(body, record, record.timestamp_ms - base_timestamp_ms, offset - base_offset)
-        next_offset = offset + 1
     payload = compress(codec, body, level)
     final_offset = next_offset - 1 if last_offset is None else last_offset
     batch = bytearray(
@@ -374,12 +371,12 @@ def encode_batch(
             0,
             attributes,
             final_offset - base_offset,
-            base_timestamp_ms,
+            NO_TIMESTAMP if base_timestamp_ms is None else base_timestamp_ms,
             max_timestamp_ms,
             producer_id,
             producer_epoch,
             base_sequence,
-            len(held),
+            count,
         )
     )
     batch += payload
@@ -424,7 +421,7 @@ def decode_end_transaction_marker(batch: ReadBuffer) -> EndTransactionMarker | N
     for record in decode_records(batch):
         try:
             _version, type_id = _CONTROL_KEY.unpack_from(record.key or b"")
-            if type_id not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+            if type_id not in iter(ControlRecordType):
                 return None
             _version, coordinator_epoch = _END_TRANSACTION_VALUE.unpack_from(record.value or b"")
         except struct_error:

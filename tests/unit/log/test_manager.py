@@ -173,7 +173,7 @@ def test_checkpoint_keeps_those_not_yet_open(managed: Managed) -> None:
     assert read_offsets(managed.data_dir / "recovery-point-offset-checkpoint") == {("topic", 0): 2, ("topic", 1): 2}
 
 
-@pytest.mark.parametrize("content", ["", "0\n5\ntopic 0 1\n", "7\n0\n", "0\n1\ntopic zero 1\n", "0\n1\ntopic 1\n"])
+@pytest.mark.parametrize("content", ["0", "0\n5\ntopic 0 1\n", "7\n0\n", "0\n1\ntopic zero 1\n", "0\n1\ntopic 1\n"])
 def test_damaged_checkpoints(managed: Managed, content: str) -> None:
     append(managed.log(), b"a")
     managed.manager.close()
@@ -185,6 +185,52 @@ def test_damaged_checkpoints(managed: Managed, content: str) -> None:
     managed.start()
 
     assert managed.log().end_offset == 1
+
+
+def test_empty_checkpoint_has_no_entries(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").touch()
+
+    assert read_offsets(tmp_path / "checkpoint") == {}
+
+
+def test_directory_of_another_topic_is_set_aside(managed: Managed) -> None:
+    append(managed.log(), b"old", b"older")
+    managed.log().delete_records(1)
+    managed.restart()
+
+    log = managed.manager.get_or_create("topic", 0, TOPIC_ID[::-1], config())
+
+    assert (log.log_start_offset, log.end_offset) == (0, 0)
+    stray = next(name for name in managed.names() if name.endswith("-stray"))
+    assert read_partition_metadata(managed.data_dir / stray) == TOPIC_ID
+    managed.restart()
+    managed.manager.checkpoint(START_MS)
+    assert stray in managed.names()
+
+
+def test_directory_without_an_id_is_taken(managed: Managed) -> None:
+    append(managed.log(), b"a")
+    managed.manager.close()
+    (managed.data_dir / "topic-0" / "partition.metadata").unlink()
+
+    managed.start()
+
+    assert managed.log().end_offset == 1
+    assert read_partition_metadata(managed.data_dir / "topic-0") == TOPIC_ID
+
+
+def test_damaged_log_is_not_compacted_again_and_again(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
+    log = managed.log(cleanup_policy="compact", segment_bytes=100)
+    for _ in range(4):
+        append(log, b"a")
+    path = managed.data_dir / "topic-0" / "00000000000000000001.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+    managed.manager.clean(START_MS)
+
+    assert "not compacted any more" in caplog.text
+    assert not managed.manager.has_cleanable(START_MS)
+    assert [record.value for record in fetch(log, 0)] == [b"a"]
 
 
 def test_deleted_partition(managed: Managed) -> None:

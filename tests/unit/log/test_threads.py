@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -133,6 +134,14 @@ def compact(book: LogPlaybook) -> Callable[[], None]:
         book.context.deletions.run_due(START_MS)
 
     return step
+
+
+@pytest.fixture(autouse=True)
+def _threads_take_turns_often() -> Iterator[None]:
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    yield
+    sys.setswitchinterval(interval_s)
 
 
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact"])

@@ -152,6 +152,14 @@ def test_xerial_block_that_is_longer_than_the_rest() -> None:
     assert code_of(lambda: decompress(Codec.SNAPPY, bytes(framed))) is ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_small_batch_that_unpacks_to_very_much(codec: Codec) -> None:
+    bomb = compress(codec, bytes(2_000_000))
+
+    assert len(decompress(codec, bomb, max_bytes=2_000_000)) == 2_000_000
+    assert code_of(lambda: decompress(codec, bomb, max_bytes=1_999_999)) is ErrorCode.CORRUPT_MESSAGE
+
+
 # In place
 
 

@@ -41,6 +41,9 @@ def _read(path: Path) -> list[list[str]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
+    if not lines:
+        # Kafka makes such files empty, and fills them later.
+        return []
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
         raise CorruptCheckpointError(f"{path} is no checkpoint of version {_VERSION}")
     return [line.split() for line in lines[2:]]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
-import shutil
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -43,12 +42,20 @@ def remove(path: Path) -> None:
     """Remove a file or a directory, if it is there; a failure is logged."""
     try:
         if path.is_dir():
+            # Rarely needed, and slow to import.
+            import shutil
+
             shutil.rmtree(path)
         else:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
     except OSError as error:
         log.warning("%s cannot be removed: %s", path, error)
+
+
+def random_below(limit: int) -> int:
+    """An integer from 0 to `limit` - 1."""
+    return int.from_bytes(os.urandom(16), "big") % limit
 
 
 class LogContext:
@@ -65,7 +72,7 @@ class LogContext:
         clock: Clock,
         operations: FileOperations | None = None,
         open_files: OpenFiles | None = None,
-        random_below: Callable[[int], int] = random.randrange,
+        random_below: Callable[[int], int] = random_below,
         start_offset_moved: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock

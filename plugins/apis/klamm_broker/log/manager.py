@@ -6,13 +6,11 @@ import contextlib
 import fcntl
 import logging
 import os
-import random
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm import Clock, KafkaError
 from klamm_broker.log.checkpoints import (
@@ -24,19 +22,23 @@ from klamm_broker.log.checkpoints import (
     CorruptCheckpointError,
     TopicPartition,
     read_offsets,
+    read_partition_metadata,
     write_offsets,
     write_partition_metadata,
 )
-from klamm_broker.log.cleaner import Cleaner, DirtyRange, dirty_range
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.context import LogContext
+from klamm_broker.log.context import LogContext, random_below
 from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
 from klamm_broker.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from klamm_broker.log.cleaner import DirtyRange
 
 log = logging.getLogger("klamm.broker.log")
 
 LOCK_FILE: Final = ".lock"
 _DELETE_SUFFIX: Final = "-delete"
+_STRAY_SUFFIX: Final = "-stray"
 _DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _MAX_NAME_BYTES: Final = 255
@@ -60,7 +62,7 @@ class LogManager:
         clock: Clock,
         operations: FileOperations | None = None,
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
-        random_below: Callable[[int], int] = random.randrange,
+        random_below: Callable[[int], int] = random_below,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
@@ -76,7 +78,8 @@ class LogManager:
         self._unopened: set[str] = set()
         self._recovery_points: dict[TopicPartition, int] = {}
         self._cleaned_offsets: dict[TopicPartition, int] = {}
-        self._cleaner = Cleaner(self._context)
+        # Logs with a damaged batch, which compaction leaves alone.
+        self._uncleanable: set[PartitionLog] = set()
         self._start_offsets: dict[TopicPartition, int] = {}
 
     def open(self) -> None:
@@ -125,16 +128,17 @@ class LogManager:
             return list(self._logs.values())
 
     def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError."""
+        """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError.
+
+        A directory of another topic of that name is set aside, with the suffix `-stray`.
+        """
         key = (topic, partition)
         with self._lock:
             found = self._logs.get(key)
             if found is not None:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
-            if not directory.is_dir():
-                directory.mkdir()
-                write_partition_metadata(self._context.operations, directory, topic_id)
+            self._make_directory(directory, topic, partition, topic_id)
             opened = PartitionLog(
                 directory,
                 topic,
@@ -149,6 +153,21 @@ class LogManager:
             self._unopened.discard(directory.name)
             return opened
 
+    def _make_directory(self, directory: Path, topic: str, partition: int, topic_id: bytes) -> None:
+        operations = self._context.operations
+        if directory.is_dir():
+            found_id = read_partition_metadata(directory)
+            if found_id == topic_id:
+                return
+            if found_id is not None:
+                aside = self._unused_path(topic, partition, _STRAY_SUFFIX)
+                log.warning("%s is of a topic with another id: set aside as %s", directory, aside.name)
+                operations.rename(directory, aside)
+                for offsets in (self._recovery_points, self._start_offsets, self._cleaned_offsets):
+                    offsets.pop((topic, partition), None)
+        directory.mkdir(exist_ok=True)
+        write_partition_metadata(operations, directory, topic_id)
+
     def delete(self, topic: str, partition: int) -> None:
         """Drop a partition, open or not, if there is one; its files go after `file.delete.delay.ms`. Raises OSError."""
         key = (topic, partition)
@@ -160,14 +179,20 @@ class LogManager:
             directory = self.data_dir / f"{topic}-{partition}"
             if not directory.is_dir():
                 return
-            renamed = self.data_dir / _deleted_name(topic, partition)
+            renamed = self._unused_path(topic, partition, _DELETE_SUFFIX)
             self._context.operations.rename(directory, renamed)
             self._unopened.discard(directory.name)
             delay_ms = 0
             if dropped is not None:
                 dropped.abandon(renamed)
+                self._uncleanable.discard(dropped)
                 delay_ms = dropped.config.file_delete_delay_ms
             self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
+
+    def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
+        """A name as Kafka gives it to directories on their way out, cut to what a file system takes."""
+        ending = f"-{partition}.{self._context.random_below(2**128):032x}{suffix}"
+        return self.data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
 
     # Periodic work
 
@@ -185,11 +210,17 @@ class LogManager:
 
     def clean(self, now_ms: int) -> None:
         """Compact the logs that are due. May take long; one thread at a time."""
+        from klamm_broker.log.cleaner import Cleaner
+
+        cleaner = Cleaner(self._context)
         for each, dirty in self._cleanable(now_ms):
             try:
-                self._note_cleaned(each, self._cleaner.clean(each, dirty, now_ms))
-            except (KafkaError, OSError) as error:
+                self._note_cleaned(each, cleaner.clean(each, dirty, now_ms))
+            except OSError as error:
                 log.error("%s was not compacted: %s", each.directory, error)
+            except KafkaError as error:
+                log.error("%s is not compacted any more: %s", each.directory, error)
+                self._uncleanable.add(each)
 
     def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
         key = cleaned.topic, cleaned.partition
@@ -203,10 +234,18 @@ class LogManager:
 
     def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
         for key, each in self._table().items():
-            if each.config.compact and each.is_writable:
+            if not each.config.compact or not each.is_writable or each in self._uncleanable:
+                continue
+            # Imported once there is a log to compact; most brokers start without one.
+            from klamm_broker.log.cleaner import dirty_range
+
+            try:
                 dirty = dirty_range(each, self._cleaned_offsets.get(key, 0), now_ms)
-                if dirty.is_worth_it(each.config):
-                    yield each, dirty
+            except OSError as error:
+                log.error("%s cannot be looked at for compaction: %s", each.directory, error)
+                continue
+            if dirty.is_worth_it(each.config):
+                yield each, dirty
 
     def checkpoint(self, now_ms: int) -> None:
         """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
@@ -272,9 +311,3 @@ class LogManager:
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
-
-
-def _deleted_name(topic: str, partition: int) -> str:
-    """Kafka's name of a directory that waits to be removed, cut to what a file system takes."""
-    suffix = f"-{partition}.{uuid.uuid4().hex}{_DELETE_SUFFIX}"
-    return topic[: _MAX_NAME_BYTES - len(suffix)] + suffix

@@ -6,6 +6,7 @@ timestamps needs each of them, a codec of the topic's own needs them compressed 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ from klamm.wire.records import (
 from klamm_broker.log.config import LogConfig
 
 _ERRORS_IN_MESSAGE: Final = 3
+_MAX_ERRORS: Final = 1000
 
 
 class RecordValidationError(KafkaError):
@@ -47,8 +49,8 @@ def prepare(
     is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
     recompress = config.codec is not None and config.codec is not header.codec
     if is_late or recompress or config.compact or config.has_earliest_timestamp:
-        records = list(decode_records(batch))
-        _check(records, config, now_ms)
+        check = _RecordCheck(config, now_ms)
+        records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
         # The header may claim a timestamp that no record has.
@@ -60,28 +62,39 @@ def prepare(
     return batch, header
 
 
-def _check(records: list[Record], config: LogConfig, now_ms: int) -> None:
-    errors: list[tuple[int, str | None]] = []
-    code = ErrorCode.INVALID_RECORD
-    earliest_ms = now_ms - config.message_timestamp_before_max_ms
-    latest_ms = now_ms + config.message_timestamp_after_max_ms
-    for index, record in enumerate(records):
-        if config.compact and record.key is None:
-            errors.append((index, "A compacted topic takes no record without a key."))
-        elif (
-            not config.log_append_time
-            and record.timestamp_ms != NO_TIMESTAMP
-            and not earliest_ms <= record.timestamp_ms <= latest_ms
-        ):
-            code = ErrorCode.INVALID_TIMESTAMP
-            errors.append((index, f"Timestamp {record.timestamp_ms} is not within {earliest_ms} and {latest_ms}."))
-    if errors:
-        shown = " ".join(f"{index}: {message}" for index, message in errors[:_ERRORS_IN_MESSAGE])
-        raise RecordValidationError(code, f"{len(errors)} records are not acceptable. {shown}", errors)
+class _RecordCheck:
+    """Looks at records as they pass; they are not kept, as a small batch may unpack to many."""
+
+    def __init__(self, config: LogConfig, now_ms: int) -> None:
+        self._config = config
+        self._earliest_ms = now_ms - config.message_timestamp_before_max_ms
+        self._latest_ms = now_ms + config.message_timestamp_after_max_ms
+
+    def checked(self, records: Iterable[Record]) -> Iterator[Record]:
+        """All of them; raises RecordValidationError in the end if any is not acceptable."""
+        errors: list[tuple[int, str | None]] = []
+        code = ErrorCode.INVALID_RECORD
+        for index, record in enumerate(records):
+            if self._config.compact and record.key is None:
+                errors.append((index, "A compacted topic takes no record without a key."))
+            elif not self._config.log_append_time and self._is_out_of_time(record.timestamp_ms):
+                code = ErrorCode.INVALID_TIMESTAMP
+                errors.append(
+                    (index, f"Timestamp {record.timestamp_ms} is not within {self._earliest_ms} and {self._latest_ms}.")
+                )
+            if len(errors) == _MAX_ERRORS:
+                break
+            yield record
+        if errors:
+            shown = " ".join(f"{index}: {message}" for index, message in errors[:_ERRORS_IN_MESSAGE])
+            raise RecordValidationError(code, f"{len(errors)} records are not acceptable. {shown}", errors)
+
+    def _is_out_of_time(self, timestamp_ms: int) -> bool:
+        return timestamp_ms != NO_TIMESTAMP and not self._earliest_ms <= timestamp_ms <= self._latest_ms
 
 
 def _recompress(
-    records: list[Record], header: RecordBatchHeader, config: LogConfig, now_ms: int
+    records: Iterable[Record], header: RecordBatchHeader, config: LogConfig, now_ms: int
 ) -> tuple[bytearray, RecordBatchHeader]:
     assert config.codec is not None
     batch = encode_batch(

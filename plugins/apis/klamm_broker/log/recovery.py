@@ -77,10 +77,12 @@ def load_log(
         directory, context.operations, {offset for offset, kind in files if kind == SNAPSHOT_SUFFIX}
     )
     producers = ProducerStateManager()
-    if not segments:
+    if segments:
+        doubtful = _first_doubtful_offset(segments, files, recovery_point, is_clean=is_clean)
+    else:
         segments.append(new_segment(directory, log_start_offset, context))
+        doubtful = None
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    doubtful = _first_doubtful_offset(segments, files, recovery_point, is_clean=is_clean)
     if doubtful is not None:
         _recover(segments, doubtful, log_start_offset, config, producers, snapshots)
     end_offset = segments[-1].next_offset()
