@@ -3,7 +3,14 @@
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.setting import SettingSpec, setting, specs_of
-from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext
+from klamm.context import (
+    Address,
+    ConnectionContext,
+    ListenerContext,
+    RequestContext,
+    ServerContext,
+    ServerServices,
+)
 from klamm.contracts import (
     END_OF_STREAM,
     WOULD_BLOCK,
@@ -21,24 +28,38 @@ from klamm.contracts import (
     RequestEvent,
     RequestObserver,
     RequestScheduler,
+    ServerExtension,
     Throttle,
     Transport,
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
-from klamm.provider import Provider
+from klamm.metrics import Counter, MetricsRegistry
+from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.scheduler import Scheduler, Timer
-from klamm.security import ANONYMOUS, KafkaPrincipal
+from klamm.security.authorizer import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    Authorizer,
+    PatternType,
+    ResourceType,
+)
+from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.shared_state import SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
 
 __all__ = [
     "ANONYMOUS",
-    "END_OF_STREAM",
-    "LATER",
-    "NO_RESPONSE",
-    "WOULD_BLOCK",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermission",
     "Address",
     "Admission",
     "ApiHandler",
@@ -46,42 +67,57 @@ __all__ = [
     "AuthenticationStep",
     "Authenticator",
     "AuthenticatorFactory",
+    "Authorizer",
     "Buffer",
+    "CLUSTER_NAME",
     "Clock",
     "ConnectionContext",
     "ConnectionGate",
-    "DelayedOperation",
+    "Counter",
     "Delay",
+    "DelayedOperation",
+    "END_OF_STREAM",
     "ErrorCode",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
+    "LATER",
     "ListenerContext",
     "ListenerPart",
     "ManualClock",
+    "MetricsRegistry",
+    "NO_RESPONSE",
+    "PatternType",
     "Pending",
     "ProcessorAssigner",
     "Provider",
+    "ProviderKind",
     "Purgatory",
     "Refuse",
     "RequestContext",
     "RequestEvent",
     "RequestObserver",
     "RequestScheduler",
+    "ResourceType",
     "Scheduler",
     "ServerContext",
+    "ServerExtension",
+    "ServerServices",
     "SettingSpec",
-    "SettingSpec",
+    "SharedState",
     "SystemClock",
+    "Table",
+    "TableStore",
     "Throttle",
     "Timer",
     "Transport",
     "TransportLayer",
+    "WILDCARD",
+    "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
     "handles",
     "hookimpl",
     "setting",
-    "specs_of",
     "specs_of",
 ]

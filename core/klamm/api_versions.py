@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from klamm.api_set import ApiHandler
-from klamm.context import RequestContext
+from klamm.context import ConnectionContext, RequestContext
+from klamm.contracts import Buffer
 from klamm.wire.errors import ErrorCode
+from klamm.wire.headers import decode_request_header
 from klamm.wire.messages import api_versions
 from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.primitives import WireError
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE: Final = 0
@@ -70,6 +73,46 @@ def api_versions_handler(
         return prepared if note_client_software(request, context) else invalid
 
     return handle
+
+
+class ApiVersionsAnswerer:
+    """Answers ApiVersions to clients that are not authenticated yet: a frame in, a frame out."""
+
+    def __init__(self, handlers: Iterable[ApiHandler]) -> None:
+        handler = next(one for one in handlers if one.api_key == api_versions.API_KEY)
+        self._handle = handler.handle
+        self._versions = range(handler.min_version, handler.max_version + 1)
+
+    def __call__(self, frame: Buffer, connection: ConnectionContext) -> bytes:
+        """The answer, with its header and without its length. Raises ValueError for what cannot be parsed."""
+        try:
+            api_key, version, correlation_id, client_id, offset = decode_request_header(frame)
+            context = RequestContext(connection, _NOBODY, api_key, version, correlation_id, client_id, len(frame))
+            if version not in self._versions:
+                answer = unsupported_version_response(self._versions.start, self._versions.stop - 1)
+                version = 0
+            else:
+                request = ApiVersionsRequest.decode(version, frame, offset)
+                answer = self._handle(request, context)
+        except WireError as error:
+            raise ValueError(f"malformed ApiVersions request: {error}") from error
+        return correlation_id.to_bytes(4, "big", signed=True) + answer.encode(version)
+
+
+class _Nobody:
+    """Where the response of a request goes that is answered on the spot."""
+
+    def run_request(self, request: RequestContext) -> None:
+        raise AssertionError
+
+    def respond(self, request: RequestContext, response: Any) -> None:
+        raise AssertionError
+
+    def close_connection(self, request: RequestContext, reason: str) -> None:
+        raise AssertionError
+
+
+_NOBODY: Final = _Nobody()
 
 
 def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.api_set import LATER, NO_RESPONSE, Pending
+from klamm.clock import Clock, SystemClock
+from klamm.metrics import MetricsRegistry
+from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.shared_state import SharedState
 
 if TYPE_CHECKING:
-    from klamm.clock import Clock
-    from klamm.scheduler import Scheduler
+    from klamm.contracts import Buffer
+    from klamm.security.authorizer import AclOperation, Authorizer, ResourceType
+
+log = logging.getLogger("klamm.authorizer")
 
 
 class Address(tuple[str, int]):
@@ -35,18 +43,51 @@ class Address(tuple[str, int]):
         return f"[{self[0]}]:{self[1]}" if ":" in self[0] else f"{self[0]}:{self[1]}"
 
 
+class ServerServices:
+    """What the server has for every part: one instance per server.
+
+    `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
+    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.scheduler = scheduler or Scheduler(self.clock)
+        self.random_bytes = random_bytes
+        self.shared = SharedState()
+        self.metrics = MetricsRegistry()
+        self.listeners: dict[str, ListenerContext] = {}
+
+
+def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
+    raise NotImplementedError("this listener answers nobody")
+
+
 @dataclass(slots=True)
 class ListenerContext:
     """One listener as its plugins see it.
 
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+    `authorizer` is None where everything is allowed. `answer_api_versions(frame, connection)` gives the frame that
+    answers an ApiVersions request, for authenticators, which get it before the handler set does; it raises ValueError
+    for a frame that cannot be parsed. `close_least_recently_used()` closes the connection of this listener that can
+    best be done without, from any thread; False if there is none.
     """
 
     name: str
     bound: Address
     advertised: Address
     security_protocol: str = "PLAINTEXT"
+    services: ServerServices = field(default_factory=ServerServices)
+    authorizer: Authorizer | None = None
+    answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
+    close_least_recently_used: Callable[[], bool] = lambda: False
 
 
 @dataclass(slots=True)
@@ -58,6 +99,7 @@ class ServerContext:
     `scheduler`   runs timers and periodic work on a thread of its own.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory goes away with the server.
+    `services`    what the server has for every part: shared tables, metrics.
     """
 
     data_dir: Path
@@ -66,6 +108,7 @@ class ServerContext:
     listeners: Mapping[str, ListenerContext]
     random_bytes: Callable[[int], bytes]
     temporary_data: bool = False
+    services: ServerServices = field(default_factory=ServerServices)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +118,8 @@ class ConnectionContext:
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
     peer, or the real client behind a trusted proxy. `principal` is ANONYMOUS until authentication has finished.
     `client_software_name` and `client_software_version` are what ApiVersions v3 told (KIP-511), else "unknown".
+    `transport_details` is what the transport tells of itself once its handshake is done, e.g. `tls_version`;
+    `sasl_mechanism` is empty where there was none.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -86,6 +131,8 @@ class ConnectionContext:
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     opened_ns: int = 0
+    transport_details: Mapping[str, str] = field(default_factory=dict)
+    sasl_mechanism: str = ""
     state: dict[str, Any] = field(default_factory=dict)
 
 
@@ -103,7 +150,8 @@ class RequestContext:
     """One request: its header, the connection it came on, and the way to answer it.
 
     `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
-    its length. Handlers return the response, or `context.later()` and call `respond` once, from any thread.
+    its length. `decisions` are what `authorize` was asked and said. Handlers return the response, or
+    `context.later()` and call `respond` once, from any thread.
     """
 
     __slots__ = (
@@ -114,6 +162,7 @@ class RequestContext:
         "completed_ns",
         "connection",
         "correlation_id",
+        "decisions",
         "dequeued_ns",
         "error_code",
         "failed",
@@ -161,6 +210,7 @@ class RequestContext:
         self.parked = False
         self.failed = False
         self.throttle_time_ms = 0
+        self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
 
     @property
     def listener(self) -> ListenerContext:
@@ -176,6 +226,22 @@ class RequestContext:
     def client_address(self) -> Address:
         """Where from."""
         return self.connection.client_address
+
+    def authorize(self, operation: AclOperation, resource_type: ResourceType, resource_name: str) -> bool:
+        """Whether the listener's authorizer lets this request do that; True where there is none."""
+        authorizer = self.connection.listener.authorizer
+        if authorizer is None:
+            return True
+        try:
+            granted = authorizer.authorize(self, operation, resource_type, resource_name)
+        except Exception:
+            # An authorizer that fails must not be a way in.
+            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+            granted = False
+        if self.decisions is None:
+            self.decisions = []
+        self.decisions.append((operation, resource_type, resource_name, granted))
+        return granted
 
     def later(self) -> Pending:
         """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
-    from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
+    from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -84,8 +84,13 @@ class TransportLayer(ABC):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """The identity that the transport itself proves, e.g. by certificate."""
+        """The identity that the transport itself proves, e.g. by certificate; asked once the handshake is done."""
         return ANONYMOUS
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """What logs and observers are told of it once the handshake is done, e.g. `tls_version`, `tls_cipher`."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:
@@ -197,6 +202,12 @@ class ConnectionGate(ListenerPart, ABC):
     def release(self, address: Address) -> None:
         """An admitted connection is closed."""
 
+    def authenticated(self, address: Address) -> None:
+        """An admitted connection became READY: its handshakes are over. On a processor's thread."""
+
+    def authentication_failed(self, address: Address) -> None:
+        """An admitted connection failed its handshake or authentication; `release` follows."""
+
 
 class Throttle(ListenerPart, ABC):
     """Charges requests to quotas (KIP-13, KIP-124, KIP-219)."""
@@ -236,6 +247,30 @@ class RequestObserver(ListenerPart):
 
     def completed(self, event: RequestEvent) -> None:
         """A response has been handed to the socket whole, or the request needed none."""
+
+
+class ServerExtension(ABC):
+    """Something that stands beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it."""
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    @abstractmethod
+    def open(self, server: ServerServices) -> None:
+        """Every listener is bound and its parts are open; no request has come. Raising stops the start."""
+
+    def ready(self) -> None:
+        """Every listener answers from now on."""
+
+    def stopping(self) -> None:
+        """The server begins to stop: it accepts no more."""
+
+    def reload(self) -> None:
+        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what `open` took. Called exactly once if `open` returned; requests have ended."""
 
 
 class ProcessorAssigner(ListenerPart, ABC):

@@ -32,6 +32,11 @@ def klamm_sasl_mechanisms() -> Iterable[Provider]:  # type: ignore[empty-body]
 
 
 @hookspec
+def klamm_credential_stores() -> Iterable[Provider]:  # type: ignore[empty-body]
+    """Credential stores, for the authenticator `sasl`, which lists them in `credential_stores = ["…"]`."""
+
+
+@hookspec
 def klamm_connection_gates() -> Iterable[Provider]:  # type: ignore[empty-body]
     """Connection gates: factories of `klamm.ConnectionGate`. A listener lists them, in order, in `gates = ["…"]`."""
 
@@ -43,7 +48,7 @@ def klamm_throttles() -> Iterable[Provider]:  # type: ignore[empty-body]
 
 @hookspec
 def klamm_authorizers() -> Iterable[Provider]:  # type: ignore[empty-body]
-    """Authorizers. A listener names one with `authorizer = "…"`."""
+    """Authorizers: factories of `klamm.Authorizer`. A listener names one with `authorizer = "…"`."""
 
 
 @hookspec
@@ -65,6 +70,11 @@ def klamm_processor_assigners() -> Iterable[Provider]:  # type: ignore[empty-bod
 def klamm_request_schedulers() -> Iterable[Provider]:  # type: ignore[empty-body]
     """Request schedulers: factories of `klamm.RequestScheduler`, called with `(settings, capacity)`. The server names
     one with `request_scheduler = "…"`."""
+
+
+@hookspec
+def klamm_extensions() -> Iterable[Provider]:  # type: ignore[empty-body]
+    """Extensions: factories of `klamm.ServerExtension`. The server lists them in `extensions = ["…"]`."""
 
 
 @hookspec

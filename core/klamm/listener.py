@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
+from klamm.api_versions import ApiVersionsAnswerer
 from klamm.clock import Clock
-from klamm.context import Address, ListenerContext
+from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
     AuthenticatorFactory,
     ConnectionGate,
@@ -59,7 +60,7 @@ class Listener:
         self._socket: socket.socket | None = None
         self.context: ListenerContext
 
-    def bind(self) -> None:
+    def bind(self, services: ServerServices) -> None:
         """Take the address. Connections queue up in the backlog from here on. Raises BindError."""
         settings = self.plan.settings
         host, port = self.plan.bind
@@ -80,7 +81,8 @@ class Listener:
             raise BindError(f"listener {self.name}: cannot bind {host}:{port}: {error.strerror or error}") from error
         name = self._socket.getsockname()
         bound = Address(host or "0.0.0.0", name[1])  # noqa: S104
-        self.context = ListenerContext(self.name, bound, self._advertised(bound))
+        self.context = ListenerContext(self.name, bound, self._advertised(bound), services=services)
+        services.listeners[self.name] = self.context
 
     def _advertised(self, bound: Address) -> Address:
         if self.plan.advertise is not None:
@@ -100,7 +102,10 @@ class Listener:
         pool: MemoryPool | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
+        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
+        self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
@@ -118,7 +123,12 @@ class Listener:
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         dispatcher = RequestDispatcher(
-            handlers, mode=settings.dispatch, clock=clock, throttles=throttles, timed=bool(observers)
+            handlers,
+            mode=settings.dispatch,
+            clock=clock,
+            throttles=throttles,
+            timed=bool(observers),
+            authorized=self.context.authorizer is not None,
         )
         observation = Observation(observers, clock) if observers else None
         for index in range(settings.processors):

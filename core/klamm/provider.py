@@ -19,6 +19,7 @@ class ProviderKind(enum.Enum):
     TRANSPORT = "klamm_transports"
     AUTHENTICATOR = "klamm_authenticators"
     SASL_MECHANISM = "klamm_sasl_mechanisms"
+    CREDENTIAL_STORE = "klamm_credential_stores"
     CONNECTION_GATE = "klamm_connection_gates"
     THROTTLE = "klamm_throttles"
     AUTHORIZER = "klamm_authorizers"
@@ -26,6 +27,7 @@ class ProviderKind(enum.Enum):
     REQUEST_OBSERVER = "klamm_request_observers"
     PROCESSOR_ASSIGNER = "klamm_processor_assigners"
     REQUEST_SCHEDULER = "klamm_request_schedulers"
+    EXTENSION = "klamm_extensions"
     COMMAND = "klamm_commands"
 
     @property

@@ -6,13 +6,15 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
 from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
-from klamm.context import RequestContext, ServerContext
+from klamm.context import RequestContext, ServerContext, ServerServices
+from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
 from klamm.network.handler_pool import KafkaRequestHandlerPool
 from klamm.network.memory_pool import MemoryPool
@@ -21,7 +23,7 @@ from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
+    from klamm.config.plan import PartPlan, ServerPlan
 
 log = logging.getLogger("klamm.server")
 
@@ -42,6 +44,8 @@ class SocketServer:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
+        self.services = ServerServices(self.clock, self.scheduler)
+        self.extensions: list[ServerExtension] = []
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
         self._opened_sets: list[tuple[str, ApiSet]] = []
@@ -72,7 +76,7 @@ class SocketServer:
         for listener_plan in self.plan.listeners:
             listener = Listener(listener_plan)
             self.listeners.append(listener)
-            listener.bind()
+            listener.bind(self.services)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
             self.pool = MemoryPool(settings.queued_max_request_bytes)
@@ -89,11 +93,24 @@ class SocketServer:
                 pool=self.pool,
             )
             self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+        for part in self.plan.extensions:
+            self._open_extension(part)
         self.scheduler.start()
         self.handler_pool.resize(settings.io_threads)
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
+        for extension in self.extensions:
+            extension.ready()
+
+    def _open_extension(self, part: PartPlan) -> None:
+        extension: ServerExtension = part.build()
+        try:
+            extension.open(self.services)
+        except Exception as error:
+            log.debug("extension %s failed to open", part.name, exc_info=True)
+            raise StartError(f"extension {part.name} ({part.distribution}): {error}") from error
+        self.extensions.append(extension)
 
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
@@ -124,6 +141,7 @@ class SocketServer:
                         contexts,
                         os.urandom,
                         temporary_data=self._temporary is not None,
+                        services=self.services,
                     )
                 )
             except Exception as error:
@@ -140,6 +158,8 @@ class SocketServer:
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
+        for extension in self.extensions:
+            self._try(extension, extension.stopping)
         for listener in self.listeners:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
@@ -157,14 +177,30 @@ class SocketServer:
             except Exception:
                 log.exception("api set %s failed to close", name)
         self.scheduler.stop()
+        for extension in reversed(self.extensions):
+            self._try(extension, extension.close)
         for listener in self.listeners:
             listener.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
+    @staticmethod
+    def _try(extension: ServerExtension, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("extension %r failed", extension)
+
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""
-        return [problem for listener in self.listeners for problem in listener.reload()]
+        problems = [problem for listener in self.listeners for problem in listener.reload()]
+        for extension in self.extensions:
+            try:
+                extension.reload()
+            except Exception as error:
+                log.exception("reload of %r failed", extension)
+                problems.append(f"extension {type(extension).__name__}: {error}")
+        return problems
 
     def addresses(self) -> dict[str, str]:
         """Where each listener listens."""

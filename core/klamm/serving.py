@@ -83,6 +83,8 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
     changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
     names = {**old.api_sets, **new.api_sets}
     changed += [f"[{name}]" for name in names if old.api_sets.get(name) != new.api_sets.get(name)]
+    if old.extensions != new.extensions:
+        changed.append("[server] extensions")
     return changed
 
 

@@ -9,7 +9,9 @@ import klamm
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "core" / "klamm"
-PLUGIN_PACKAGES = sorted(path.parent for path in ROOT.glob("plugins/**/klamm_*/__init__.py"))
+PLUGIN_PACKAGES = sorted(
+    path.parent for pattern in ("plugins/**", "spark") for path in ROOT.glob(f"{pattern}/klamm_*/__init__.py")
+)
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/klamm_*/__init__.py"))
 IO_MODULES = {
     "asyncio",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import tomli
 from klamm.config import positions
 from klamm.config.overrides import apply_overrides
 from klamm.config.problems import ConfigError, Problem, did_you_mean
-from klamm.config.setting import check_value, convert, specs_of
+from klamm.config.setting import SettingSpec, check_value, convert, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.plugins import Found, PluginError, PluginRegistry, load_factory
 from klamm.provider import ProviderKind
@@ -27,11 +27,15 @@ Endpoint = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PartPlan:
-    """One part that a listener or the server uses: a provider and its settings."""
+    """One part that a listener or the server uses: a provider and its settings.
+
+    `parts` are the parts of the part, by the settings that name them, e.g. the mechanisms of an authenticator.
+    """
 
     name: str
     found: Found
     settings: Any
+    parts: Mapping[str, tuple[PartPlan, ...]] = field(default_factory=dict)
 
     @property
     def distribution(self) -> str:
@@ -41,8 +45,9 @@ class PartPlan:
     def build(self, *arguments: Any) -> Any:
         """Import the factory and call it with the settings. Raises PluginError if either fails."""
         factory = load_factory(self.found)
+        below = {key: tuple(part.build() for part in parts) for key, parts in self.parts.items()}
         try:
-            return factory(self.settings, *arguments)
+            return factory(self.settings, *arguments, **below)
         except Exception as error:
             raise PluginError(
                 f'the {self.found.kind.label} "{self.name}" of {self.distribution} cannot be made: {error!r}'
@@ -75,6 +80,7 @@ class ServerPlan:
     request_scheduler: PartPlan
     listeners: tuple[ListenerPlan, ...]
     api_sets: Mapping[str, PartPlan]
+    extensions: tuple[PartPlan, ...]
     source: Path | None
 
 
@@ -128,6 +134,8 @@ class _Planner:
         self.plugins = plugins
         self.problems: list[Problem] = []
         self.overridden: dict[str, str] = {}
+        self.common_tables: set[str] = set()
+        self.origins: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def plan(self, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> ServerPlan:
         apply_overrides(self, overrides, bind, data_dir)
@@ -142,20 +150,29 @@ class _Planner:
         sound = [plan for plan in plans if plan is not None]
         self.check_ports(sound)
         parts = {name: self.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
-        self.check_sections(parts)
         scheduler = None
+        extensions: list[PartPlan | None] = []
         if server is not None:
             scheduler = self.part(
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
+            for name in server.extensions:
+                self.common_tables.add(name)
+                extensions.append(self.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
+        self.check_sections(parts)
         if self.problems or server is None or scheduler is None:
             raise ConfigError(self.problems)
         resolved = {name: part for name, part in parts.items() if part is not None}
-        return ServerPlan(server, scheduler, tuple(sound), resolved, self.file)
+        used = tuple(part for part in extensions if part is not None)
+        return ServerPlan(server, scheduler, tuple(sound), resolved, used, self.file)
 
     # ---- places
 
     def report(self, path: tuple[str, ...], message: str) -> None:
+        for depth in range(len(path), 0, -1):
+            if path[:depth] in self.origins:
+                path = (*self.origins[path[:depth]], *path[depth:])
+                break
         place = self.overridden.get(".".join(path), "")
         if not place and self.file is not None:
             position = positions.find(self.text, path)
@@ -215,9 +232,6 @@ class _Planner:
             authenticator = one(ProviderKind.AUTHENTICATOR, "authenticator", settings.authenticator)
         if settings.authorizer is not None:
             authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
-            if authorizer is not None:
-                # To take the name and ask nobody would be to let everybody in.
-                self.report((*path, "authorizer"), "handler sets do not ask authorizers yet; the key must be unset")
         gates = many(ProviderKind.CONNECTION_GATE, "gates")
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
@@ -255,7 +269,7 @@ class _Planner:
         except PluginError as error:
             self.report((*path, key), str(error))
             return None
-        return self.with_settings(provider, found, (*path, provider))
+        return self.with_settings(provider, found, (*path, provider), common=(provider,))
 
     def api_set(self, name: str, users: Sequence[str]) -> PartPlan | None:
         provider = self.table((name,)).get("provider", name)
@@ -270,20 +284,68 @@ class _Planner:
         return self.with_settings(name, found, (name,), leave_out=("provider",))
 
     def with_settings(
-        self, name: str, found: Found, path: tuple[str, ...], leave_out: Sequence[str] = ()
+        self,
+        name: str,
+        found: Found,
+        path: tuple[str, ...],
+        leave_out: Sequence[str] = (),
+        common: tuple[str, ...] = (),
     ) -> PartPlan | None:
+        """A part and its settings: the table at `path`, over what the one at `common` says for all of its name."""
         try:
             kind = found.provider.load_settings()
         except Exception as error:
             self.report(path, f"the settings of {found.source.distribution} cannot be loaded: {error!r}")
             return None
+        if common:
+            self.common_tables.add(common[0])
+            self.inherit(path, common)
         if kind is None:
             for key in self.table(path):
                 if key not in leave_out:
                     self.report((*path, key), f'the {found.kind.label} "{found.provider.name}" has no settings')
             return PartPlan(name, found, None)
-        settings = self.settings(kind, *path, leave_out=leave_out)
-        return None if settings is None else PartPlan(name, found, settings)
+        below = {name for key in self.naming_keys(kind) for name in self.names_at((*path, key))}
+        settings = self.settings(kind, *path, leave_out=(*leave_out, *below))
+        if settings is None:
+            return None
+        parts: dict[str, tuple[PartPlan, ...]] = {}
+        for key, spec in self.naming_keys(kind).items():
+            assert spec.parts is not None
+            made = [self.part_below(spec.parts, name, path, key) for name in getattr(settings, spec.attribute)]
+            parts[spec.attribute] = tuple(part for part in made if part is not None)
+        return PartPlan(name, found, settings, parts)
+
+    def part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
+        try:
+            found = self.plugins.resolve(kind, provider)
+        except PluginError as error:
+            self.report((*path, key), str(error))
+            return None
+        return self.with_settings(provider, found, (*path, provider))
+
+    @staticmethod
+    def naming_keys(kind: type) -> dict[str, SettingSpec]:
+        return {key: spec for key, spec in specs_of(kind).items() if spec.parts is not None}
+
+    def names_at(self, path: tuple[str, ...]) -> list[str]:
+        names = self.table(path[:-1]).get(path[-1], ())
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+    def inherit(self, path: tuple[str, ...], common: tuple[str, ...]) -> None:
+        """Fill up the table at `path` with what the one at `common` says and it does not."""
+        shared = self.table(common)
+        if not shared:
+            return
+        own: Any = self.tables
+        for key in path:
+            own = own.setdefault(key, {})
+            if not isinstance(own, dict):
+                return
+        for key, value in shared.items():
+            if key not in own:
+                own[key] = copy.deepcopy(value)
+                self.origins[(*path, key)] = (*common, key)
 
     # ---- checks across listeners
 
@@ -314,9 +376,9 @@ class _Planner:
 
     def check_sections(self, api_sets: Collection[str]) -> None:
         for key in self.tables:
-            if key not in _SECTIONS and key not in api_sets:
-                hint = did_you_mean(key, (*_SECTIONS, *api_sets))
-                self.report((key,), f"unknown table; no listener uses an api set of that name{hint}")
+            if key not in _SECTIONS and key not in api_sets and key not in self.common_tables:
+                hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.common_tables)))
+                self.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from klamm.config.problems import did_you_mean
+from klamm.provider import ProviderKind
 
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
@@ -36,6 +37,7 @@ class SettingSpec(NamedTuple):
     minimum: float | None
     maximum: float | None
     check: Callable[[Any], str | None] | None
+    parts: ProviderKind | None = None
 
 
 def setting(
@@ -48,13 +50,16 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     check: Callable[[Any], str | None] | None = None,
+    parts: ProviderKind | None = None,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
     `name` gives a TOML key other than the field's own, e.g. Kafka's `num.partitions`, which may then be written quoted
     or as nested tables. `kafka` names Kafka's key of the same meaning. `check` returns what is wrong, or None.
+    `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
+    table of its name below this one, and handed to the factory as the argument of the field's name.
     """
-    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check)}
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):
@@ -67,11 +72,9 @@ def specs_of(settings: type) -> dict[str, SettingSpec]:
     found = {}
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
-        name, doc, kafka, choices, minimum, maximum, check = field.metadata[_KEY]
+        name, doc, kafka, *rest = field.metadata[_KEY]
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        spec = SettingSpec(
-            name or field.name, field.name, kinds[field.name], default, doc, kafka, choices, minimum, maximum, check
-        )
+        spec = SettingSpec(name or field.name, field.name, kinds[field.name], default, doc, kafka, *rest)
         found[spec.name] = spec
     return found
 

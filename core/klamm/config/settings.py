@@ -33,6 +33,7 @@ class ServerSettings:
         -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
     )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
+    extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
     shutdown_deadline_ms: int = setting(
         30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
     )

@@ -72,7 +72,7 @@ class Route:
 
 
 class RequestDispatcher:
-    """See the module. `mode` is `hybrid`, `inline` or `pool`."""
+    """See the module. `mode` is `hybrid`, `inline` or `pool`; `authorized` says that answers depend on who asks."""
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class RequestDispatcher:
         clock: Clock,
         throttles: tuple[Throttle, ...] = (),
         timed: bool = False,
+        authorized: bool = False,
     ) -> None:
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
@@ -90,8 +91,8 @@ class RequestDispatcher:
         self.kept = KeptAnswers()
         for handler in handlers:
             route = self._routes[handler.api_key] = Route(handler, mode)
-            if self.timed:
-                # Whoever observes or charges requests must see each of them.
+            if self.timed or authorized:
+                # Whoever observes, charges or authorizes requests must see each of them.
                 route.unchanged_while = None
 
     def parse(self, frame: Buffer, connection: ConnectionContext, responder: Responder) -> RequestContext:

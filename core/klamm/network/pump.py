@@ -290,6 +290,8 @@ class ChannelPump:
     # ---- the beginning and the end of a channel
 
     def _authenticate(self, channel: KafkaChannel) -> None:
+        if channel.authenticator is None:
+            channel.connection.transport_details = channel.transport.details
         if channel.authenticator is None and self._authenticators is not None:
             channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
         while True:
@@ -304,6 +306,7 @@ class ChannelPump:
                 break
             if not channel.receive.frames:
                 return
+        tell_gates(channel, ConnectionGate.authenticated.__name__)
         if self._observation is not None:
             self._observation.opened(channel.connection)
         if channel.receive.frames:
@@ -311,6 +314,7 @@ class ChannelPump:
 
     def _fail_authentication(self, channel: KafkaChannel, reason: str) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
+        tell_gates(channel, ConnectionGate.authentication_failed.__name__)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)
@@ -320,6 +324,15 @@ class ChannelPump:
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:
             self.close(channel, channel.close_reason)
+
+
+def tell_gates(channel: KafkaChannel, event: str) -> None:
+    """Call the method `event` of every gate that admitted a channel."""
+    for gate in channel.gates:
+        try:
+            getattr(gate, event)(channel.accepted_from)
+        except Exception:
+            log.exception("gate %r failed in %s of %s", gate, event, channel.accepted_from)
 
 
 def release_gates(gates: tuple[ConnectionGate, ...], address: Address) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
-    """An authenticated identity, written `User:alice`."""
+    """An authenticated identity, written `User:alice`.
+
+    `token_authenticated` says that it was proved by a delegation token (KIP-48); it makes no other principal.
+    """
 
     name: str
     type: str = "User"
+    token_authenticated: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

@@ -19,6 +19,7 @@ from klamm_broker.log.checkpoints import CLEAN_SHUTDOWN
 from klamm_broker.producer_ids import ProducerIds
 from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
+from klamm_broker.shared_tables import SharedTables
 from klamm_broker.store import Store
 from klamm_broker.topics import Topic, TopicRegistry
 
@@ -89,6 +90,7 @@ class Broker(ApiSet):
         self.store = Store(server.data_dir / STORE_FILE)
         self.store.open()
         self.store.start()
+        server.services.shared.attach(SharedTables(self.store))
         self.configs = ConfigRegistry(settings, self.store, self._configs_changed)
         self.configs.load()
         self.topics = TopicRegistry(

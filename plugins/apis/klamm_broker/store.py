@@ -91,9 +91,18 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (group_id, topic, partition)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE shared_rows (
+        table_name TEXT NOT NULL,
+        key TEXT NOT NULL,
+        row TEXT NOT NULL,
+        PRIMARY KEY (table_name, key)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
+`shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
 """
 

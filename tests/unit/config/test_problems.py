@@ -55,7 +55,8 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         ),
         (
             ECHO + "[servr]\nio_threads = 3\n",
-            'klamm.toml:3:1  servr: unknown table; no listener uses an api set of that name; did you mean "server"?',
+            "klamm.toml:3:1  servr: unknown table; no listener uses a part or api set of that name;"
+            ' did you mean "server"?',
         ),
         (
             ECHO + "[server]\nio_thread = 3\n",

@@ -30,6 +30,10 @@ class EveryHook:
         yield self.provider("klamm_sasl_mechanisms")
 
     @hookimpl
+    def klamm_credential_stores(self):
+        yield self.provider("klamm_credential_stores")
+
+    @hookimpl
     def klamm_connection_gates(self):
         yield self.provider("klamm_connection_gates")
 
@@ -56,6 +60,10 @@ class EveryHook:
     @hookimpl
     def klamm_request_schedulers(self):
         yield self.provider("klamm_request_schedulers")
+
+    @hookimpl
+    def klamm_extensions(self):
+        yield self.provider("klamm_extensions")
 
     @hookimpl
     def klamm_commands(self):
@@ -88,6 +96,10 @@ def test_hook_klamm_sasl_mechanisms():
     check("klamm_sasl_mechanisms")
 
 
+def test_hook_klamm_credential_stores():
+    check("klamm_credential_stores")
+
+
 def test_hook_klamm_connection_gates():
     check("klamm_connection_gates")
 
@@ -114,6 +126,10 @@ def test_hook_klamm_processor_assigners():
 
 def test_hook_klamm_request_schedulers():
     check("klamm_request_schedulers")
+
+
+def test_hook_klamm_extensions():
+    check("klamm_extensions")
 
 
 def test_hook_klamm_commands():

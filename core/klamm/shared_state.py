@@ -1,0 +1,130 @@
+"""State that the parts of one server share: users, ACLs, quotas. Small tables in memory, made durable by whoever can.
+
+A table is a mapping from a key to a JSON object. Admin APIs write it, authenticators, authorizers and throttles read
+it. Until a handler set attaches a store (the embedded broker attaches `klamm.db`), tables last as long as the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+log = logging.getLogger("klamm.shared_state")
+
+T = TypeVar("T")
+Row: TypeAlias = Mapping[str, Any]
+"""A JSON object; nobody changes it once it is in a table."""
+
+
+class TableStore(Protocol):
+    """What makes tables durable."""
+
+    def load(self, table: str) -> Mapping[str, Row]:
+        """All rows. Raises KafkaError."""
+        ...
+
+    def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
+        """Put rows, or take away those that are None, all or none; durable on return. Raises KafkaError."""
+        ...
+
+
+class Table:
+    """One table. `rows` is a snapshot that never changes: readers take it once and need no lock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: Mapping[str, Row] = MappingProxyType({})
+        self._store: TableStore | None = None
+        self._lock = threading.RLock()
+        self._watchers: list[Callable[[Mapping[str, Row | None]], object]] = []
+
+    def get(self, key: str) -> Row | None:
+        """A row, or None."""
+        return self.rows.get(key)
+
+    def update(self, changes: Mapping[str, Row | None]) -> None:
+        """Put rows, or take away those that are None: first durably, then for readers, then watchers are told.
+
+        May block for the disk. Raises KafkaError if the store refuses; then nothing has changed.
+        """
+        with self._lock:
+            if self._store is not None:
+                self._store.write(self.name, changes)
+            rows = dict(self.rows)
+            for key, row in changes.items():
+                if row is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = row
+            self.rows = MappingProxyType(rows)
+            self._tell(changes)
+
+    def modify(self, change: Callable[[Mapping[str, Row]], Mapping[str, Row | None]]) -> None:
+        """`update` with what `change` makes of the rows, with nobody else's update between. Raises what it raises."""
+        with self._lock:
+            self.update(change(self.rows))
+
+    def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> None:
+        """Have `watcher(changes)` called after each change, on the thread that made it; it must not block."""
+        with self._lock:
+            self._watchers.append(watcher)
+
+    def attach(self, store: TableStore) -> None:
+        """Take over what a store has; rows that are here already and not there are written to it."""
+        with self._lock:
+            loaded = dict(store.load(self.name))
+            missing = {key: row for key, row in self.rows.items() if key not in loaded}
+            if missing:
+                store.write(self.name, missing)
+            self._store = store
+            self.rows = MappingProxyType({**loaded, **missing})
+            self._tell(self.rows)
+
+    def _tell(self, changes: Mapping[str, Row | None]) -> None:
+        for watcher in self._watchers:
+            try:
+                watcher(changes)
+            except Exception:
+                log.exception("table %s: watcher %r failed", self.name, watcher)
+
+
+class SharedState:
+    """The tables of one server, by name, and objects that its parts have in common."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tables: dict[str, Table] = {}
+        self._objects: dict[str, Any] = {}
+        self._store: TableStore | None = None
+
+    def table(self, name: str) -> Table:
+        """The table of that name, made at the first call. Raises KafkaError if its rows cannot be loaded."""
+        with self._lock:
+            table = self._tables.get(name)
+            if table is None:
+                table = Table(name)
+                if self._store is not None:
+                    table.attach(self._store)
+                self._tables[name] = table
+            return table
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """The object of that key, made by the first who asks, e.g. counters that several listeners share."""
+        with self._lock:
+            if key not in self._objects:
+                self._objects[key] = make()
+            found: T = self._objects[key]
+            return found
+
+    def attach(self, store: TableStore) -> bool:
+        """Make all tables durable; False if another store does so already. Raises KafkaError."""
+        with self._lock:
+            if self._store is not None:
+                return False
+            for table in self._tables.values():
+                table.attach(store)
+            self._store = store
+            return True

@@ -1,0 +1,1 @@
+"""The authorizers `acl` and `static`."""

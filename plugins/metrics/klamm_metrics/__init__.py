@@ -1,0 +1,1 @@
+"""The extension `prometheus`, and the commands that look at a running server."""

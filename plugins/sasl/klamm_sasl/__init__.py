@@ -1,0 +1,1 @@
+"""The authenticator `sasl`, its mechanisms and its credential stores."""

@@ -1,0 +1,1 @@
+"""The throttle `client_quota`."""

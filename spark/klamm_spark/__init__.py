@@ -1,0 +1,1 @@
+"""The observer `audit`, and the pipeline that ships its spool to Spark."""
