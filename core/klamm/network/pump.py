@@ -35,7 +35,6 @@ _FRAMES_A_TURN: Final = 4096
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
 _NOT_MUTED: Final = MuteState.NOT_MUTED
-_NOBODY: Final[list[RequestContext]] = []
 
 
 class ChannelPump:
@@ -160,11 +159,17 @@ class ChannelPump:
     def _serve(self, channel: KafkaChannel) -> None:
         """Serve received frames in order until one has to wait; answers that are there at once leave together."""
         frames = channel.receive.frames
-        if len(frames) == 1 and channel.authenticator is None and channel.can_process:
+        if (
+            len(frames) == 1
+            and channel.authenticator is None
+            and channel.send is None
+            and channel.mute_state is _NOT_MUTED
+            and channel.state is _READY
+        ):
             answer = self._find_kept(frames[0])
             if answer is not None:
                 channel.receive.release(len(frames.popleft()))
-                self._send(channel, [answer], _NOBODY)
+                self._selector.send_at_once(channel, answer)
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []

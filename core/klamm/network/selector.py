@@ -191,18 +191,18 @@ class Selector:
                 progress = True
         return progress
 
+    def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
+        """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
+        sent = channel.transport.write((data,))
+        return sent == len(data) or self.send(channel, [memoryview(data)[sent:]])
+
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
         """Send one response (or several joined ones); True if it went whole at once, which needs no event.
 
         What cannot go yet goes out in later polls, behind what was waiting already, as one send.
         """
         if channel.send is None and len(chunks) == 1 and isinstance(chunks[0], bytes):
-            # The common case: try at once, and let nothing be allocated when it goes.
-            data = chunks[0]
-            sent = channel.transport.write(chunks)  # type: ignore[arg-type]
-            if sent == len(data):
-                return True
-            chunks = [memoryview(data)[sent:]]
+            return self.send_at_once(channel, chunks[0])
         if channel.send is not None:
             channel.send.extend(chunks)
             return False
