@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 _SIZE: Final = Struct(">i")
 
 
+def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: str) -> socket.socket:
+    import ssl
+
+    try:
+        return context.wrap_socket(sock, server_hostname=server_hostname)
+    except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+        sock.close()
+        raise ConnectionError("closed by the server") from error
+    except BaseException:
+        sock.close()
+        raise
+
+
 class RawClient:
     """`call` sends a request message and returns the response; `send_frame` and `receive_frame` do half of it.
 
@@ -37,11 +50,7 @@ class RawClient:
         self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if ssl_context is not None:
-            try:
-                self.socket = ssl_context.wrap_socket(self.socket, server_hostname=server_hostname or address[0])
-            except BaseException:
-                self.socket.close()
-                raise
+            self.socket = _handshake(self.socket, ssl_context, server_hostname or address[0])
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._buffer = b""
