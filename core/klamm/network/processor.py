@@ -230,10 +230,10 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
-        if self._selector.disconnected:
-            self._process_disconnected()
         if self._selector.failed_handshakes:
             self._process_failed_handshakes()
+        if self._selector.disconnected:
+            self._process_disconnected()
         self._close_excess_connections()
         if self._pump.unfinished:
             self._pump.take_turns()
@@ -280,7 +280,7 @@ class Processor:
         selector = self._selector
         if self._responses or self._new_connections or self._pump.unfinished or selector.completed_receives:
             timeout_s = 0.0
-        if selector.failed_handshakes:
+        if selector.failed_handshakes or selector.disconnected:
             timeout_s = 0.0
         started_ns = self._clock.monotonic_ns() if timeout_s else 0
         self._selector.poll(timeout_s)

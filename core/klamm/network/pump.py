@@ -327,10 +327,7 @@ class ChannelPump:
 
         Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
         """
-        if channel.state is not ChannelState.HANDSHAKE:
-            return
         self._failures.count(error.reason)
-        channel.move(ChannelState.AUTHENTICATION_FAILED)
         self._fail_authentication(channel, str(error))
 
     def give_up(self, channel: KafkaChannel) -> None:

@@ -77,7 +77,10 @@ class Selector:
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
         self._setting_up.add(channel)
-        self._handshake(channel)
+        try:
+            self._handshake(channel)
+        except OSError as error:
+            self._lost(channel, str(error))
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
@@ -162,7 +165,9 @@ class Selector:
         try:
             interest = channel.transport.handshake()
         except HandshakeError as error:
+            channel.move(ChannelState.AUTHENTICATION_FAILED)
             self.failed_handshakes.append((channel, error))
+            self._watch(channel, Interest.NONE)
             return
         if interest is Interest.NONE:
             channel.move(ChannelState.AUTHENTICATE)
@@ -171,6 +176,9 @@ class Selector:
             if channel.transport.has_buffered_data:
                 self._buffered.add(channel)
             interest = Interest.READ
+        self._watch(channel, interest)
+
+    def _watch(self, channel: KafkaChannel, interest: int) -> None:
         if channel.interest != interest:
             channel.interest = int(interest)
             self._poller.modify(channel.descriptor, channel.interest)
@@ -245,15 +253,13 @@ class Selector:
         interest = channel.wanted_interest
         if self._reading_stopped:
             interest &= ~READ
-        if interest != channel.interest:
-            channel.interest = interest
-            self._poller.modify(channel.descriptor, interest)
+        self._watch(channel, interest)
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
         """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""
-        channel.close_reason = channel.close_reason or reason
-        if channel.state is _HANDSHAKE:
+        if channel.state is _HANDSHAKE and not channel.close_reason:
             self._failures.count("closed_by_peer")
+        channel.close_reason = channel.close_reason or reason
         busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
         if channel.state is ChannelState.READY and busy:
             channel.move(ChannelState.CLOSING)
