@@ -11,6 +11,7 @@ from klamm.network.poller import READ, WRITE
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
+    from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
 
 
@@ -99,8 +100,9 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order.
+    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their
+    order.
     """
 
     __slots__ = (
@@ -121,6 +123,7 @@ class KafkaChannel:
         "sending",
         "session_expires_ns",
         "state",
+        "tallies",
         "transport",
         "waiting_for_turn",
     )
@@ -154,6 +157,7 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
+        self.tallies: dict[RequestContext, Tally] = {}
 
     @property
     def can_process(self) -> bool:
