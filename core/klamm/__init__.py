@@ -1,5 +1,6 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
+from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.setting import SettingSpec, setting, specs_of
@@ -63,6 +64,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
+    "Announcement",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",

@@ -19,6 +19,7 @@ from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
+    from klamm.wire.errors import KafkaError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -236,7 +237,10 @@ class Throttle(ListenerPart, ABC):
 
 @dataclass(slots=True)
 class RequestEvent:
-    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673."""
+    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673.
+
+    `repeat_count` above 1 stands for that many equal requests of a connection, see `RequestObserver.repeats_after`.
+    """
 
     context: RequestContext
     error_code: int
@@ -248,10 +252,56 @@ class RequestEvent:
     response_queue_time_ns: int
     send_time_ns: int
     total_time_ns: int
+    repeat_count: int = 1
+
+    @staticmethod
+    def of(request: RequestContext, end_ns: int) -> RequestEvent:
+        """The event of a request whose answer was out at `end_ns`."""
+        return RequestEvent(
+            context=request,
+            error_code=request.error_code,
+            response_bytes=request.response_bytes,
+            request_queue_time_ns=max(0, request.handler_start_ns - request.received_ns),
+            local_time_ns=max(0, request.local_end_ns - request.handler_start_ns),
+            remote_time_ns=max(0, request.completed_ns - request.local_end_ns),
+            throttle_time_ms=request.throttle_time_ms,
+            response_queue_time_ns=max(0, request.dequeued_ns - request.completed_ns) if request.dequeued_ns else 0,
+            send_time_ns=max(0, end_ns - (request.dequeued_ns or request.completed_ns)),
+            total_time_ns=max(0, end_ns - request.received_ns),
+        )
 
 
 class RequestObserver(ListenerPart):
-    """Is told what happened; never asked. Calls must not block: they come from processor threads."""
+    """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
+
+    `repeats_after`    None: every request is told of by itself. A number: requests that are answered without a look at
+                       them, because equal ones were, are told of by themselves up to so many a second, connection and
+                       request; the others of that second come as one, by `repeated`.
+    `wants_messages`   Have the decoded request in `RequestContext.frame` and what the handler answered in `response`.
+                       They may hold views of large frames: an observer that keeps a request drops them soon.
+    """
+
+    repeats_after: int | None = None
+    wants_messages: bool = False
+
+    def refuse(self, request: RequestContext) -> KafkaError | None:
+        """Asked before the handler, if overridden: the error to answer the request with instead, or None.
+
+        Comes from processor and handler threads. ApiVersions is never refused.
+        """
+        return None
+
+    def connection_refused(self, address: Address, reason: str, detail: str) -> None:
+        """A gate refused a connection, or had it closed after a delay; `reason` is one of few words."""
+
+    def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
+        """The client has proved who it is, or has again (KIP-368). Not told where nobody is asked."""
+
+    def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
+        """It could not; the channel is going to be closed."""
+
+    def session_expired(self, connection: ConnectionContext) -> None:
+        """The client did not authenticate again in time; the channel is going to be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
         """A channel became READY."""
@@ -261,6 +311,20 @@ class RequestObserver(ListenerPart):
 
     def completed(self, event: RequestEvent) -> None:
         """A response has been handed to the socket whole, or the request needed none."""
+
+    def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
+        """The same for requests of one connection whose answers left together at `end_ns`, as `completed` by default.
+
+        To be overridden where an event object for each request would be too much. Nobody changes `requests` later.
+        """
+        for request in requests:
+            self.completed(RequestEvent.of(request, end_ns))
+
+    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
+        """`count` requests equal to `request`, the first of them, were answered until `last_ns` (`repeats_after`)."""
+        event = RequestEvent.of(request, request.received_ns)
+        event.repeat_count = count
+        self.completed(event)
 
 
 class ServerExtension(ABC):

@@ -116,6 +116,7 @@ class Listener:
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
             try:
@@ -123,17 +124,20 @@ class Listener:
             except Exception as error:
                 log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
                 kind = type(part)
+                self.context.services.announce(
+                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
+                )
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
+        observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
             throttles=throttles,
-            timed=bool(observers),
+            observation=observation,
             authorized=self.context.authorizer is not None,
         )
-        observation = Observation(observers, clock) if observers else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         for index in range(settings.processors):
@@ -180,6 +184,7 @@ class Listener:
             assigner=assigner,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            observation=observation,
         )
 
     def _part(self, plan: Any) -> Any:
@@ -208,6 +213,9 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
         return problems
 
     def close(self) -> None:

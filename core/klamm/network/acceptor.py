@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.clock import Clock
 from klamm.context import Address
 from klamm.contracts import ConnectionGate, Delay, ProcessorAssigner, Refuse
+from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
 from klamm.scheduler import Scheduler
 
@@ -44,6 +45,7 @@ class Acceptor:
         assigner: ProcessorAssigner,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        observation: Observation | None = None,
     ) -> None:
         self.name = name
         self._socket = server_socket
@@ -52,6 +54,7 @@ class Acceptor:
         self._clock = clock
         self._scheduler = scheduler
         self._gates = gates
+        self._observation = observation
         self._assigner = assigner
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -137,6 +140,9 @@ class Acceptor:
             raise
         self._release(admitted, peer)
         self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
+        if self._observation is not None:
+            detail = refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"
+            self._observation.refused(peer, refusal.reason, detail)
         if isinstance(refusal, Delay):
             # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612).
             self._scheduler.schedule(refusal.delay_ms, sock.close)

@@ -8,6 +8,7 @@ from typing import Final
 from klamm.contracts import Buffer
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.dispatcher import InvalidRequestError
+from klamm.network.observation import Observation
 from klamm.network.send import Chunk
 
 _SIZE: Final = Struct(">i")
@@ -39,7 +40,9 @@ def authenticate(channel: KafkaChannel) -> tuple[list[Chunk], str | None]:
     return reply, None
 
 
-def intercept(channel: KafkaChannel, frame: Buffer, now_ns: int) -> list[Chunk] | None:
+def intercept(
+    channel: KafkaChannel, frame: Buffer, now_ns: int, observation: Observation | None = None
+) -> list[Chunk] | None:
     """On a READY channel: the answer to a frame that belongs to the authenticator, or None to serve it.
 
     Raises InvalidRequestError when the session has expired (the channel is closed on its next request, as Kafka does)
@@ -49,14 +52,20 @@ def intercept(channel: KafkaChannel, frame: Buffer, now_ns: int) -> list[Chunk] 
     assert authenticator is not None
     if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
         if channel.session_expires_ns is not None and now_ns > channel.session_expires_ns:
+            if observation is not None:
+                observation.session_expired(channel.connection)
             raise InvalidRequestError("the session has expired and was not renewed")
         return None
     step = authenticator.receive(frame)
     if step.failed is not None:
+        if observation is not None:
+            observation.authentication_failed(channel.connection, step.failed, again=True)
         raise InvalidRequestError(f"re-authentication failed: {step.failed}")
     if step.complete:
         channel.connection.principal = authenticator.principal
         channel.session_expires_ns = authenticator.session_expires_ns
+        if observation is not None:
+            observation.authenticated(channel.connection, again=True)
     return _with_sizes(step.send)
 
 

@@ -11,6 +11,7 @@ from klamm.network.poller import READ, WRITE
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
+    from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
 
 
@@ -98,8 +99,9 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order.
+    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their
+    order.
     """
 
     __slots__ = (
@@ -120,6 +122,7 @@ class KafkaChannel:
         "sending",
         "session_expires_ns",
         "state",
+        "tallies",
         "transport",
         "waiting_for_turn",
     )
@@ -153,6 +156,7 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
+        self.tallies: dict[RequestContext, Tally] = {}
 
     @property
     def can_process(self) -> bool:

@@ -19,10 +19,12 @@ from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteSta
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
+from klamm.network.repeats import Repeats
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
 from klamm.scheduler import Scheduler
+from klamm.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from klamm.context import Address
@@ -58,10 +60,14 @@ class ChannelPump:
         self._scheduler = scheduler
         self._dispatcher = dispatcher
         self._find_kept = dispatcher.kept.find
+        self._find_kept_with_request = dispatcher.kept.find_with_request
         self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
         self._failures = failures
+        self._repeats: Repeats | None = None
+        if observation is not None and observation.repeats_after is not None:
+            self._repeats = Repeats(observation, processor, observation.repeats_after)
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._delayed_closes: list[tuple[int, int, KafkaChannel]] = []
         self._order = itertools.count()
@@ -135,7 +141,9 @@ class ChannelPump:
             self.proceed(channel)
 
     def close_due(self, now_ns: int) -> None:
-        """Close channels whose failed-authentication delay is over (KIP-306)."""
+        """Close channels whose failed-authentication delay is over (KIP-306), and tell of counted requests in time."""
+        if self._repeats is not None:
+            self._repeats.sweep(now_ns)
         while self._delayed_closes and self._delayed_closes[0][0] <= now_ns:
             channel = heapq.heappop(self._delayed_closes)[2]
             self.close(channel, channel.close_reason)
@@ -155,6 +163,8 @@ class ChannelPump:
         release_gates(channel.gates, channel.accepted_from)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observation is not None:
+            if self._repeats is not None:
+                self._repeats.closed(channel)
             self._observation.closed(channel.connection, reason)
 
     # ---- requests
@@ -169,7 +179,7 @@ class ChannelPump:
             and channel.mute_state is _NOT_MUTED
             and channel.state is _READY
         ):
-            answer = self._find_kept(frames[0])
+            answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
                 channel.receive.release(len(frames.popleft()))
                 self._selector.send_at_once(channel, answer)
@@ -209,11 +219,11 @@ class ChannelPump:
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[RequestContext]) -> list[Chunk] | None:
         """Start one request; its answer, if that is there at once and is to be sent."""
         if channel.authenticator is not None:
-            reply = intercept(channel, frame, self._selector.now_ns)
+            reply = intercept(channel, frame, self._selector.now_ns, self._observation)
             if reply is not None:
                 channel.receive.release(len(frame))
                 return reply
-        answer = self._find_kept(frame)
+        answer = self._find_kept(frame) if self._repeats is None else self._repeat(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
@@ -244,6 +254,15 @@ class ChannelPump:
         if self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]
+
+    def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        """The kept answer to a frame, noted for the observers."""
+        found = self._find_kept_with_request(frame)
+        if found is None:
+            return None
+        assert self._repeats is not None
+        self._repeats.note(channel, frame, found[1], self._selector.now_ns)
+        return found[0]
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
         if channel.state is _CLOSING:
@@ -318,6 +337,8 @@ class ChannelPump:
         self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
         if self._observation is not None:
+            if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
+                self._observation.authenticated(channel.connection, again=False)
             self._observation.opened(channel.connection)
         if channel.receive.frames:
             self._serve(channel)
@@ -341,6 +362,8 @@ class ChannelPump:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        if self._observation is not None:
+            self._observation.authentication_failed(channel.connection, reason, again=False)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)

@@ -150,6 +150,8 @@ class Selector:
             count = channel.transport.read_into(self._read_ahead)
             if count > 0:
                 receive.feed(self._read_ahead, count)
+        if count > 0:
+            channel.connection.received_bytes += count
         if receive.frames:
             self.completed_receives.append(channel)
         if count == END_OF_STREAM:
@@ -215,6 +217,7 @@ class Selector:
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
         sent = channel.transport.write((data,))
+        channel.connection.sent_bytes += sent
         return sent == len(data) or self.send(channel, [memoryview(data)[sent:]])
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
@@ -229,6 +232,7 @@ class Selector:
             return False
         send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
         if send.write_to(channel.transport):
+            channel.connection.sent_bytes += send.size_bytes
             channel.send = None
             return True
         self.update_interest(channel)
@@ -237,6 +241,7 @@ class Selector:
     def _write(self, channel: KafkaChannel) -> None:
         assert channel.send is not None
         if channel.send.write_to(channel.transport):
+            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send = None
             self.completed_sends.append(channel)
 
@@ -265,6 +270,7 @@ class Selector:
             channel.move(ChannelState.CLOSING)
             self._forget(channel)
             if channel.send is not None:
+                channel.connection.sent_bytes += channel.send.size_bytes
                 channel.send.close()
                 channel.send = None
             if channel.can_process:
@@ -292,6 +298,7 @@ class Selector:
         self._buffered.discard(channel)
         self._setting_up.discard(channel)
         if channel.send is not None:
+            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send.close()
             channel.send = None
         channel.receive.discard()
