@@ -51,7 +51,27 @@ from klamm.security.authorizer import (
     PatternType,
     ResourceType,
 )
+from klamm.security.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.security.sasl import (
+    CredentialStore,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm.security.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_CREDENTIALS,
+    ScramCredential,
+    ScramMechanism,
+)
 from klamm.shared_state import SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -77,8 +97,12 @@ __all__ = [
     "ConnectionContext",
     "ConnectionGate",
     "Counter",
+    "CredentialStore",
+    "DELEGATION_TOKENS",
     "Delay",
     "DelayedOperation",
+    "DelegationToken",
+    "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
     "HandshakeError",
@@ -88,6 +112,8 @@ __all__ = [
     "LATER",
     "ListenerContext",
     "ListenerPart",
+    "MAX_ITERATIONS",
+    "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
     "NO_RESPONSE",
@@ -103,7 +129,19 @@ __all__ = [
     "RequestObserver",
     "RequestScheduler",
     "ResourceType",
+    "SCRAM_CREDENTIALS",
+    "SaslAuthenticationError",
+    "SaslChallenge",
+    "SaslContext",
+    "SaslError",
+    "SaslEvaluation",
+    "SaslMechanism",
+    "SaslServer",
+    "SaslSuccess",
+    "SaslTask",
     "Scheduler",
+    "ScramCredential",
+    "ScramMechanism",
     "ServerContext",
     "ServerExtension",
     "ServerServices",

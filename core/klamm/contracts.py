@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
+    from klamm.api_set import ApiHandler
     from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
     from klamm.wire.errors import KafkaError
 
@@ -129,12 +130,15 @@ class AuthenticationStep:
 
     `send`      frames to send back, without their length.
     `complete`  the principal is known; further frames are requests.
-    `failed`    the reason; `send` goes out first, then the channel closes after the failed-authentication delay.
+    `failed`    the reason; after the failed-authentication delay `send` goes out and the channel closes (KIP-306).
+    `pending`   what comes of it is not known yet: called at once with a function that, called once from any thread,
+                has the channel's processor call `Authenticator.resume`. Nothing is read from the channel until then.
     """
 
     send: Sequence[Buffer] = ()
     complete: bool = False
     failed: str | None = None
+    pending: Callable[[Callable[[], None]], None] | None = None
 
 
 class Authenticator(ABC):
@@ -154,8 +158,12 @@ class Authenticator(ABC):
     def receive(self, frame: Buffer) -> AuthenticationStep:
         """One frame of a channel that is not READY."""
 
+    def resume(self) -> AuthenticationStep:
+        """What came of a step that was pending; on the processor's thread."""
+        raise NotImplementedError("no step of this authenticator is ever pending")
+
     def reauthenticates(self, api_key: int) -> bool:
-        """Whether a frame of this API on a READY channel belongs to the authenticator again (KIP-368)."""
+        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368); asked for every frame."""
         return False
 
     @property
@@ -172,6 +180,15 @@ class AuthenticatorFactory(ListenerPart, ABC):
 
     security_protocol: str = ""
     """`SASL_` if the listener's security protocol gets that prefix, else empty."""
+    max_receive_bytes: int | None = None
+    """Largest frame of a channel that is not READY; None: as large as requests may be."""
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """APIs that ApiVersions of the listener lists for the authenticator's sake, unless its handler set serves them.
+
+        They are asked only for requests that the authenticator leaves to them.
+        """
+        return ()
 
     @abstractmethod
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:

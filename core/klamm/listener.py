@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
-from klamm.api_versions import ApiVersionsAnswerer
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.clock import Clock
 from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
@@ -105,12 +105,16 @@ class Listener:
         pool: MemoryPool | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
-        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
         self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        handlers = list(handlers)
+        if authenticators is not None:
+            served = {handler.api_key for handler in handlers}
+            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+        handlers = with_api_versions(handlers)
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
-from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
@@ -162,7 +161,7 @@ class SocketServer:
                 log.debug("api set %s failed to open", name, exc_info=True)
                 raise StartError(f"api set {name} ({part.distribution}): {error}") from error
             self._opened_sets.append((name, api_set))
-            handlers[name] = with_api_versions(api_set.handlers())
+            handlers[name] = list(api_set.handlers())
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:

@@ -24,8 +24,8 @@ class ChannelState(enum.Enum):
 
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
-        │              │                   (peer gone, received frames left)
-        ▼              ▼
+        │              │             │     (peer gone, received frames left)
+        ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
     """
@@ -42,7 +42,7 @@ _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
     _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
-    _S.READY: frozenset({_S.CLOSING, _S.CLOSED}),
+    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
     _S.CLOSING: frozenset({_S.CLOSED}),
     _S.CLOSED: frozenset(),

@@ -68,7 +68,8 @@ class Processor:
         self._transport = transport
         self._pool = pool
         self._max_incoming = max_incoming
-        self._max_request_bytes = max_request_bytes
+        limit = authenticators.max_receive_bytes if authenticators is not None else None
+        self._max_first_bytes = max_request_bytes if limit is None else min(limit, max_request_bytes)
         self._pump = ChannelPump(
             self,
             selector,
@@ -79,6 +80,7 @@ class Processor:
             observation,
             failures,
             failed_authentication_delay_ms,
+            max_request_bytes,
         )
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()
@@ -256,7 +258,7 @@ class Processor:
         local = Address(name[0], name[1])
         connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
-        receive = NetworkReceive(self._max_request_bytes, self._pool)
+        receive = NetworkReceive(self._max_first_bytes, self._pool)
         channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
         try:
             self._selector.register(channel)

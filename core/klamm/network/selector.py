@@ -167,7 +167,6 @@ class Selector:
         try:
             interest = channel.transport.handshake()
         except HandshakeError as error:
-            channel.move(ChannelState.AUTHENTICATION_FAILED)
             self.failed_handshakes.append((channel, error))
             self._watch(channel, Interest.NONE)
             return
