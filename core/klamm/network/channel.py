@@ -100,13 +100,15 @@ class KafkaChannel:
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
     observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order.
+    `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures.
     """
 
     __slots__ = (
         "accepted_from",
         "answering",
         "authenticator",
+        "busy_ns",
         "close_reason",
         "connection",
         "descriptor",
@@ -115,10 +117,13 @@ class KafkaChannel:
         "interest",
         "last_active_ns",
         "may_buffer",
+        "moving",
         "mute_state",
         "receive",
+        "received_bytes",
         "send",
         "sending",
+        "sent_bytes",
         "session_expires_ns",
         "state",
         "transport",
@@ -154,6 +159,10 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
+        self.moving = False
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.busy_ns = 0
 
     @property
     def can_process(self) -> bool:
@@ -164,6 +173,18 @@ class KafkaChannel:
     def may_read(self) -> bool:
         """Whether more bytes may be taken from the transport."""
         return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may be
+        there: they are the channel's own."""
+        return (
+            self.state is ChannelState.READY
+            and self.can_process
+            and self.in_flight is None
+            and not self.waiting_for_turn
+            and not self.receive.waiting_for_memory
+        )
 
     def move(self, state: ChannelState) -> None:
         """Change state; IllegalTransitionError if the table does not know the way."""
