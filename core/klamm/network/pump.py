@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.context import RequestContext
-from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate
+from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
 from klamm.network.authentication import authenticate, intercept
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
 from klamm.network.repeats import Repeats
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
@@ -51,6 +52,7 @@ class ChannelPump:
         request_channel: RequestChannel,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
     ) -> None:
         self._processor = processor
@@ -62,6 +64,7 @@ class ChannelPump:
         self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
+        self._failures = failures
         self._repeats: Repeats | None = None
         if observation is not None and observation.repeats_after is not None:
             self._repeats = Repeats(observation, processor, observation.repeats_after)
@@ -324,12 +327,14 @@ class ChannelPump:
                 # The rest of the exchange goes on once this is out.
                 return
             if failed is not None:
+                self._failures.count("authentication_failed")
                 self._fail_authentication(channel, failed)
                 return
             if channel.state is ChannelState.READY:
                 break
             if not channel.receive.frames:
                 return
+        self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
         if self._observation is not None:
             if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
@@ -338,8 +343,24 @@ class ChannelPump:
         if channel.receive.frames:
             self._serve(channel)
 
+    def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
+        """A handshake has failed. The peer gets what TLS has told it, and then the end, after the same delay as others.
+
+        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        """
+        self._failures.count(error.reason)
+        self._fail_authentication(channel, str(error))
+
+    def give_up(self, channel: KafkaChannel) -> None:
+        """Handshake and authentication have taken too long."""
+        self._failures.count("timed_out")
+        log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
+        tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        self.close(channel, "not ready within connection_setup_timeout_ms")
+
     def _fail_authentication(self, channel: KafkaChannel, reason: str) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
+        self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
         if self._observation is not None:
             self._observation.authentication_failed(channel.connection, reason, again=False)
