@@ -40,7 +40,7 @@ def connection_fields(connection: ConnectionContext) -> str:
     optional = (
         ("tls_version", details.get("tls_version")),
         ("tls_cipher", details.get("tls_cipher")),
-        ("sni", details.get("sni")),
+        ("sni", details.get("tls_server_name")),
         ("sasl_mechanism", connection.sasl_mechanism),
     )
     return "".join(

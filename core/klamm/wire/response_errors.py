@@ -6,7 +6,6 @@ is read off the message classes, once for each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -27,12 +26,12 @@ class _Plan(NamedTuple):
 _NOTHING: Final = _Plan((), (), None, False)
 
 
-def _element(annotation: str, module: str) -> type | None:
+def _element(annotation: str, known: dict[str, Any]) -> type | None:
     """The struct in an annotation such as `list[X] | None`."""
     name = annotation.removesuffix(" | None")
     if not name.startswith("list["):
         return None
-    element = vars(sys.modules[module]).get(name.removeprefix("list[").removesuffix("]"))
+    element = known.get(name.removeprefix("list[").removesuffix("]"))
     return element if isinstance(element, type) and issubclass(element, WireStruct) else None
 
 
@@ -50,12 +49,13 @@ def _make_plan(kind: type) -> _Plan:
     declared = next((one for one in kind.__mro__ if WireStruct in one.__bases__), None)
     if declared is None:
         return _Plan(("error_code",), (), None, False) if hasattr(kind, "error_code") else _NOTHING
-    annotations: dict[str, str] = vars(declared)["__init__"].__annotations__
+    constructor = vars(declared)["__init__"]
+    annotations: dict[str, str] = constructor.__annotations__
     codes, lists = [], []
     for field, annotation in annotations.items():
         if field.endswith("error_code"):
             codes.append(field)
-        element = _element(annotation, declared.__module__)
+        element = _element(annotation, constructor.__globals__)
         if element is not None:
             below = _plan(element)
             if below.codes or below.lists:
