@@ -395,6 +395,9 @@ class ChannelPump:
         self._failures.count("timed_out")
         log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        if self._observation is not None:
+            reason = "not ready within connection_setup_timeout_ms"
+            self._observation.authentication_failed(channel.connection, reason, again=False)
         self.close(channel, "not ready within connection_setup_timeout_ms")
 
     @staticmethod
