@@ -15,6 +15,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     # What one round has written is not to weigh on the disk during the next.
     "log.segment.delete.delay.ms": "100",
+    # The batches carry an old timestamp, so that they are the same in every run.
+    "log.retention.ms": "-1",
 }
 
 

@@ -259,7 +259,7 @@ static void walk_log(struct connection *c, const uint8_t *response, size_t size)
     }
     if (next == 0) {
         counted.errors++;
-        counted.first_error_code = -2;
+        if (!counted.first_error_code) counted.first_error_code = -2;
     }
     write_u64(c->own_frame + options.offset_at, next >= options.end_offset ? 0 : next);
 }

@@ -227,21 +227,38 @@ class RequestContext:
         """Where from."""
         return self.connection.client_address
 
-    def authorize(self, operation: AclOperation, resource_type: ResourceType, resource_name: str) -> bool:
-        """Whether the listener's authorizer lets this request do that; True where there is none."""
+    def authorize(
+        self, operation: AclOperation, resource_type: ResourceType, resource_name: str, *, log_if_denied: bool = True
+    ) -> bool:
+        """Whether the listener's authorizer lets this request do that; True where there is none.
+
+        `log_if_denied=False` is for lists that are filtered: nobody tried what is denied, so it is no decision either.
+        """
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
         try:
-            granted = authorizer.authorize(self, operation, resource_type, resource_name)
+            granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_if_denied)
         except Exception:
             # An authorizer that fails must not be a way in.
             log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
             granted = False
-        if self.decisions is None:
-            self.decisions = []
-        self.decisions.append((operation, resource_type, resource_name, granted))
+        if log_if_denied:
+            if self.decisions is None:
+                self.decisions = []
+            self.decisions.append((operation, resource_type, resource_name, granted))
         return granted
+
+    def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
+        authorizer = self.connection.listener.authorizer
+        if authorizer is None:
+            return True
+        try:
+            return authorizer.authorize_by_resource_type(self, operation, resource_type)
+        except Exception:
+            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+            return False
 
     def later(self) -> Pending:
         """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""

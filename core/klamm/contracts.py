@@ -52,6 +52,17 @@ WOULD_BLOCK: Final = 0
 END_OF_STREAM: Final = -1
 
 
+class HandshakeError(Exception):
+    """The peer did something in the handshake that it may not; Kafka's `SslAuthenticationException`.
+
+    `reason` is a metric label: few values, lower_snake_case. The message goes to the log.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
 class TransportLayer(ABC):
     """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
 
@@ -61,7 +72,10 @@ class TransportLayer(ABC):
 
     @abstractmethod
     def handshake(self) -> Interest:
-        """Carry the handshake on; NONE once it is done, else what must become possible before the next call."""
+        """Carry the handshake on; NONE once it is done, else what must become possible before the next call.
+
+        Raises HandshakeError, which counts as failed authentication, when the peer is at fault.
+        """
 
     @abstractmethod
     def read_into(self, buffer: memoryview) -> int:

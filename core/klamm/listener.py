@@ -25,6 +25,9 @@ from klamm.contracts import (
 )
 from klamm.network.acceptor import Acceptor
 from klamm.network.dispatcher import RequestDispatcher
+from klamm.network.failures import DOC as FAILURES_DOC
+from klamm.network.failures import NAME as FAILURES_NAME
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
@@ -135,6 +138,8 @@ class Listener:
             authorized=self.context.authorizer is not None,
         )
         observation = Observation(observers, clock) if observers else None
+        failures = ConnectionFailures(self.name)
+        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         for index in range(settings.processors):
             waker = Waker(settings.poller)
             selector = Selector(
@@ -144,6 +149,8 @@ class Listener:
                 idle_timeout_ns=settings.connections_max_idle_ms * 1_000_000,
                 pool=pool,
                 use_send_file=settings.send_file and hasattr(os, "sendfile"),
+                failures=failures,
+                setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
             self.processors.append(
                 Processor(
@@ -158,6 +165,7 @@ class Listener:
                     transport=transport,
                     authenticators=authenticators,
                     observation=observation,
+                    failures=failures,
                     pool=pool,
                     max_incoming=settings.max_incoming,
                     max_request_bytes=settings.socket_request_max_bytes,

@@ -24,9 +24,8 @@ class ChannelState(enum.Enum):
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
         │              │             │     (peer gone, received frames left)
-        │              ▼             ▼ (re-authentication)
-        │            AUTHENTICATION_FAILED ──(delay)──► CLOSED
-        └────────────────────────────────────────► CLOSED   (any state may end here)
+        ▼              ▼             ▼ (re-authentication)
+       AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
     """
 
@@ -40,7 +39,7 @@ class ChannelState(enum.Enum):
 
 _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
-    _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.CLOSED}),
+    _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),

@@ -15,6 +15,7 @@ from klamm.context import Address, ConnectionContext, ListenerContext, RequestCo
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
 from klamm.network.channel import KafkaChannel
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
@@ -52,6 +53,7 @@ class Processor:
         transport: Transport,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
@@ -76,6 +78,7 @@ class Processor:
             request_channel,
             authenticators,
             observation,
+            failures,
             failed_authentication_delay_ms,
             max_request_bytes,
         )
@@ -229,6 +232,8 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.failed_handshakes:
+            self._process_failed_handshakes()
         if self._selector.disconnected:
             self._process_disconnected()
         self._close_excess_connections()
@@ -274,7 +279,10 @@ class Processor:
             timeout_s = min(timeout_s, 0.01)
         self._sleeping = True
         # Whoever enqueues either sees that we sleep, or is seen here.
-        if self._responses or self._new_connections or self._pump.unfinished or self._selector.completed_receives:
+        selector = self._selector
+        if self._responses or self._new_connections or self._pump.unfinished or selector.completed_receives:
+            timeout_s = 0.0
+        if selector.failed_handshakes or selector.disconnected:
             timeout_s = 0.0
         started_ns = self._clock.monotonic_ns() if timeout_s else 0
         self._selector.poll(timeout_s)
@@ -301,8 +309,15 @@ class Processor:
         for channel in channels:
             self._pump.close(channel, channel.close_reason)
 
+    def _process_failed_handshakes(self) -> None:
+        failed, self._selector.failed_handshakes = self._selector.failed_handshakes, []
+        for channel, error in failed:
+            self._pump.fail_handshake(channel, error)
+
     def _close_excess_connections(self) -> None:
         self._pump.close_due(self._selector.now_ns)
+        for channel in self._selector.overdue_channels():
+            self._pump.give_up(channel)
         for channel in self._selector.idle_channels():
             self.expired_connections += 1
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")

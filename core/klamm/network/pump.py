@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.context import RequestContext
-from klamm.contracts import AuthenticationStep, AuthenticatorFactory, Buffer, ConnectionGate
+from klamm.contracts import AuthenticationStep, AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
@@ -36,7 +37,6 @@ _FRAMES_A_TURN: Final = 4096
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
 _NOT_MUTED: Final = MuteState.NOT_MUTED
-_NOBODY: Final[list[RequestContext]] = []
 
 
 class ChannelPump:
@@ -51,6 +51,7 @@ class ChannelPump:
         request_channel: RequestChannel,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
         max_request_bytes: int,
     ) -> None:
@@ -62,6 +63,7 @@ class ChannelPump:
         self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
+        self._failures = failures
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
@@ -166,11 +168,17 @@ class ChannelPump:
     def _serve(self, channel: KafkaChannel) -> None:
         """Serve received frames in order until one has to wait; answers that are there at once leave together."""
         frames = channel.receive.frames
-        if len(frames) == 1 and channel.authenticator is None and channel.can_process:
+        if (
+            len(frames) == 1
+            and channel.authenticator is None
+            and channel.send is None
+            and channel.mute_state is _NOT_MUTED
+            and channel.state is _READY
+        ):
             answer = self._find_kept(frames[0])
             if answer is not None:
                 channel.receive.release(len(frames.popleft()))
-                self._send(channel, [answer], _NOBODY)
+                self._selector.send_at_once(channel, answer)
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []
@@ -326,7 +334,12 @@ class ChannelPump:
         """Do what a step asks for, of a first authentication or a further one; what is to be sent at once."""
         reply = with_sizes(step.send)
         if step.failed is not None:
-            self._fail_authentication(channel, step.failed, reply)
+            self._failures.count("authentication_failed")
+            if channel.state is _CLOSING:
+                self.close(channel, f"re-authentication failed: {step.failed}")
+            else:
+                channel.move(ChannelState.AUTHENTICATION_FAILED)
+                self._fail_authentication(channel, step.failed, reply)
             return []
         if step.pending is not None:
             channel.on_mute_event(MuteEvent.MUTE)
@@ -342,7 +355,7 @@ class ChannelPump:
         channel.on_mute_event(MuteEvent.UNMUTE)
         reply = self._take_step(channel, channel.authenticator.resume())
         if reply:
-            self._send(channel, reply, _NOBODY)
+            self._selector.send(channel, reply)
         if channel.state is ChannelState.AUTHENTICATE:
             self._authenticate(channel)
         self.proceed(channel)
@@ -352,6 +365,7 @@ class ChannelPump:
             self._note_session(channel)
         channel.receive.max_size_bytes = self._max_request_bytes
         channel.move(_READY)
+        self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
         if self._observation is not None:
             self._observation.opened(channel.connection)
@@ -364,12 +378,24 @@ class ChannelPump:
         channel.connection.principal = channel.authenticator.principal
         channel.session_expires_ns = channel.authenticator.session_expires_ns
 
+    def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
+        """A handshake has failed. The peer gets what TLS has told it, and then the end, after the same delay as others.
+
+        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        """
+        self._failures.count(error.reason)
+        self._fail_authentication(channel, str(error), [])
+
+    def give_up(self, channel: KafkaChannel) -> None:
+        """Handshake and authentication have taken too long."""
+        self._failures.count("timed_out")
+        log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
+        tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        self.close(channel, "not ready within connection_setup_timeout_ms")
+
     def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
-        if channel.state is _CLOSING:
-            self.close(channel, channel.close_reason)
-            return
-        channel.move(ChannelState.AUTHENTICATION_FAILED)
+        self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)

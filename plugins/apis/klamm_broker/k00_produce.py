@@ -7,6 +7,8 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. `min.insync.replicas` above 1 with acks=-1: NOT_ENOUGH_REPLICAS.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
+- zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
+- WRITE on the topic, and on the transactional id if there is one, is asked of the authorizer.
 - The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
 
 Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
@@ -17,7 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -26,12 +29,15 @@ from klamm.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from klamm.wire.records import CODEC_MASK
+from klamm_broker.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.broker import Broker
     from klamm_broker.topics import Partition, Topic
 
+_FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _INLINE_MAX_BYTES = 128 * 1024
 _ALL_REPLICAS = -1
@@ -45,6 +51,10 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None and not context.authorize(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     now_ms = broker.clock.wall_ms()
     appended: list[Partition] = []
@@ -52,12 +62,17 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     responses = []
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
+        name = wanted.name if not by_id else topic.name if topic is not None else None
+        denied = name is not None and not may_topic(context, AclOperation.WRITE, name)
         results = []
         for data in wanted.partition_data:
             partition = topic.partition(data.index) if topic is not None else None
             try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if partition is None:
                     raise _unknown(topic, by_id)
+                _check_codec(data.records, context.api_version)
                 result = _append(partition, data.records, acks, now_ms)
                 appended.append(partition)
             except KafkaError as error:
@@ -72,6 +87,13 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
         context.close_connection(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")
         return context.later()
     return context.no_response()
+
+
+def _check_codec(records: Any, version: int) -> None:
+    if version >= _FIRST_VERSION_WITH_ZSTD or records is None or len(records) <= _ATTRIBUTES_LOW_BYTE:
+        return
+    if records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
 def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:

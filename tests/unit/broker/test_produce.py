@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klamm import ErrorCode
+from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import TRANSACTIONAL
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
@@ -34,6 +35,14 @@ def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) 
     assert partition.log_append_time_ms == -1
     assert partition.log_start_offset == (0 if version >= 5 else -1)
     assert harness.fetch("t", 0).high_watermark == 3
+
+
+@pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
+def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, code: ErrorCode) -> None:
+    harness.create_topic("t")
+    response = harness.call(request(-1, ("t", 0, records(b"x" * 100, codec=Codec.ZSTD))), version)
+    (partition,) = response.responses[0].partition_responses
+    assert partition.error_code == code
 
 
 def test_no_acks_no_answer(harness: BrokerHarness) -> None:
