@@ -178,7 +178,7 @@ class SocketServer:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
-        started = [p for listener in self.listeners for p in listener.processors if self._handlers_started]
+        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
         for processor in started:
             processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
         for processor in started:

@@ -21,7 +21,7 @@ from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
 from klamm.network.repeats import Repeats
-from klamm.network.request_channel import RequestChannel, Response, ResponseKind
+from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
 from klamm.scheduler import Scheduler
@@ -64,7 +64,6 @@ class ChannelPump:
         self._dispatcher = dispatcher
         self._find_kept = dispatcher.kept.find
         self._find_kept_with_request = dispatcher.kept.find_with_request
-        self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
         self._failures = failures
@@ -75,7 +74,7 @@ class ChannelPump:
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
         self._order = itertools.count()
-        self.waiting_for_queue: deque[RequestContext] = deque()
+        self.waiting_for_queue = WaitingRequests(request_channel, processor)
         self.unfinished: deque[KafkaChannel] = deque()
 
     def advance(self, channel: KafkaChannel) -> None:
@@ -98,7 +97,9 @@ class ChannelPump:
             self.close(channel, f"channel failed: {error!r}")
 
     def proceed(self, channel: KafkaChannel) -> None:
-        """A channel may go on: first with what it has received, then with reading."""
+        """A channel may go on: first with what it has received, then with reading. One that moves goes on elsewhere."""
+        if channel.moving and channel.state is _READY:
+            return
         if channel.receive.frames or channel.state is ChannelState.CLOSING:
             self.advance(channel)
         if channel.state is not ChannelState.CLOSED and channel.can_process:
@@ -126,16 +127,6 @@ class ChannelPump:
         if channel.state is ChannelState.AUTHENTICATE:
             self.advance(channel)
         self.proceed(channel)
-
-    def retry_queue(self) -> None:
-        """A handler may have made room in the request queue."""
-        waiting = self.waiting_for_queue
-        while waiting:
-            channel: KafkaChannel | None = waiting[0].owner
-            alive = channel is not None and channel.state is not ChannelState.CLOSED
-            if alive and not self._request_channel.send_request(waiting[0], self._processor):
-                return
-            waiting.popleft()
 
     def take_turns(self) -> None:
         """Go on with the channels that had more to serve than one turn allows."""
@@ -241,8 +232,7 @@ class ChannelPump:
             request.received_ns = self._selector.now_ns
         if request.size_bytes > request.handler.inline_max_bytes:
             channel.request_received(request)
-            if self.waiting_for_queue or not self._request_channel.send_request(request, self._processor):
-                self.waiting_for_queue.append(request)
+            self.waiting_for_queue.send(request)
             return None
         result = dispatcher.execute(request)
         if result is LATER:
@@ -405,6 +395,9 @@ class ChannelPump:
         self._failures.count("timed_out")
         log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        if self._observation is not None:
+            reason = "not ready within connection_setup_timeout_ms"
+            self._observation.authentication_failed(channel.connection, reason, again=False)
         self.close(channel, "not ready within connection_setup_timeout_ms")
 
     @staticmethod
