@@ -23,8 +23,9 @@ from confluent_kafka.admin import (
 
 from klamm import ScramCredential, ScramMechanism
 from tests.interop.clients.java import run_tool
+from tests.peers.kafka_server import KafkaServer
 from tests.peers.server import HOST, Server
-from tests.peers.target import TARGET, target_server
+from tests.peers.target import target_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
@@ -55,13 +56,13 @@ def klamm_settings() -> dict[str, str]:
     }
 
 
-def kafka_settings(port: int, controller_port: int) -> dict[str, str]:
+def kafka_settings(server: KafkaServer) -> dict[str, str]:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     users = " ".join(f'user_{user}="{password(user)}"' for user in (ADMIN, ALICE))
     jaas = f'{module} username="{ADMIN}" password="{password(ADMIN)}" {users};'
     return {
-        "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"CLIENTS://{HOST}:{port}",
+        "listeners": f"CLIENTS://{HOST}:{server.port},CONTROLLER://{HOST}:{server.controller_port}",
+        "advertised.listeners": f"CLIENTS://{HOST}:{server.port}",
         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
         "inter.broker.listener.name": "CLIENTS",
         "sasl.enabled.mechanisms": "PLAIN",
@@ -78,10 +79,7 @@ def kafka_settings(port: int, controller_port: int) -> dict[str, str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server whose clients log in, with a super user and one who may do what ACLs say."""
     server = target_server(tmp_path_factory.mktemp("guarded"))
-    if TARGET == "klamm":
-        server.settings |= klamm_settings()
-    else:
-        server.settings |= kafka_settings(server.port, vars(server)["controller_port"])
+    server.settings |= kafka_settings(server) if isinstance(server, KafkaServer) else klamm_settings()
     with server:
         yield server
 
