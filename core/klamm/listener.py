@@ -136,6 +136,12 @@ class Listener:
         observation = Observation(observers, clock) if observers else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
         for index in range(settings.processors):
             waker = Waker(settings.poller)
             selector = Selector(
@@ -162,6 +168,8 @@ class Listener:
                     authenticators=authenticators,
                     observation=observation,
                     failures=failures,
+                    gates=gates,
+                    proxies=proxies,
                     pool=pool,
                     max_incoming=settings.max_incoming,
                     max_request_bytes=settings.socket_request_max_bytes,
@@ -180,6 +188,8 @@ class Listener:
             assigner=assigner,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
         )
 
     def _part(self, plan: Any) -> Any:

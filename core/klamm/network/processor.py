@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
+from klamm.contracts import AuthenticatorFactory, ConnectionGate, Delay, Transport
+from klamm.network.admission import ask_gates
 from klamm.network.channel import KafkaChannel
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
@@ -21,11 +22,12 @@ from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.poller import Waker
+    from klamm.network.proxied import ProxyHeaderLayer, TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -54,6 +56,8 @@ class Processor:
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
         failures: ConnectionFailures,
+        gates: tuple[ConnectionGate, ...],
+        proxies: TrustedProxies | None,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
@@ -66,6 +70,8 @@ class Processor:
         self._clock = clock
         self._dispatcher = dispatcher
         self._transport = transport
+        self._gates = gates
+        self._proxies = proxies
         self._pool = pool
         self._max_incoming = max_incoming
         self._max_request_bytes = max_request_bytes
@@ -230,6 +236,8 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.proxied:
+            self._process_proxied()
         if self._selector.failed_handshakes:
             self._process_failed_handshakes()
         if self._selector.disconnected:
@@ -254,15 +262,60 @@ class Processor:
     def _register(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         name = sock.getsockname()
         local = Address(name[0], name[1])
-        connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+        connection_id = self._connection_id(local, peer)
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
         receive = NetworkReceive(self._max_request_bytes, self._pool)
-        channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
+        proxies = self._proxies
+        # Asked before a transport takes the socket over.
+        descriptor = sock.fileno()
+        layer = self._transport.wrap(sock, peer) if proxies is None else proxies.layer(sock, peer)
+        channel = KafkaChannel(descriptor, layer, connection, receive, gates, peer)
+        if proxies is None:
+            channel.admit(layer)
         try:
             self._selector.register(channel)
         except Exception:
             self._selector.close(channel)
             raise
+
+    def _connection_id(self, local: Address, peer: Address) -> str:
+        return f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+
+    def admit(self, channel: KafkaChannel) -> None:
+        """Ask the gates for the client of a trusted proxy, and begin the handshake of the transport.
+
+        A gate's Delay that would pause the acceptor holds up this connection alone: others come through the same
+        proxy. Any other Delay closes it, as always.
+        """
+        connection = channel.connection
+        layer: ProxyHeaderLayer = channel.transport  # type: ignore[assignment]
+        if layer.header is not None and connection.proxy_address is None:
+            connection.proxy_address = connection.client_address
+            connection.client_address = layer.header.source or connection.proxy_address
+            connection.connection_id = self._connection_id(connection.local_address, connection.client_address)
+            channel.accepted_from = connection.client_address
+        if layer.trusted:
+            admitted = list(channel.gates)
+            refusal = ask_gates(self.listener.name, self._gates, channel.accepted_from, admitted)
+            channel.gates = tuple(admitted)
+            if isinstance(refusal, Delay) and refusal.pause_acceptor:
+                self._pump.wait_for_admission(channel, refusal.delay_ms)
+                return
+            if refusal is not None:
+                self._pump.refuse(channel, refusal)
+                return
+        channel.admit(self._transport.wrap(layer.socket, channel.accepted_from))
+        self._selector.begin_handshake(channel)
+
+    def _process_proxied(self) -> None:
+        channels, self._selector.proxied = self._selector.proxied, []
+        for channel in channels:
+            try:
+                self.admit(channel)
+            except Exception as error:
+                level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+                log.log(level, "%s: connection failed: %r", describe(channel), error)
+                self._pump.close(channel, repr(error))
 
     def _process_new_responses(self) -> None:
         responses = self._responses
@@ -280,7 +333,7 @@ class Processor:
         selector = self._selector
         if self._responses or self._new_connections or self._pump.unfinished or selector.completed_receives:
             timeout_s = 0.0
-        if selector.failed_handshakes or selector.disconnected:
+        if selector.failed_handshakes or selector.disconnected or selector.proxied:
             timeout_s = 0.0
         started_ns = self._clock.monotonic_ns() if timeout_s else 0
         self._selector.poll(timeout_s)
