@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.clock import Clock
 from klamm.context import Address
-from klamm.contracts import ConnectionGate, Delay, ProcessorAssigner, Refuse
-from klamm.network.admission import ask_gates
+from klamm.contracts import ConnectionGate, Delay, Refuse
+from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.balancer import LoadBalancer
 from klamm.network.failures import ConnectionFailures
+from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
 from klamm.scheduler import Scheduler
 
@@ -44,10 +46,11 @@ class Acceptor:
         scheduler: Scheduler,
         *,
         gates: tuple[ConnectionGate, ...],
-        assigner: ProcessorAssigner,
+        balancer: LoadBalancer,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
         failures: ConnectionFailures,
+        observation: Observation | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
         self.name = name
@@ -59,10 +62,10 @@ class Acceptor:
         self._gates = gates
         self._proxies = proxies
         self._failures = failures
-        self._assigner = assigner
+        self._observation = observation
+        self._balancer = balancer
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self.processors: Sequence[Processor] = ()
         self.blocked_ns = 0
         self.accepted = 0
         self.refused: dict[str, int] = {}
@@ -71,9 +74,13 @@ class Acceptor:
         self._out_of_descriptors = False
         self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
 
-    def start(self, processors: Sequence[Processor]) -> None:
+    @property
+    def processors(self) -> Sequence[Processor]:
+        """Who takes new connections."""
+        return self._balancer.processors
+
+    def start(self) -> None:
         """Begin to accept."""
-        self.processors = processors
         self._socket.setblocking(False)
         self._poller.register(self._socket.fileno(), READ)
         self._poller.register(self._waker.descriptor, READ)
@@ -145,6 +152,8 @@ class Acceptor:
         self._release(admitted, peer)
         self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
         self._failures.count(refusal.reason)
+        if self._observation is not None:
+            self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
         if isinstance(refusal, Delay):
             # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612).
             self._scheduler.schedule(refusal.delay_ms, sock.close)
@@ -185,7 +194,7 @@ class Acceptor:
 
     def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         processors = self.processors
-        first = self._assigner.assign(peer, [processor.connection_count for processor in processors])
+        first = self._balancer.assign(peer)
         count = len(processors)
         for step in range(count):
             processor = processors[(first + step) % count]
@@ -194,5 +203,8 @@ class Acceptor:
         start_ns = self._clock.monotonic_ns()
         accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
         self.blocked_ns += self._clock.monotonic_ns() - start_ns
-        if not accepted:
+        if not accepted and not self._stopping and processors is not self.processors:
+            # It has retired meanwhile.
+            self._assign(sock, peer, gates)
+        elif not accepted:
             raise ConnectionAbortedError("the listener is stopping")

@@ -26,3 +26,8 @@ def ask_gates(
             return answer
         admitted.append(gate)
     return None
+
+
+def describe_refusal(refusal: Refuse | Delay) -> str:
+    """What observers are told beside the reason."""
+    return refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
-from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from klamm.context import Address
-from klamm.contracts import Buffer, HandshakeError, Interest, TransportLayer
+from klamm.contracts import Buffer, ConnectionGate, Delay, HandshakeError, Interest, Transport, TransportLayer
+from klamm.network.admission import ask_gates
 from klamm.network.proxy_protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
+from klamm.network.selector import Selector, describe
+
+if TYPE_CHECKING:
+    from klamm.context import ListenerContext
+    from klamm.network.channel import KafkaChannel
+    from klamm.network.pump import ChannelPump
+
+log = logging.getLogger("klamm.network")
 
 
 class TrustedProxies:
@@ -25,6 +35,18 @@ class TrustedProxies:
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         return any(address in network for network in self._networks)
+
+    @staticmethod
+    def admission(
+        listener: ListenerContext,
+        gates: tuple[ConnectionGate, ...],
+        transport: Transport,
+        selector: Selector,
+        pump: ChannelPump,
+        connection_id: Callable[[Address, Address], str],
+    ) -> ProxyAdmission:
+        """What a processor lets clients in by; `connection_id` makes one from a local and a remote address."""
+        return ProxyAdmission(listener, gates, transport, selector, pump, connection_id)
 
     def layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
         """What reads the header of a new connection."""
@@ -85,3 +107,60 @@ class ProxyHeaderLayer(TransportLayer):
 
     def close(self) -> None:
         self.socket.close()
+
+
+class ProxyAdmission:
+    """Lets the clients of trusted proxies in, on the thread of a processor: only there is known who they are."""
+
+    def __init__(
+        self,
+        listener: ListenerContext,
+        gates: tuple[ConnectionGate, ...],
+        transport: Transport,
+        selector: Selector,
+        pump: ChannelPump,
+        connection_id: Callable[[Address, Address], str],
+    ) -> None:
+        self._listener = listener
+        self._gates = gates
+        self._transport = transport
+        self._selector = selector
+        self._pump = pump
+        self._connection_id = connection_id
+
+    def process(self) -> None:
+        """Go on with the channels whose header has been read."""
+        channels, self._selector.proxied = self._selector.proxied, []
+        for channel in channels:
+            try:
+                self.admit(channel)
+            except Exception as error:
+                level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+                log.log(level, "%s: connection failed: %r", describe(channel), error)
+                self._pump.close(channel, repr(error))
+
+    def admit(self, channel: KafkaChannel) -> None:
+        """Ask the gates, and begin the handshake of the transport.
+
+        A gate's Delay that would pause the acceptor holds up this connection alone: others come through the same
+        proxy. Any other Delay closes it, as always.
+        """
+        connection = channel.connection
+        layer: ProxyHeaderLayer = channel.transport  # type: ignore[assignment]
+        if layer.header is not None and connection.proxy_address is None:
+            connection.proxy_address = connection.client_address
+            connection.client_address = layer.header.source or connection.proxy_address
+            connection.connection_id = self._connection_id(connection.local_address, connection.client_address)
+            channel.accepted_from = connection.client_address
+        if layer.trusted:
+            admitted = list(channel.gates)
+            refusal = ask_gates(self._listener.name, self._gates, channel.accepted_from, admitted)
+            channel.gates = tuple(admitted)
+            if isinstance(refusal, Delay) and refusal.pause_acceptor:
+                self._pump.wait_for_admission(channel, refusal.delay_ms)
+                return
+            if refusal is not None:
+                self._pump.refuse(channel, refusal)
+                return
+        channel.admit(self._transport.wrap(layer.socket, channel.accepted_from))
+        self._selector.begin_handshake(channel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from klamm.clock import Clock
@@ -62,6 +62,7 @@ class Selector:
         self._next_setup_check_ns = 0
         self._setting_up: set[KafkaChannel] = set()
         self._reading_stopped = False
+        self.measuring = False
         self._buffered: set[KafkaChannel] = set()
         self._memory_waiters: set[KafkaChannel] = set()
         self.completed_receives: list[KafkaChannel] = []
@@ -87,6 +88,31 @@ class Selector:
         except OSError as error:
             self._lost(channel, str(error))
 
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a quiet channel, so that another selector can `adopt` it; False if it is not quiet."""
+        if (
+            not channel.is_quiet
+            or self.channels.get(channel.descriptor) is not channel
+            or channel in self.completed_receives
+            or channel in self.completed_sends
+            or channel in self.disconnected
+        ):
+            return False
+        self._forget(channel)
+        self._buffered.discard(channel)
+        return True
+
+    def adopt(self, channel: KafkaChannel) -> None:
+        """Take over a channel from another selector, with all that it has received."""
+        channel.last_active_ns = self.now_ns
+        channel.interest = 0 if self._reading_stopped else channel.wanted_interest
+        self._poller.register(channel.descriptor, channel.interest)
+        self.channels[channel.descriptor] = channel
+        if channel.receive.frames:
+            self.completed_receives.append(channel)
+        if channel.transport.has_buffered_data:
+            self._buffered.add(channel)
+
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
         if self._memory_waiters:
@@ -98,6 +124,25 @@ class Selector:
         now_ns = self.now_ns = self._clock.monotonic_ns()
         if self._pool is not None and len(events) > 1 and self._pool.is_low:
             self._shuffle(events)
+        if self.measuring:
+            self._process_measured(events)
+        else:
+            self._process(events)
+        if self._buffered:
+            self._read_buffered(now_ns)
+
+    def _process_measured(self, events: list[tuple[int, int]]) -> None:
+        begun_ns = self.now_ns
+        for event in events:
+            channel = self.channels.get(event[0])
+            self._process((event,))
+            ended_ns = self._clock.monotonic_ns()
+            if channel is not None:
+                channel.busy_ns += ended_ns - begun_ns
+            begun_ns = ended_ns
+
+    def _process(self, events: Iterable[tuple[int, int]]) -> None:
+        now_ns = self.now_ns
         channels = self.channels
         for descriptor, mask in events:
             channel = channels.get(descriptor)
@@ -127,8 +172,6 @@ class Selector:
             except Exception as error:
                 log.exception("%s: channel failed", describe(channel))
                 self.reject(channel, f"channel failed: {error!r}")
-        if self._buffered:
-            self._read_buffered(now_ns)
 
     def _read(self, channel: KafkaChannel) -> None:
         if channel.state is _HANDSHAKE:
@@ -155,6 +198,8 @@ class Selector:
             count = channel.transport.read_into(self._read_ahead)
             if count > 0:
                 receive.feed(self._read_ahead, count)
+        if count > 0:
+            channel.connection.received_bytes += count
         if receive.frames:
             self.completed_receives.append(channel)
         if count == END_OF_STREAM:
@@ -170,7 +215,7 @@ class Selector:
         try:
             interest = channel.transport.handshake()
         except HandshakeError as error:
-            channel.move(ChannelState.AUTHENTICATION_FAILED)
+            channel.close_reason = str(error)
             self.failed_handshakes.append((channel, error))
             self._watch(channel, Interest.NONE)
             return
@@ -224,6 +269,7 @@ class Selector:
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
         sent = channel.transport.write((data,))
+        channel.connection.sent_bytes += sent
         return sent == len(data) or self.send(channel, [memoryview(data)[sent:]])
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
@@ -237,15 +283,21 @@ class Selector:
             channel.send.extend(chunks)
             return False
         send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
-        if send.write_to(channel.transport):
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes
+        if whole:
             channel.send = None
             return True
         self.update_interest(channel)
         return False
 
     def _write(self, channel: KafkaChannel) -> None:
-        assert channel.send is not None
-        if channel.send.write_to(channel.transport):
+        send = channel.send
+        assert send is not None
+        before_bytes = send.size_bytes
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes - before_bytes
+        if whole:
             channel.send = None
             self.completed_sends.append(channel)
 
