@@ -69,6 +69,7 @@ class Selector:
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
         self.disconnected: list[KafkaChannel] = []
+        self.proxied: list[KafkaChannel] = []
         self.failed_handshakes: list[tuple[KafkaChannel, HandshakeError]] = []
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
@@ -79,6 +80,10 @@ class Selector:
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
         self._setting_up.add(channel)
+        self.begin_handshake(channel)
+
+    def begin_handshake(self, channel: KafkaChannel) -> None:
+        """Take the first step of what the transport has to do."""
         if channel.may_buffer:
             self._handshakes[channel] = None
             return
@@ -230,6 +235,10 @@ class Selector:
         except HandshakeError as error:
             channel.close_reason = str(error)
             self.failed_handshakes.append((channel, error))
+            self._watch(channel, Interest.NONE)
+            return
+        if interest is Interest.NONE and not channel.admitted:
+            self.proxied.append(channel)
             self._watch(channel, Interest.NONE)
             return
         if interest is Interest.NONE:
