@@ -266,7 +266,7 @@ def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
             joined.append(chunk)
             size += len(chunk)
             continue
-        if joined:
+        if size:
             yield _join(joined)
         start = 0
         if len(chunk) > _PIECE_BYTES:
