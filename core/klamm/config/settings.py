@@ -108,6 +108,10 @@ class ListenerSettings:
         doc="Connections on which nothing happens for that long are closed; -1 never.",
         kafka="connections.max.idle.ms",
     )
+    max_connection_age_ms: int = setting(
+        -1,
+        doc="Connections older than that are closed as soon as they have nothing under way; -1 never.",
+    )
     connection_failed_authentication_delay_ms: int = setting(
         100,
         doc="A connection that failed to authenticate is closed after this delay.",
