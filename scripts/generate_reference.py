@@ -121,7 +121,8 @@ def type_text(spec: SettingSpec) -> str:
     if get_origin(spec.kind) is tuple:
         text = f"list of {_KIND_NAMES[kinds[0]]}s"
     elif get_origin(spec.kind) is dict:
-        text = f"table of {_KIND_NAMES[kinds[1]]}s"
+        below = get_args(kinds[1])
+        text = f"table of tables of {_KIND_NAMES[below[1]]}s" if below else f"table of {_KIND_NAMES[kinds[1]]}s"
     else:
         text = _KIND_NAMES[kinds[0] if kinds else spec.kind]
     if spec.minimum is not None and spec.maximum is not None:

@@ -1,5 +1,6 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
+from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.setting import SettingSpec, setting, specs_of
@@ -22,6 +23,7 @@ from klamm.contracts import (
     ConnectionGate,
     ConnectionLoad,
     Delay,
+    HandshakeError,
     Interest,
     ListenerPart,
     Move,
@@ -52,7 +54,27 @@ from klamm.security.authorizer import (
     PatternType,
     ResourceType,
 )
+from klamm.security.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.security.sasl import (
+    CredentialStore,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm.security.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_CREDENTIALS,
+    ScramCredential,
+    ScramMechanism,
+)
 from klamm.shared_state import SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -65,6 +87,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
+    "Announcement",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -78,16 +101,23 @@ __all__ = [
     "ConnectionGate",
     "ConnectionLoad",
     "Counter",
+    "CredentialStore",
+    "DELEGATION_TOKENS",
     "Delay",
     "DelayedOperation",
+    "DelegationToken",
+    "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "HandshakeError",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
     "ListenerContext",
     "ListenerPart",
+    "MAX_ITERATIONS",
+    "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
     "Move",
@@ -105,7 +135,19 @@ __all__ = [
     "RequestObserver",
     "RequestScheduler",
     "ResourceType",
+    "SCRAM_CREDENTIALS",
+    "SaslAuthenticationError",
+    "SaslChallenge",
+    "SaslContext",
+    "SaslError",
+    "SaslEvaluation",
+    "SaslMechanism",
+    "SaslServer",
+    "SaslSuccess",
+    "SaslTask",
     "Scheduler",
+    "ScramCredential",
+    "ScramMechanism",
     "ServerContext",
     "ServerExtension",
     "ServerServices",

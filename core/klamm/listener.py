@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
-from klamm.api_versions import ApiVersionsAnswerer
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.clock import Clock
 from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
@@ -26,6 +26,9 @@ from klamm.contracts import (
 from klamm.network.acceptor import Acceptor
 from klamm.network.balancer import LoadBalancer
 from klamm.network.dispatcher import RequestDispatcher
+from klamm.network.failures import DOC as FAILURES_DOC
+from klamm.network.failures import NAME as FAILURES_NAME
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
@@ -108,17 +111,22 @@ class Listener:
         pool: MemoryPool | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
-        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
         self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        handlers = list(handlers)
+        if authenticators is not None:
+            served = {handler.api_key for handler in handlers}
+            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+        handlers = with_api_versions(handlers)
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
             try:
@@ -126,17 +134,22 @@ class Listener:
             except Exception as error:
                 log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
                 kind = type(part)
+                self.context.services.announce(
+                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
+                )
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
+        observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
             throttles=throttles,
-            timed=bool(observers),
+            observation=observation,
             authorized=self.context.authorizer is not None,
         )
-        observation = Observation(observers, clock) if observers else None
+        failures = ConnectionFailures(self.name)
+        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
 
         def processor(index: int) -> Processor:
             waker = Waker(settings.poller)
@@ -147,6 +160,8 @@ class Listener:
                 idle_timeout_ns=settings.connections_max_idle_ms * 1_000_000,
                 pool=pool,
                 use_send_file=settings.send_file and hasattr(os, "sendfile"),
+                failures=failures,
+                setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
             return Processor(
                 index,
@@ -160,6 +175,7 @@ class Listener:
                 transport=transport,
                 authenticators=authenticators,
                 observation=observation,
+                failures=failures,
                 pool=pool,
                 max_incoming=settings.max_incoming,
                 max_request_bytes=settings.socket_request_max_bytes,
@@ -186,6 +202,7 @@ class Listener:
             balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            observation=observation,
         )
 
     def _part(self, plan: Any) -> Any:
@@ -236,6 +253,9 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
         return problems
 
     def close(self) -> None:

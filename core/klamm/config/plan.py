@@ -42,6 +42,11 @@ class PartPlan:
         """Which package it comes from."""
         return self.found.source.distribution
 
+    def describe(self) -> str:
+        """Kind, name and origin, for who is told of loaded plugins."""
+        source = self.found.source
+        return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
+
     def build(self, *arguments: Any) -> Any:
         """Import the factory and call it with the settings. Raises PluginError if either fails."""
         factory = load_factory(self.found)

@@ -13,6 +13,7 @@ from klamm.clock import Clock
 from klamm.context import Address
 from klamm.contracts import ConnectionGate, Delay, Refuse
 from klamm.network.balancer import LoadBalancer
+from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
 from klamm.scheduler import Scheduler
 
@@ -45,6 +46,7 @@ class Acceptor:
         balancer: LoadBalancer,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        observation: Observation | None = None,
     ) -> None:
         self.name = name
         self._socket = server_socket
@@ -53,6 +55,7 @@ class Acceptor:
         self._clock = clock
         self._scheduler = scheduler
         self._gates = gates
+        self._observation = observation
         self._balancer = balancer
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -141,6 +144,9 @@ class Acceptor:
             raise
         self._release(admitted, peer)
         self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
+        if self._observation is not None:
+            detail = refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"
+            self._observation.refused(peer, refusal.reason, detail)
         if isinstance(refusal, Delay):
             # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612).
             self._scheduler.schedule(refusal.delay_ms, sock.close)

@@ -16,6 +16,7 @@ from klamm.context import Address, ConnectionContext, ListenerContext, RequestCo
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
@@ -53,6 +54,7 @@ class Processor:
         transport: Transport,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
@@ -68,7 +70,8 @@ class Processor:
         self._transport = transport
         self._pool = pool
         self._max_incoming = max_incoming
-        self._max_request_bytes = max_request_bytes
+        limit = authenticators.max_receive_bytes if authenticators is not None else None
+        self._max_first_bytes = max_request_bytes if limit is None else min(limit, max_request_bytes)
         self._pump = ChannelPump(
             self,
             selector,
@@ -77,7 +80,9 @@ class Processor:
             request_channel,
             authenticators,
             observation,
+            failures,
             failed_authentication_delay_ms,
+            max_request_bytes,
         )
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()
@@ -292,6 +297,8 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.failed_handshakes:
+            self._process_failed_handshakes()
         if self._selector.disconnected:
             self._process_disconnected()
         self._close_excess_connections()
@@ -316,7 +323,7 @@ class Processor:
         local = Address(name[0], name[1])
         connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
-        receive = NetworkReceive(self._max_request_bytes, self._pool)
+        receive = NetworkReceive(self._max_first_bytes, self._pool)
         channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
         try:
             self._selector.register(channel)
@@ -345,7 +352,7 @@ class Processor:
                 del self._moving[channel]
                 channel.moving = False
                 self._pump.proceed(channel)
-            elif self._selector.hand_over(channel):
+            elif self._pump.hand_over(channel):
                 del self._moving[channel]
                 self._aged.discard(channel)
                 channel.moving = False
@@ -390,13 +397,16 @@ class Processor:
             timeout_s = min(timeout_s, 0.01)
         self._sleeping = True
         # Whoever enqueues either sees that we sleep, or is seen here.
+        selector = self._selector
         if (
             self._responses
             or self._new_connections
             or self._adopted
             or self._wanted_moves
             or self._pump.unfinished
-            or self._selector.completed_receives
+            or selector.completed_receives
+            or selector.failed_handshakes
+            or selector.disconnected
         ):
             timeout_s = 0.0
         begun_ns = self._poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
@@ -425,10 +435,17 @@ class Processor:
         for channel in channels:
             self._pump.close(channel, channel.close_reason)
 
+    def _process_failed_handshakes(self) -> None:
+        failed, self._selector.failed_handshakes = self._selector.failed_handshakes, []
+        for channel, error in failed:
+            self._pump.fail_handshake(channel, error)
+
     def _close_excess_connections(self) -> None:
         self._pump.close_due(self._selector.now_ns)
         if self._max_connection_age_ns > 0:
             self._find_aged_connections()
+        for channel in self._selector.overdue_channels():
+            self._pump.give_up(channel)
         for channel in self._selector.idle_channels():
             self.expired_connections += 1
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")

@@ -108,9 +108,18 @@ class Authorizer(ListenerPart, ABC):
 
     @abstractmethod
     def authorize(
-        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType, resource_name: str
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
     ) -> bool:
-        """Whether the request's principal, from its address, may do this to that resource."""
+        """Whether the request's principal, from its address, may do this to that resource.
+
+        `log_if_denied` is False where nothing was asked for by name, e.g. in a list that is filtered.
+        """
 
     @abstractmethod
     def authorize_by_resource_type(

@@ -5,6 +5,8 @@ Lets topics have more partitions; no record moves. Follows `ReplicationControlMa
 - A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
+
+Asked of the authorizer: ALTER on each topic.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import create_partitions
 from klamm.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,6 +22,7 @@ from klamm.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from klamm_broker.authorization import require_topic
 from klamm_broker.replica_assignment import check_replicas
 from klamm_broker.topics import MAX_PARTITIONS_PER_TOPIC
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 @handles(create_partitions, versions=range(0, 4))
 def add_partitions(
-    broker: Broker, request: CreatePartitionsRequest, _context: RequestContext
+    broker: Broker, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Add partitions to topics, or only say whether that could be."""
     times = Counter(wanted.name for wanted in request.topics)
@@ -40,6 +43,7 @@ def add_partitions(
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            require_topic(context, AclOperation.ALTER, wanted.name)
             _add(broker, wanted, request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message

@@ -1,1 +1,24 @@
 """The authorizers `acl` and `static`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_authorizers() -> Iterator[Provider]:
+    """Kafka's ACLs, kept by the broker or written in the configuration."""
+    yield Provider(
+        "acl",
+        "klamm_authorizers.acl:AclAuthorizer",
+        settings="klamm_authorizers.settings:AclSettings",
+        summary="Kafka's ACLs, changed with kafka-acls and admin clients",
+    )
+    yield Provider(
+        "static",
+        "klamm_authorizers.static:StaticAuthorizer",
+        settings="klamm_authorizers.settings:StaticSettings",
+        summary="rules from the configuration",
+    )

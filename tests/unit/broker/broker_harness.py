@@ -96,7 +96,14 @@ class BrokerHarness:
 
     def server_context(self) -> ServerContext:
         """What the broker is told of its server."""
-        return ServerContext(self.data_dir, self.clock, self.scheduler, {"default": self.listener}, self._random_bytes)
+        return ServerContext(
+            self.data_dir,
+            self.clock,
+            self.scheduler,
+            {"default": self.listener},
+            self._random_bytes,
+            services=self.listener.services,
+        )
 
     def _random_bytes(self, count: int) -> bytes:
         return next(self._random).to_bytes(count, "big")

@@ -1,0 +1,153 @@
+"""The authorizer `acl`: Kafka's ACLs, in a shared table that the admin APIs write. Follows `StandardAuthorizer`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import (
+    CLUSTER_NAME,
+    WILDCARD,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermission,
+    ErrorCode,
+    KafkaError,
+    PatternType,
+    ResourceType,
+    Table,
+)
+from klamm_authorizers.authorizing import IndexAuthorizer
+from klamm_authorizers.index import AclIndex
+from klamm_authorizers.rules import check_host
+
+if TYPE_CHECKING:
+    from klamm import ListenerContext
+    from klamm_authorizers.settings import AclSettings
+
+TABLE: Final = "acls"
+
+
+class AclAuthorizer(IndexAuthorizer):
+    """Every listener that names it has settings of its own; the rules are the server's."""
+
+    def __init__(self, settings: AclSettings) -> None:
+        super().__init__(settings)
+        self._table: Table
+
+    def open(self, listener: ListenerContext) -> None:
+        """Load the rules, and follow their changes. Raises KafkaError."""
+        super().open(listener)
+        self._table = listener.services.shared.table(TABLE)
+        self._table.watch(lambda _changes: self._rebuild())
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.index = AclIndex(_binding(row) for row in self._table.rows.values())
+
+    def acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        return sorted(binding for binding in map(_binding, self._table.rows.values()) if matches(wanted, binding))
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+        problems = [_problem(binding) for binding in bindings]
+        sound = [binding for binding, problem in zip(bindings, problems, strict=True) if problem is None]
+        if sound:
+            self._table.update({_key(binding): _row(binding) for binding in sound})
+        return problems
+
+    def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
+        found: list[Collection[AclBinding] | KafkaError] = []
+
+        def delete(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:
+            bindings = sorted(map(_binding, rows.values()))
+            found[:] = [[binding for binding in bindings if matches(wanted, binding)] for wanted in filters]
+            return {_key(binding): None for each in found if not isinstance(each, KafkaError) for binding in each}
+
+        self._table.modify(delete)
+        return found
+
+
+def matches(wanted: AclBindingFilter, binding: AclBinding) -> bool:
+    """Whether a filter means a rule; Kafka's `ResourcePatternFilter` and `AccessControlEntryFilter`."""
+    return (
+        wanted.resource_type in (ResourceType.ANY, binding.resource_type)
+        and _matches_pattern(wanted, binding)
+        and wanted.principal in (None, binding.principal)
+        and wanted.host in (None, binding.host)
+        and wanted.operation in (AclOperation.ANY, binding.operation)
+        and wanted.permission in (AclPermission.ANY, binding.permission)
+    )
+
+
+def _matches_pattern(wanted: AclBindingFilter, binding: AclBinding) -> bool:
+    pattern_type, name = wanted.pattern_type, wanted.resource_name
+    if pattern_type not in (PatternType.ANY, PatternType.MATCH, binding.pattern_type):
+        return False
+    if name is None:
+        return True
+    if pattern_type is not PatternType.MATCH:
+        return name == binding.resource_name
+    if binding.pattern_type is PatternType.LITERAL:
+        return binding.resource_name in (name, WILDCARD)
+    return name.startswith(binding.resource_name)
+
+
+def _problem(binding: AclBinding) -> KafkaError | None:
+    """What `AclApis` and `AclControlManager.validateNewAcl` refuse."""
+    try:
+        _check(binding)
+    except ValueError as error:
+        return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
+    return None
+
+
+def _check(binding: AclBinding) -> None:
+    if binding.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise ValueError(f"Invalid resourceType {binding.resource_type.name}")
+    if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
+        raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not binding.resource_name:
+        raise ValueError("Resource name should not be empty")
+    if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise ValueError(f"Invalid patternType {binding.pattern_type.name}")
+    if binding.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise ValueError(f"Invalid operation {binding.operation.name}")
+    if binding.permission not in (AclPermission.ALLOW, AclPermission.DENY):
+        raise ValueError(f"Invalid permissionType {binding.permission.name}")
+    if ":" not in binding.principal:
+        raise ValueError(
+            f"Could not parse principal from `{binding.principal}` (no colon is present separating the principal type"
+            " from the principal name)"
+        )
+    if "/" in binding.host:
+        check_host(binding.host)
+
+
+def _key(binding: AclBinding) -> str:
+    return json.dumps(list(_row(binding).values()))
+
+
+def _row(binding: AclBinding) -> dict[str, Any]:
+    return {
+        "resource_type": binding.resource_type.name,
+        "resource_name": binding.resource_name,
+        "pattern_type": binding.pattern_type.name,
+        "principal": binding.principal,
+        "host": binding.host,
+        "operation": binding.operation.name,
+        "permission": binding.permission.name,
+    }
+
+
+def _binding(row: Mapping[str, Any]) -> AclBinding:
+    return AclBinding(
+        ResourceType[row["resource_type"]],
+        row["resource_name"],
+        PatternType[row["pattern_type"]],
+        row["principal"],
+        row["host"],
+        AclOperation[row["operation"]],
+        AclPermission[row["permission"]],
+    )

@@ -1,0 +1,86 @@
+"""What `acl` and `static` have in common: super users, the index, the log and the counters."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from klamm import Authorizer, Counter
+from klamm_authorizers.index import AclIndex
+
+if TYPE_CHECKING:
+    from klamm import AclOperation, ListenerContext, RequestContext, ResourceType
+    from klamm_authorizers.settings import AclSettings, StaticSettings
+
+log = logging.getLogger("klamm.authorizer")
+
+_SOME_RESOURCE: Final = "hardcode"
+"""A name that Kafka asks for to learn what holds for a resource that no rule names."""
+
+
+class IndexAuthorizer(Authorizer):
+    """Asks `index`, which is replaced whole when rules change.
+
+    Logs denials at INFO and permissions at DEBUG, as the logger `kafka.authorizer.logger` does.
+    """
+
+    settings: AclSettings | StaticSettings
+
+    def __init__(self, settings: AclSettings | StaticSettings) -> None:
+        super().__init__(settings)
+        self._super_users = frozenset(settings.super_users)
+        self._default = settings.allow_everyone_if_no_acl_found
+        self.index = AclIndex(())
+        self._allowed = Counter()
+        self._denied = Counter()
+
+    def open(self, listener: ListenerContext) -> None:
+        """Count under the listener's name."""
+        metrics = listener.services.metrics
+        name = "klamm:type=Authorizer,name=DecisionsTotal"
+        doc = "What the authorizer was asked, by what it said."
+        self._allowed = metrics.counter(name, doc, listener=listener.name, result="allowed")
+        self._denied = metrics.counter(name, doc, listener=listener.name, result="denied")
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        principal = str(context.principal)
+        if principal in self._super_users:
+            self._allowed.value += 1
+            return True
+        verdict = self.index.decide(
+            principal, context.client_address.host, operation, resource_type, resource_name, default=self._default
+        )
+        counter = self._allowed if verdict.allowed else self._denied
+        counter.value += 1
+        level = logging.INFO if not verdict.allowed and log_if_denied else logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
+                context.listener.name,
+                principal,
+                "allowed" if verdict.allowed else "denied",
+                operation.name,
+                context.client_address.host,
+                resource_type.name,
+                resource_name,
+                verdict.rule or "default",
+            )
+        return verdict.allowed
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        principal, host = str(context.principal), context.client_address.host
+        if principal in self._super_users:
+            return True
+        verdict = self.index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=self._default)
+        return verdict.allowed or self.index.decide_for_any(principal, host, operation, resource_type)

@@ -1,0 +1,171 @@
+"""`AclIndex`: rules made ready to be asked. Kafka's `StandardAuthorizerData`, without its walk over sorted rules."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from klamm import (
+    WILDCARD,
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
+
+ANYBODY: Final = "User:*"
+
+_IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
+    operation: frozenset({operation, AclOperation.ALL}) for operation in AclOperation
+} | {
+    AclOperation.DESCRIBE: frozenset(
+        {
+            AclOperation.DESCRIBE,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.ALL,
+        }
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset(
+        {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
+    ),
+}
+"""Operations that, when allowed, allow the key too. A denial denies no more than it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A binding with its host made ready; `network` is None for an exact address or every host."""
+
+    binding: AclBinding
+    denies: bool
+    operation: AclOperation
+    host: str
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
+
+    def is_for_host(self, host: str) -> bool:
+        """Whether it speaks of clients from this address."""
+        if self.host in (WILDCARD, host):
+            return True
+        if self.network is None:
+            return False
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return address in self.network
+
+
+_ByPrincipal: TypeAlias = dict[str, tuple[Rule, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`allowed` and the rule that says so; no rule means that the default decided."""
+
+    allowed: bool
+    rule: AclBinding | None
+
+
+class AclIndex:
+    """Rules by resource type, name or prefix, and principal. Never changed once made, so any thread may ask."""
+
+    def __init__(self, bindings: Iterable[AclBinding]) -> None:
+        literals: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
+        prefixed: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
+        for binding in bindings:
+            patterns = prefixed if binding.pattern_type is PatternType.PREFIXED else literals
+            below = patterns.setdefault((binding.resource_type, binding.resource_name), {})
+            below.setdefault(binding.principal, []).append(_rule(binding))
+        self._literals = {key: _frozen(rules) for key, rules in literals.items()}
+        self._prefixed = {key: _frozen(rules) for key, rules in prefixed.items()}
+        lengths: dict[ResourceType, set[int]] = {}
+        for resource_type, prefix in self._prefixed:
+            lengths.setdefault(resource_type, set()).add(len(prefix))
+        self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
+
+    def decide(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        default: bool,
+    ) -> Verdict:
+        """What the rules say. `default` is for a resource that no rule of anybody speaks of."""
+        allowing = _IMPLIED_BY[operation]
+        allowed: AclBinding | None = None
+        spoken_of = False
+        for by_principal in self._patterns(resource_type, resource_name):
+            spoken_of = True
+            for who in (principal, ANYBODY):
+                for rule in by_principal.get(who, ()):
+                    if not rule.is_for_host(host):
+                        continue
+                    if rule.denies:
+                        if rule.operation is operation or rule.operation is AclOperation.ALL:
+                            return Verdict(False, rule.binding)
+                    elif allowed is None and rule.operation in allowing:
+                        allowed = rule.binding
+        if allowed is not None:
+            return Verdict(True, allowed)
+        return Verdict(default and not spoken_of, None)
+
+    def _patterns(self, resource_type: ResourceType, name: str) -> Iterator[_ByPrincipal]:
+        for literal in (name, WILDCARD) if name != WILDCARD else (WILDCARD,):
+            rules = self._literals.get((resource_type, literal))
+            if rules is not None:
+                yield rules
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length > len(name):
+                return
+            rules = self._prefixed.get((resource_type, name[:length]))
+            if rules is not None:
+                yield rules
+
+    def decide_for_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether some resource of the type may be had; after `Authorizer.authorizeByResourceType` (KIP-679)."""
+        allow_literals, deny_literals = set[str](), set[str]()
+        allow_prefixes, deny_prefixes = set[str](), set[str]()
+        for patterns, allows, denies in (
+            (self._literals, allow_literals, deny_literals),
+            (self._prefixed, allow_prefixes, deny_prefixes),
+        ):
+            for (kind, name), by_principal in patterns.items():
+                if kind is not resource_type:
+                    continue
+                for rule in (rule for who in (principal, ANYBODY) for rule in by_principal.get(who, ())):
+                    if rule.operation in (operation, AclOperation.ALL) and rule.is_for_host(host):
+                        (denies if rule.denies else allows).add(name)
+        if WILDCARD in deny_literals:
+            return False
+        if WILDCARD in allow_literals:
+            return True
+        return any(
+            name not in deny_literals and not _begins_with_one_of(name, deny_prefixes) for name in allow_literals
+        ) or any(not _begins_with_one_of(prefix, deny_prefixes) for prefix in allow_prefixes)
+
+
+def _begins_with_one_of(name: str, prefixes: Collection[str]) -> bool:
+    return any(name.startswith(prefix) for prefix in prefixes)
+
+
+def _rule(binding: AclBinding) -> Rule:
+    network = None
+    if "/" in binding.host:
+        network = ipaddress.ip_network(binding.host, strict=False)
+    denies = binding.permission is AclPermission.DENY
+    return Rule(binding, denies, binding.operation, binding.host, network)
+
+
+def _frozen(rules: dict[str, list[Rule]]) -> _ByPrincipal:
+    return {principal: tuple(found) for principal, found in rules.items()}

@@ -1,0 +1,55 @@
+"""Settings of the authorizers `acl` and `static`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm import setting
+from klamm_authorizers.rules import check_principal, parse_rule
+
+
+def _check_super_users(users: tuple[str, ...]) -> str | None:
+    for user in users:
+        try:
+            check_principal(user)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _check_rules(rules: tuple[str, ...]) -> str | None:
+    for number, rule in enumerate(rules, 1):
+        try:
+            parse_rule(rule)
+        except ValueError as error:
+            return f'rule {number}, "{rule}": {error}'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AclSettings:
+    """`[acl]` or `[listeners.NAME.acl]`."""
+
+    super_users: tuple[str, ...] = setting(
+        (), doc="Principals that may do everything, e.g. `User:admin`.", kafka="super.users", check=_check_super_users
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, doc="Allow what no ACL speaks of.", kafka="allow.everyone.if.no.acl.found"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """`[static]` or `[listeners.NAME.static]`."""
+
+    rules: tuple[str, ...] = setting(
+        (),
+        doc="`allow|deny PRINCIPAL OPERATION,… RESOURCE:NAME [from HOST]`; a NAME that ends in `*` is a prefix.",
+        check=_check_rules,
+    )
+    super_users: tuple[str, ...] = setting(
+        (), doc="Principals that may do everything, e.g. `User:admin`.", kafka="super.users", check=_check_super_users
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, doc="Allow what no rule speaks of.", kafka="allow.everyone.if.no.acl.found"
+    )

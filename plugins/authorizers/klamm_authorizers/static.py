@@ -1,0 +1,16 @@
+"""The authorizer `static`: rules from the configuration."""
+
+from __future__ import annotations
+
+from klamm_authorizers.authorizing import IndexAuthorizer
+from klamm_authorizers.index import AclIndex
+from klamm_authorizers.rules import parse_rule
+from klamm_authorizers.settings import StaticSettings
+
+
+class StaticAuthorizer(IndexAuthorizer):
+    """Decides as `acl` does, by rules that cannot be changed while the server runs; the ACL APIs are refused."""
+
+    def __init__(self, settings: StaticSettings) -> None:
+        super().__init__(settings)
+        self.index = AclIndex(binding for rule in settings.rules for binding in parse_rule(rule))

@@ -1,0 +1,111 @@
+"""DescribeAcls, CreateAcls, DeleteAcls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from klamm import AclOperation, AclPermission, ErrorCode, PatternType, ResourceType
+from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from klamm.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from klamm_authorizers.acl import AclAuthorizer
+from klamm_authorizers.settings import AclSettings
+from tests.unit.broker.broker_harness import BrokerHarness
+
+ANY = 1
+READ, ALLOW = AclOperation.READ, AclPermission.ALLOW
+LITERAL, PREFIXED, MATCH = PatternType.LITERAL, PatternType.PREFIXED, PatternType.MATCH
+
+
+def authorize(harness: BrokerHarness, super_users: tuple[str, ...] = ("User:ANONYMOUS",)) -> None:
+    authorizer = AclAuthorizer(AclSettings(super_users=super_users))
+    authorizer.open(harness.listener)
+    harness.listener.authorizer = authorizer
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[BrokerHarness]:
+    harness = BrokerHarness(tmp_path)
+    harness.open()
+    authorize(harness)
+    yield harness
+    harness.broker.close()
+
+
+def creation(name: str = "orders", pattern: PatternType = LITERAL, principal: str = "User:alice") -> AclCreation:
+    return AclCreation(ResourceType.TOPIC, name, pattern, principal, "*", READ, ALLOW)
+
+
+def create(harness: BrokerHarness, *creations: AclCreation) -> list[tuple[int, str | None]]:
+    response = harness.call(CreateAclsRequest(list(creations)), 3)
+    return [(result.error_code, result.error_message) for result in response.results]
+
+
+def wanted(name: str | None = None, pattern: int = ANY) -> DescribeAclsRequest:
+    return DescribeAclsRequest(ANY, name, pattern, None, None, ANY, ANY)
+
+
+def names(response: DescribeAclsResponse) -> list[str]:
+    return [resource.resource_name for resource in response.resources]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_created_and_described(guarded: BrokerHarness, version: int) -> None:
+    assert create(guarded, creation(), creation(principal="User:bob"), creation("ord", PREFIXED)) == [(0, None)] * 3
+    response = guarded.call(wanted(), version)
+    assert [(r.resource_name, r.pattern_type, len(r.acls)) for r in response.resources] == [
+        ("ord", 4, 1),
+        ("orders", 3, 2),
+    ]
+    assert {(a.principal, a.host, a.operation, a.permission_type) for a in response.resources[1].acls} == {
+        ("User:alice", "*", 3, 3),
+        ("User:bob", "*", 3, 3),
+    }
+
+
+def test_filters_by_pattern(guarded: BrokerHarness) -> None:
+    create(guarded, creation(), creation("ord", PREFIXED), creation("*"), creation("else"))
+    assert names(guarded.call(wanted("orders", LITERAL), 3)) == ["orders"]
+    assert names(guarded.call(wanted("orders", MATCH), 3)) == ["*", "ord", "orders"]
+    assert names(guarded.call(wanted("ord", ANY), 3)) == ["ord"]
+    assert names(guarded.call(wanted(None, PREFIXED), 3)) == ["ord"]
+
+
+def test_each_creation_stands_alone(guarded: BrokerHarness) -> None:
+    results = create(
+        guarded, creation(), creation(""), creation(principal="alice"), creation(pattern=PatternType.MATCH)
+    )
+    assert [code for code, _ in results] == [0, *[ErrorCode.INVALID_REQUEST] * 3]
+    assert names(guarded.call(wanted(), 3)) == ["orders"]
+
+
+def test_deleted_by_filter(guarded: BrokerHarness) -> None:
+    create(guarded, creation(), creation("other"), creation(principal="User:bob"))
+    gone = DeleteAclsFilter(ResourceType.TOPIC, "orders", LITERAL, None, None, ANY, ANY)
+    unknown = DeleteAclsFilter(ResourceType.TOPIC, "orders", LITERAL, None, None, 99, ANY)
+    first, second = guarded.call(DeleteAclsRequest([gone, unknown]), 3).filter_results
+    assert sorted(acl.principal for acl in first.matching_acls) == ["User:alice", "User:bob"]
+    assert (second.error_code, second.matching_acls) == (ErrorCode.INVALID_REQUEST, [])
+    assert names(guarded.call(wanted(), 3)) == ["other"]
+
+
+def test_rules_outlast_the_broker(guarded: BrokerHarness) -> None:
+    create(guarded, creation())
+    guarded.listener.services = type(guarded.listener.services)()
+    guarded.reopen()
+    authorize(guarded)
+    assert names(guarded.call(wanted(), 3)) == ["orders"]
+
+
+def test_without_an_authorizer(harness: BrokerHarness) -> None:
+    assert harness.call(wanted(), 3).error_code == ErrorCode.SECURITY_DISABLED
+    assert create(harness, creation())[0][0] == ErrorCode.SECURITY_DISABLED
+
+
+def test_the_cluster_is_asked(guarded: BrokerHarness) -> None:
+    authorize(guarded, super_users=())
+    assert guarded.call(wanted(), 3).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert create(guarded, creation())[0][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
