@@ -79,7 +79,11 @@ class SocketServer:
             listener.bind(self.services)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
-            self.pool = MemoryPool(settings.queued_max_request_bytes)
+            self.pool = MemoryPool(
+                settings.queued_max_request_bytes,
+                strict=settings.queued_max_request_bytes_strict,
+                clock=self.clock,
+            )
         scheduler_plan = self.plan.request_scheduler
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
