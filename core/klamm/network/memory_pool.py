@@ -7,7 +7,8 @@ from typing import Final
 
 from klamm.clock import Clock, SystemClock
 
-_TENURE_NS: Final = 250_000_000
+_TENURE_NS: Final = 500_000_000
+_SILENT_NS: Final = 1_000_000_000
 _TENURE_BYTES: Final = 64 * 1024
 _VACANT_NS: Final = 50_000_000
 
@@ -18,12 +19,13 @@ class Claim:
     `evicted` says that the pool wants it back: the connection is to be closed.
     """
 
-    __slots__ = ("evicted", "held_bytes", "lapses")
+    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses")
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self.lapses = 0
         self.evicted = False
+        self.asked_ns = 0
 
 
 class MemoryPool:
@@ -36,15 +38,16 @@ class MemoryPool:
     1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
     2. Whoever would be refused while nobody is first becomes first. While the first lacks memory, what is given back
        goes to nobody else.
-    3. If the first lacks memory and nothing complete is held, no waiting helps. Those that were first and did not come
-       to their end are closed then, whoever holds most first. If there are none, the first goes over the limit.
-    4. The first stays first while its bytes keep coming: 64 KiB in a quarter of a second, or all that it lacks. Else
-       the next that asks is first. Who asks has bytes to store, so a peer that has gone quiet holds nobody up; and one
-       that has lost its turn gets another only when nobody else wants it.
+    3. If the first lacks memory and nothing complete is held, no waiting helps. A peer that was first, did not come to
+       its end and has been silent for a second is closed then. If there is none, the first goes over the limit; if
+       somebody else has gone over it already, the one of those that were first is closed which was so most often.
+    4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
+       that asks is first. Who asks has bytes to store, so a peer that has gone quiet holds nobody up; and one that has
+       lost its turn gets another only when nobody else wants it.
 
     Hence the first always comes to its end or loses its turn to one that does, and each end frees memory: nobody waits
-    for ever. The limit is exceeded only by a request larger than half of the pool, and by less than its size. A strict
-    pool, unlike Kafka's broker, refuses such requests.
+    for ever. The limit is exceeded by less than one request at any time, and not at all while no request is larger than
+    half of the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
     """
 
     def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
@@ -56,6 +59,7 @@ class MemoryPool:
         self._partial = 0
         self._partial_limit = size_bytes // 2
         self._first: Claim | None = None
+        self._over: Claim | None = None
         self._first_lacks = False
         self._first_until_ns = 0
         self._first_arrived = 0
@@ -113,13 +117,13 @@ class MemoryPool:
                 return False
             self._available -= size_bytes
             if self._first is claim:
-                self._vacate(now_ns)
+                self._forget(claim)
             return True
 
     def grow(self, claim: Claim, wanted_bytes: int, at_least: int = 1) -> int:
         """Take memory for bytes of a partial request: how much was granted, 0 or from `at_least` to what is wanted."""
         with self._lock:
-            now_ns = self._clock.monotonic_ns()
+            now_ns = claim.asked_ns = self._clock.monotonic_ns()
             granted = 0
             if not self._first_lacks:
                 granted = min(wanted_bytes, self._partial_limit - self._partial, self._available)
@@ -195,10 +199,12 @@ class MemoryPool:
         self._first_until_ns = now_ns + _TENURE_NS
         if self.used_bytes > self._partial or self._evicted:
             return False
-        if not self._lapsed:
+        silent = [one for one in self._lapsed if now_ns - one.asked_ns >= _SILENT_NS]
+        if not silent and (self._over is None or self._over is self._first):
+            self._over = self._first
             self._first_lacks = False
             return True
-        victim = max(self._lapsed, key=lambda claim: claim.held_bytes)
+        victim = max(silent or self._lapsed, key=lambda one: (one.lapses, one.held_bytes))
         self._lapsed.discard(victim)
         self._evicted.add(victim)
         victim.evicted = True
@@ -213,6 +219,8 @@ class MemoryPool:
     def _forget(self, claim: Claim) -> None:
         self._lapsed.discard(claim)
         self._evicted.discard(claim)
+        if self._over is claim:
+            self._over = None
         if self._first is claim:
             self._vacate(self._clock.monotonic_ns())
 
