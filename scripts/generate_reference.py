@@ -26,7 +26,7 @@ The column *Kafka* names the broker key of Apache Kafka with the same meaning. K
 handler sets can be given by that name on the command line: `klamm serve --set num.io.threads=4`.
 """
 
-_KIND_NAMES: Final = {bool: "true or false", int: "integer", float: "number", str: "string", Path: "path"}
+_KIND_NAMES: Final = {bool: "true or false", int: "integer", float: "number", str: "string", Path: "path", Any: "value"}
 
 
 def main() -> int:

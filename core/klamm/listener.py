@@ -150,6 +150,12 @@ class Listener:
         )
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
             waker = Waker(settings.poller)
@@ -176,6 +182,8 @@ class Listener:
                 authenticators=authenticators,
                 observation=observation,
                 failures=failures,
+                gates=gates,
+                proxies=proxies,
                 pool=pool,
                 max_incoming=settings.max_incoming,
                 max_request_bytes=settings.socket_request_max_bytes,
@@ -202,6 +210,8 @@ class Listener:
             balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
             observation=observation,
         )
 

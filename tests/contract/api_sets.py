@@ -94,15 +94,19 @@ class FussyGate(ConnectionGate):
 
     def open(self, listener):
         self.admitted = self.released = self.failed = self.ready = 0
+        self.asked = []
         GATES.append(self)
 
     def admit(self, address):
+        self.asked.append(address)
         if self.settings.say == "raise":
             raise ZeroDivisionError("on purpose")
         if self.settings.say == "refuse":
             return Refuse("fussy")
         if self.settings.say == "delay":
             return Delay(50, "fussy")
+        if self.settings.say == "pause" and len(self.asked) < 3:
+            return Delay(20, "fussy", pause_acceptor=True)
         self.admitted += 1
         return None
 

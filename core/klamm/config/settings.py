@@ -11,6 +11,17 @@ from klamm.config.setting import setting
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def _check_networks(networks: tuple[str, ...]) -> str | None:
+    import ipaddress
+
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            return f'"{network}" is no address or CIDR network'
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """The table `[server]`."""
@@ -127,6 +138,14 @@ class ListenerSettings:
         30_000,
         doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
         minimum=0,
+    )
+    proxy_protocol: str = setting(
+        "off",
+        doc="Whether trusted proxies may or must say in a PROXY header (v1 or v2) who their client is.",
+        choices=("off", "optional", "required"),
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=_check_networks
     )
     poller: str = setting(
         "auto",

@@ -240,7 +240,8 @@ def _loading(what: str, load: Callable[[], object]) -> None:
     try:
         load()
     except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace(" ", "_")
+        # OpenSSL names no reason for what it cannot find in a file.
+        reason = (error.reason or "PEM_LIB").replace(" ", "_")
         raise SslFilesError(f"{what}: {_CAUSES.get(reason, reason)}") from error
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -70,6 +71,17 @@ class CertificateAuthority:
         name = x509.Name.from_rfc4514_string(subject)
         builder = _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
         certificate = _as_authority(builder, None).sign(key, hashes.SHA256())
+        return cls(Identity(key, certificate), certificate)
+
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
+        """A root that was made before. Raises ValueError for what is none of `create`'s."""
+        key = load_pem_private_key(key_pem, None)
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise ValueError("the key of the authority is not on an elliptic curve")
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        if certificate.public_key() != key.public_key():
+            raise ValueError("the key does not belong to the certificate")
         return cls(Identity(key, certificate), certificate)
 
     @property
