@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
@@ -241,6 +242,7 @@ class Listener:
         self.processors = self._balancer.processors = kept
         for processor in surplus:
             processor.retire(kept)
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
 
     @property
     def all_processors(self) -> list[Processor]:

@@ -43,6 +43,11 @@ class ServerSettings:
     queued_max_request_bytes: int = setting(
         -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
     )
+    queued_max_request_bytes_strict: bool = setting(
+        False,
+        doc="Close connections that send a request larger than half of queued.max.request.bytes; otherwise one such "
+        "request at a time may exceed the limit.",
+    )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
     shutdown_deadline_ms: int = setting(

@@ -375,7 +375,7 @@ class Processor:
                 del self._moving[channel]
                 channel.moving = False
                 self._pump.proceed(channel)
-            elif self._selector.hand_over(channel):
+            elif self._pump.hand_over(channel):
                 del self._moving[channel]
                 self._aged.discard(channel)
                 channel.moving = False

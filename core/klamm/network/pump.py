@@ -174,6 +174,14 @@ class ChannelPump:
                 self._repeats.closed(channel)
             self._observation.closed(channel.connection, reason)
 
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a channel that is quiet, for another processor; False if it is not."""
+        if not self._selector.hand_over(channel):
+            return False
+        if self._repeats is not None:
+            self._repeats.closed(channel)
+        return True
+
     # ---- requests
 
     def _serve(self, channel: KafkaChannel) -> None:
