@@ -64,6 +64,7 @@ class Selector:
         self._reading_stopped = False
         self.measuring = False
         self._buffered: set[KafkaChannel] = set()
+        self._handshakes: dict[KafkaChannel, None] = {}
         self._memory_waiters: set[KafkaChannel] = set()
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
@@ -83,6 +84,9 @@ class Selector:
 
     def begin_handshake(self, channel: KafkaChannel) -> None:
         """Take the first step of what the transport has to do."""
+        if channel.may_buffer:
+            self._handshakes[channel] = None
+            return
         try:
             self._handshake(channel)
         except OSError as error:
@@ -118,7 +122,7 @@ class Selector:
         if self._memory_waiters:
             # Memory may come back on another processor, which wakes nobody.
             timeout_s = 0.0 if self._resume_memory_waiters() else min(timeout_s, _MEMORY_POLL_S)
-        if self._buffered:
+        if self._buffered or self._handshakes:
             timeout_s = 0.0
         events = self._poll(timeout_s)
         now_ns = self.now_ns = self._clock.monotonic_ns()
@@ -130,6 +134,8 @@ class Selector:
             self._process(events)
         if self._buffered:
             self._read_buffered(now_ns)
+        if self._handshakes:
+            self._next_handshake()
 
     def _process_measured(self, events: list[tuple[int, int]]) -> None:
         begun_ns = self.now_ns
@@ -161,8 +167,8 @@ class Selector:
                     self._read(channel)
                 elif mask & (HANG_UP | ERROR):
                     self._lost(channel, "connection reset by peer")
-                elif mask & WRITE and channel.state is ChannelState.HANDSHAKE:
-                    self._handshake(channel)
+                elif mask & WRITE and channel.state is _HANDSHAKE:
+                    self._handshakes[channel] = None
             except OSError as error:
                 self._lost(channel, str(error))
             except InvalidReceiveError as error:
@@ -175,7 +181,7 @@ class Selector:
 
     def _read(self, channel: KafkaChannel) -> None:
         if channel.state is _HANDSHAKE:
-            self._handshake(channel)
+            self._handshakes[channel] = None
             return
         receive = channel.receive
         # `channel.may_read`, spelled out: this runs for every request.
@@ -210,6 +216,18 @@ class Selector:
             self.update_interest(channel)
         if channel.may_buffer and channel.transport.has_buffered_data:
             self._buffered.add(channel)
+
+    def _next_handshake(self) -> None:
+        # One a turn: a step takes as long as a hundred requests, and who is in must not wait for a crowd outside.
+        channel = next(iter(self._handshakes))
+        del self._handshakes[channel]
+        try:
+            self._handshake(channel)
+        except OSError as error:
+            self._lost(channel, str(error))
+        except Exception as error:
+            log.exception("%s: channel failed", describe(channel))
+            self.reject(channel, f"channel failed: {error!r}")
 
     def _handshake(self, channel: KafkaChannel) -> None:
         try:
@@ -351,6 +369,7 @@ class Selector:
         self._forget(channel)
         self._memory_waiters.discard(channel)
         self._buffered.discard(channel)
+        self._handshakes.pop(channel, None)
         self._setting_up.discard(channel)
         if channel.send is not None:
             channel.send.close()

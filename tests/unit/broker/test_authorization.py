@@ -64,6 +64,8 @@ CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
 TOPIC_TYPE, BROKER_TYPE = 2, 4
+ATTRIBUTES_LOW_BYTE, TRANSACTIONAL = 22, 0x10
+SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,10 @@ def fetch() -> FetchRequest:
     return FetchRequest(max_wait_ms=0, topics=[FetchTopic("t", partitions=[FetchPartition(0)])], session_epoch=-1)
 
 
-def produce(transactional_id: str | None = None) -> ProduceRequest:
-    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, records(b"x"))])]
+def produce(transactional_id: str | None = None, *, in_transaction: bool = False) -> ProduceRequest:
+    batch = bytearray(records(b"x"))
+    batch[ATTRIBUTES_LOW_BYTE] |= TRANSACTIONAL if in_transaction else 0
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])]
     return ProduceRequest(transactional_id, -1, 1000, data)
 
 
@@ -99,8 +103,12 @@ READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
     "Produce": Asked(produce(), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Produce with a transaction": Asked(
-        produce("x"), 9, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t")
+        produce("x", in_transaction=True),
+        9,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
     ),
+    "Produce outside of the transaction": Asked(produce("x"), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Fetch": Asked(fetch(), 12, {TOPIC}, ("allow User:* READ topic:t",)),
     "ListOffsets": Asked(
         ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]),
@@ -130,6 +138,12 @@ ASKED = {
     "FindCoordinator of a transaction": Asked(
         FindCoordinatorRequest("x", 1), 3, {TRANSACTIONAL_ID}, ("allow User:* DESCRIBE transactional_id:x",)
     ),
+    "FindCoordinator of a share": Asked(
+        FindCoordinatorRequest(key_type=2, coordinator_keys=[SHARE_KEY]),
+        6,
+        {CLUSTER},
+        ("allow User:* CLUSTER_ACTION cluster",),
+    ),
     "JoinGroup": Asked(JoinGroupRequest("g", 6000, 6000), 4, {GROUP}, READ_GROUP),
     "SyncGroup": Asked(SyncGroupRequest("g", 1, "m"), 3, {GROUP}, READ_GROUP),
     "Heartbeat": Asked(HeartbeatRequest("g", 1, "m"), 3, {GROUP}, READ_GROUP),
@@ -148,6 +162,9 @@ ASKED = {
         ("allow User:* CREATE,DESCRIBE_CONFIGS topic:new",),
     ),
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
+    "DeleteTopics by the cluster": Asked(
+        DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
+    ),
     "DeleteRecords": Asked(
         DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 0)])]),
         2,
@@ -163,6 +180,12 @@ ASKED = {
         4,
         {TOPIC},
         ("allow User:* DESCRIBE topic:t",),
+    ),
+    "OffsetForLeaderEpoch by the cluster": Asked(
+        OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])]),
+        4,
+        {TOPIC},
+        ("allow User:* CLUSTER_ACTION cluster",),
     ),
     "DescribeConfigs of a topic": Asked(
         DescribeConfigsRequest([DescribeConfigsResource(TOPIC_TYPE, "t")]),
@@ -289,6 +312,48 @@ def test_operations_are_told(guarded: BrokerHarness) -> None:
     guard(guarded)
     cluster = guarded.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
     assert cluster.cluster_authorized_operations == 0
+
+
+def test_operations_are_told_of_a_name_that_may_be_described_and_is_not_there(guarded: BrokerHarness) -> None:
+    guard(guarded, "allow User:* WRITE topic:none")
+    names = [MetadataRequestTopic(name="none"), MetadataRequestTopic(name="denied")]
+    request = MetadataRequest(names, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
+    none, denied = guarded.call(request, 12).topics
+    assert (none.error_code, none.topic_authorized_operations) == (3, 1 << 4 | 1 << 8)
+    assert (denied.error_code, denied.topic_authorized_operations) == (TOPIC, -(2**31))
+
+
+def test_a_denied_partition_does_not_keep_a_fetch_from_waiting(guarded: BrokerHarness) -> None:
+    guarded.listener.authorizer = None
+    guarded.create_topic("seen")
+    guard(guarded, "allow User:* READ topic:seen")
+    topics = [FetchTopic(name, partitions=[FetchPartition(0)]) for name in ("t", "seen")]
+    reply = guarded.send(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, session_epoch=-1), 12)
+    assert reply.pending
+    guarded.advance_ms(501)
+    assert [topic.partitions[0].error_code for topic in reply.response.responses] == [TOPIC, 0]
+
+
+def test_groups_are_answered_in_the_order_of_the_request(guarded: BrokerHarness) -> None:
+    guard(guarded, "allow User:* DESCRIBE group:b")
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None) for name in ("a", "b", "c")])
+    groups = guarded.call(request, 8).groups
+    assert [(group.group_id, group.error_code) for group in groups] == [("a", GROUP), ("b", 0), ("c", GROUP)]
+
+
+def test_what_is_wrong_for_everybody_comes_before_the_denial(guarded: BrokerHarness) -> None:
+    (producers,) = guarded.call(DescribeProducersRequest([TopicRequest("no/name", [0])]), 0).topics
+    assert producers.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (created,) = guarded.call(CreateTopicsRequest([CreatableTopic("__cluster_metadata", 1, 1)]), 7).topics
+    assert created.error_code == ErrorCode.INVALID_REQUEST
+    assert guarded.call(SyncGroupRequest("g", 1, "m"), 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    share = FindCoordinatorRequest(key_type=2, coordinator_keys=[SHARE_KEY])
+    assert guarded.call(share, 5).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_denials_have_a_text(guarded: BrokerHarness) -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_TYPE, "t")])
+    assert guarded.call(request, 4).results[0].error_message == "Topic authorization failed."
 
 
 def test_every_api_that_needs_a_permission_is_here(guarded: BrokerHarness) -> None:
