@@ -11,6 +11,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_groups import DeleteGroupsRequest
@@ -23,6 +24,7 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -209,6 +211,15 @@ ASKED = {
     "DescribeTopicPartitions": Asked(
         DescribeTopicPartitionsRequest([DescribedTopic("t")]), 0, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
+    "DescribeUserScramCredentials": Asked(
+        DescribeUserScramCredentialsRequest(None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "AlterUserScramCredentials": Asked(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+        0,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
+    ),
 }
 
 
@@ -293,7 +304,9 @@ def test_operations_are_told(guarded: BrokerHarness) -> None:
 
 def test_every_api_that_needs_a_permission_is_here(guarded: BrokerHarness) -> None:
     free = {"ApiVersions", "DescribeCluster", "ListGroups"}
+    free |= {"SaslHandshake", "SaslAuthenticate"}
     elsewhere = {"CreateAcls", "DescribeAcls", "DeleteAcls"}
+    elsewhere |= {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
     served = {handler.name for handler in guarded.broker.handlers()}
     assert served - free - elsewhere == {
         type(asked.request).__name__.removesuffix("Request") for asked in ASKED.values()
