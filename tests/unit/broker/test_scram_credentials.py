@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 
 import pytest
 
@@ -55,8 +56,6 @@ def test_nothing_that_lets_anybody_in_is_kept(harness: BrokerHarness) -> None:
     change = upsertion("alice")
     alter(harness, change)
     kept = json.dumps(dict(harness.broker.scram_credentials.rows)).encode()
-    from base64 import b64encode
-
     assert b64encode(change.salted_password) not in kept
     assert b"secret" not in kept
 
