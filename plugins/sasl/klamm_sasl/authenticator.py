@@ -86,7 +86,7 @@ class SaslServerAuthenticator(Authenticator):
         mechanisms: Mapping[str, SaslMechanism],
         max_reauth_ms: Mapping[str, int],
         metrics: AuthenticationMetrics,
-        submit: Callable[[Callable[[], None]], None],
+        submit: Callable[[Callable[[], object]], None],
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -231,8 +231,8 @@ class SaslServerAuthenticator(Authenticator):
         if not isinstance(result, SaslTask):
             return self._answer(result)
         self._move(SaslState.EVALUATING)
-        run = result.run
-        return AuthenticationStep(pending=lambda resume: self._submit(lambda: self._work(run, resume)))
+        run, submit = result.run, result.submit or self._submit
+        return AuthenticationStep(pending=lambda resume: submit(lambda: self._work(run, resume)))
 
     @staticmethod
     def _unexpected(request: _Request) -> AuthenticationFailedError:

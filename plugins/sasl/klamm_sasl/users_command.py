@@ -53,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     password.add_argument("--password-file", metavar="FILE", type=Path, help="its first line is the password")
     password.add_argument("--iterations", type=int, default=MIN_ITERATIONS, help=f"default: {MIN_ITERATIONS}")
 
-    add = commands.add_parser("add", parents=[file, user, mechanisms, password], help="add a user, or change its password")
+    add = commands.add_parser(
+        "add", parents=[file, user, mechanisms, password], help="add a user, or change its password"
+    )
     add.set_defaults(run=_add)
     listed = commands.add_parser("list", parents=[file], help="list users and their mechanisms")
     listed.set_defaults(run=_list)
