@@ -26,7 +26,7 @@ from klamm.wire.headers import decode_request_header, response_header_size
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError
-from klamm_sasl.states import SaslState, moved
+from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, SaslMechanism, TransportLayer
@@ -86,7 +86,7 @@ class SaslServerAuthenticator(Authenticator):
         mechanisms: Mapping[str, SaslMechanism],
         max_reauth_ms: Mapping[str, int],
         metrics: AuthenticationMetrics,
-        submit: Callable[[Callable[[], None]], None],
+        submit: Callable[[Callable[[], object]], None],
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -171,7 +171,7 @@ class SaslServerAuthenticator(Authenticator):
                 f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
             )
         if state in (SaslState.FAILED, SaslState.EVALUATING):
-            raise AssertionError(f"a frame in state {state.name}")
+            raise IllegalSaslStateError(f"a frame in state {state.name}")
         request = _Request(frame)
         if request.api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
             if state is SaslState.INITIAL_REQUEST:
@@ -231,8 +231,8 @@ class SaslServerAuthenticator(Authenticator):
         if not isinstance(result, SaslTask):
             return self._answer(result)
         self._move(SaslState.EVALUATING)
-        run = result.run
-        return AuthenticationStep(pending=lambda resume: self._submit(lambda: self._work(run, resume)))
+        run, submit = result.run, result.submit or self._submit
+        return AuthenticationStep(pending=lambda resume: submit(lambda: self._work(run, resume)))
 
     @staticmethod
     def _unexpected(request: _Request) -> AuthenticationFailedError:
