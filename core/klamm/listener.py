@@ -28,12 +28,15 @@ from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
+from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector
+from klamm.network.slow_log import SlowLog
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ class Listener:
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
+        request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
         handlers = list(handlers)
@@ -137,7 +141,9 @@ class Listener:
             throttles=throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
+            failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         )
+        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         for index in range(settings.processors):
@@ -170,6 +176,9 @@ class Listener:
                     max_incoming=settings.max_incoming,
                     max_request_bytes=settings.socket_request_max_bytes,
                     failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                    recorder=None
+                    if request_metrics is None
+                    else request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log)),
                 )
             )
         assert self._socket is not None

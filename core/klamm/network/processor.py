@@ -19,6 +19,7 @@ from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
+from klamm.network.recorder import RequestRecorder
 from klamm.network.receive import NetworkReceive
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector
@@ -58,12 +59,14 @@ class Processor:
         max_incoming: int,
         max_request_bytes: int,
         failed_authentication_delay_ms: int,
+        recorder: RequestRecorder | None = None,
     ) -> None:
         self.index = index
         self.listener = listener
         self._selector = selector
         self._waker = waker
         self._clock = clock
+        dispatcher = dispatcher.for_processor(recorder)
         self._dispatcher = dispatcher
         self._transport = transport
         self._pool = pool
@@ -79,6 +82,8 @@ class Processor:
             observation,
             failures,
             failed_authentication_delay_ms,
+            clock,
+            recorder,
         )
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()

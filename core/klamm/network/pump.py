@@ -12,13 +12,16 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
+from klamm.clock import Clock
 from klamm.context import RequestContext
 from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
 from klamm.network.authentication import authenticate, intercept
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
+from klamm.network.kept_answers import CountedAnswers
 from klamm.network.observation import Observation
+from klamm.network.recorder import RequestRecorder
 from klamm.network.repeats import Repeats
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
@@ -54,11 +57,16 @@ class ChannelPump:
         observation: Observation | None,
         failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
+        clock: Clock,
+        recorder: RequestRecorder | None,
     ) -> None:
+        self._clock = clock
         self._processor = processor
         self._selector = selector
         self._scheduler = scheduler
         self._dispatcher = dispatcher
+        self._recorder = recorder
+        self._counted = dispatcher.kept if isinstance(dispatcher.kept, CountedAnswers) else None
         self._find_kept = dispatcher.kept.find
         self._find_kept_with_request = dispatcher.kept.find_with_request
         self._request_channel = request_channel
@@ -114,8 +122,8 @@ class ChannelPump:
     def sent(self, channel: KafkaChannel) -> None:
         """A send that had to wait has gone out whole."""
         requests, channel.sending = channel.sending, None
-        if self._observation is not None and requests:
-            self._observation.completed(requests)
+        if requests:
+            self._completed(requests)
         if channel.answering:
             channel.answering = False
             channel.response_sent()
@@ -181,8 +189,12 @@ class ChannelPump:
         ):
             answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
+                channel.connection.requests += 1
                 channel.receive.release(len(frames.popleft()))
-                self._selector.send_at_once(channel, answer)
+                if self._counted is None or self._counted.sampled is None:
+                    self._selector.send_at_once(channel, answer)
+                else:
+                    self._send(channel, [answer], [self._sampled(channel, self._counted)])
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []
@@ -210,6 +222,7 @@ class ChannelPump:
                     self._send(channel, ready, served)
                     served = []
         finally:
+            channel.connection.requests += _FRAMES_A_TURN - left
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
@@ -226,34 +239,71 @@ class ChannelPump:
         answer = self._find_kept(frame) if self._repeats is None else self._repeat(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
+            if self._counted is not None and self._counted.sampled is not None:
+                served.append(self._sampled(channel, self._counted))
             return [answer]
-        dispatcher = self._dispatcher
+        dispatcher, recorder = self._dispatcher, self._recorder
         request = dispatcher.parse(frame, channel.connection, self._processor)
         request.owner = channel
+        if channel.connection.client_id is None:
+            channel.connection.client_id = request.client_id
         if dispatcher.timed:
             request.received_ns = self._selector.now_ns
         if request.size_bytes > request.handler.inline_max_bytes:
+            if recorder is not None:
+                request.received_ns = self._selector.now_ns
             channel.request_received(request)
             if self.waiting_for_queue or not self._request_channel.send_request(request, self._processor):
                 self.waiting_for_queue.append(request)
             return None
+        if recorder is not None:
+            count = recorder.apis[request.api_key][request.api_version]
+            if count.count >= count.next_sample:
+                request.weight = count.sample(count.count + 1)
+                request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
             request.parked = True
             channel.request_received(request)
+            if recorder is not None:
+                # What waits for others is worth more than the looks at the clock.
+                count.always()
             return None
         request.owner = None
+        if recorder is not None:
+            count.count += 1
+            if request.errors is not None:
+                recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
         if request.throttle_time_ms:
             channel.on_mute_event(MuteEvent.MUTE)
             self._start_throttling(channel, request.throttle_time_ms)
         if result is NO_RESPONSE:
-            if self._observation is not None:
-                self._observation.completed([request])
+            self._completed([request])
             return None
-        if self._observation is not None:
+        if request.weight or self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]
+
+    def _completed(self, requests: list[RequestContext]) -> None:
+        if self._recorder is not None:
+            self._recorder.completed(requests)
+        if self._observation is not None:
+            self._observation.completed(requests)
+
+    def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
+        """A request that was answered from kept answers, with its times. Observers are told of none such."""
+        assert counted.sampled is not None
+        (kept, count), counted.sampled = counted.sampled, None
+        size_bytes = kept.size_bytes
+        request = RequestContext(
+            channel.connection, self._processor, kept.api_key, kept.api_version, 0, kept.client_id, size_bytes
+        )
+        request.handler = kept.handler
+        request.weight = count.sample(count.count)
+        request.received_ns = self._selector.now_ns
+        request.handler_start_ns = self._clock.monotonic_ns()
+        return request
 
     def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
         """The kept answer to a frame, noted for the observers."""
@@ -272,8 +322,8 @@ class ChannelPump:
             if served:
                 channel.sending = [*channel.sending, *served] if channel.sending else served
             return False
-        if served and self._observation is not None:
-            self._observation.completed(served)
+        if served:
+            self._completed(served)
         return True
 
     def _respond(self, channel: KafkaChannel, response: Response) -> None:
@@ -284,6 +334,8 @@ class ChannelPump:
                 channel.maybe_unmute()
                 self.proceed(channel)
             return
+        if self._recorder is not None and request is not None and kind is not ResponseKind.START_THROTTLING:
+            self._recorder.answered(request)
         if channel.state is ChannelState.CLOSED or request is None or channel.in_flight is not request:
             close_chunks(response.chunks or [])
         elif kind is ResponseKind.START_THROTTLING:
@@ -296,14 +348,10 @@ class ChannelPump:
             self._answer(channel, request, response.chunks)
 
     def _answer(self, channel: KafkaChannel, request: RequestContext, chunks: list[Chunk] | None) -> None:
-        observed: list[RequestContext] = []
-        if self._observation is not None:
-            request.dequeued_ns = self._selector.now_ns
-            observed.append(request)
+        request.dequeued_ns = self._clock.monotonic_ns() if request.received_ns else 0
         if chunks is None:
-            if self._observation is not None:
-                self._observation.completed(observed)
-        elif not self._send(channel, chunks, observed):
+            self._completed([request])
+        elif not self._send(channel, chunks, [request]):
             channel.answering = True
             return
         channel.response_sent()
