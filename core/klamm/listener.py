@@ -7,11 +7,11 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
-from klamm.api_versions import ApiVersionsAnswerer
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.clock import Clock
 from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
@@ -24,6 +24,8 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.balancer import LoadBalancer
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
@@ -37,7 +39,7 @@ from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector
 from klamm.network.slow_log import SlowLog
-from klamm.scheduler import Scheduler
+from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -61,7 +63,13 @@ class Listener:
         self.name = plan.name
         self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
+        self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self.counts = ConnectionCounts()
+        self._make_processor: Callable[[int], Processor]
+        self._next_index = 0
+        self._balancer: LoadBalancer
+        self._balancing: Timer | None = None
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -109,12 +117,16 @@ class Listener:
         request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
-        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
         self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        handlers = list(handlers)
+        if authenticators is not None:
+            served = {handler.api_key for handler in handlers}
+            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+        handlers = with_api_versions(handlers)
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
@@ -146,7 +158,11 @@ class Listener:
         slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
-        for index in range(settings.processors):
+
+        def processor(index: int) -> Processor:
+            recorder = None
+            if request_metrics is not None:
+                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
             selector = Selector(
                 make_poller(settings.poller),
@@ -158,29 +174,35 @@ class Listener:
                 failures=failures,
                 setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
-            self.processors.append(
-                Processor(
-                    index,
-                    self.context,
-                    selector,
-                    waker,
-                    clock,
-                    scheduler,
-                    dispatcher,
-                    request_channel,
-                    transport=transport,
-                    authenticators=authenticators,
-                    observation=observation,
-                    failures=failures,
-                    pool=pool,
-                    max_incoming=settings.max_incoming,
-                    max_request_bytes=settings.socket_request_max_bytes,
-                    failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
-                    recorder=None
-                    if request_metrics is None
-                    else request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log)),
-                )
+            return Processor(
+                index,
+                self.context,
+                selector,
+                waker,
+                clock,
+                scheduler,
+                dispatcher,
+                request_channel,
+                transport=transport,
+                authenticators=authenticators,
+                observation=observation,
+                failures=failures,
+                pool=pool,
+                max_incoming=settings.max_incoming,
+                max_request_bytes=settings.socket_request_max_bytes,
+                failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                max_connection_age_ms=settings.max_connection_age_ms,
+                counts=self.counts,
+                recorder=recorder,
             )
+
+        self._make_processor = processor
+        self.processors = [processor(index) for index in range(settings.processors)]
+        self._next_index = settings.processors
+        self._balancer = LoadBalancer(self.name, assigner, clock)
+        self._balancer.processors = self.processors
+        if assigner.rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -190,7 +212,7 @@ class Listener:
             clock,
             scheduler,
             gates=gates,
-            assigner=assigner,
+            balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             observation=observation,
@@ -206,10 +228,32 @@ class Listener:
         for processor in self.processors:
             processor.start()
         assert self.acceptor is not None
-        self.acceptor.start(self.processors)
+        self.acceptor.start()
+
+    def resize(self, count: int) -> None:
+        """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
+        many go to the others, each at its next quiet point."""
+        kept, surplus = self.processors[:count], self.processors[count:]
+        for _ in range(count - len(kept)):
+            # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
+            processor = self._make_processor(self._next_index)
+            self._next_index += 1
+            processor.start()
+            kept.append(processor)
+        self.retired = [processor for processor in self.retired if not processor.ended] + surplus
+        self.processors = self._balancer.processors = kept
+        for processor in surplus:
+            processor.retire(kept)
+
+    @property
+    def all_processors(self) -> list[Processor]:
+        """Those that take new connections, and those that have retired and still have some."""
+        return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
         """Close the door; connections that are in stay."""
+        if self._balancing is not None:
+            self._balancing.cancel()
         if self.acceptor is not None:
             self.acceptor.stop()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
-from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
@@ -170,7 +169,7 @@ class SocketServer:
                 log.debug("api set %s failed to open", name, exc_info=True)
                 raise StartError(f"api set {name} ({part.distribution}): {error}") from error
             self._opened_sets.append((name, api_set))
-            handlers[name] = with_api_versions(api_set.handlers())
+            handlers[name] = list(api_set.handlers())
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:
@@ -187,7 +186,7 @@ class SocketServer:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
-        started = [p for listener in self.listeners for p in listener.processors if self._handlers_started]
+        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
         for processor in started:
             processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
         for processor in started:

@@ -38,9 +38,7 @@ class ServerSettings:
     metrics: bool = setting(
         True, doc="Count requests and time their stages; what costs nothing until it is asked for is there anyway."
     )
-    metrics_max_clients: int = setting(
-        20, doc="Clients that metrics name, those with most requests first.", minimum=0
-    )
+    metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     shutdown_deadline_ms: int = setting(
         30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
     )
@@ -114,6 +112,10 @@ class ListenerSettings:
         600_000,
         doc="Connections on which nothing happens for that long are closed; -1 never.",
         kafka="connections.max.idle.ms",
+    )
+    max_connection_age_ms: int = setting(
+        -1,
+        doc="Connections older than that are closed as soon as they have nothing under way; -1 never.",
     )
     connection_failed_authentication_delay_ms: int = setting(
         100,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.clock import Clock
 from klamm.context import Address
-from klamm.contracts import ConnectionGate, Delay, ProcessorAssigner, Refuse
+from klamm.contracts import ConnectionGate, Delay, Refuse
+from klamm.network.balancer import LoadBalancer
 from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
 from klamm.scheduler import Scheduler
@@ -42,7 +43,7 @@ class Acceptor:
         scheduler: Scheduler,
         *,
         gates: tuple[ConnectionGate, ...],
-        assigner: ProcessorAssigner,
+        balancer: LoadBalancer,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
         observation: Observation | None = None,
@@ -55,10 +56,9 @@ class Acceptor:
         self._scheduler = scheduler
         self._gates = gates
         self._observation = observation
-        self._assigner = assigner
+        self._balancer = balancer
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self.processors: Sequence[Processor] = ()
         self.blocked_ns = 0
         self.accepted = 0
         self.refused: dict[str, int] = {}
@@ -67,9 +67,13 @@ class Acceptor:
         self._out_of_descriptors = False
         self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
 
-    def start(self, processors: Sequence[Processor]) -> None:
+    @property
+    def processors(self) -> Sequence[Processor]:
+        """Who takes new connections."""
+        return self._balancer.processors
+
+    def start(self) -> None:
         """Begin to accept."""
-        self.processors = processors
         self._socket.setblocking(False)
         self._poller.register(self._socket.fileno(), READ)
         self._poller.register(self._waker.descriptor, READ)
@@ -188,7 +192,7 @@ class Acceptor:
 
     def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         processors = self.processors
-        first = self._assigner.assign(peer, [processor.connection_count for processor in processors])
+        first = self._balancer.assign(peer)
         count = len(processors)
         for step in range(count):
             processor = processors[(first + step) % count]
@@ -197,5 +201,8 @@ class Acceptor:
         start_ns = self._clock.monotonic_ns()
         accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
         self.blocked_ns += self._clock.monotonic_ns() - start_ns
-        if not accepted:
+        if not accepted and not self._stopping and processors is not self.processors:
+            # It has retired meanwhile.
+            self._assign(sock, peer, gates)
+        elif not accepted:
             raise ConnectionAbortedError("the listener is stopping")

@@ -24,8 +24,8 @@ class ChannelState(enum.Enum):
 
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
-        │              │                   (peer gone, received frames left)
-        ▼              ▼
+        │              │             │     (peer gone, received frames left)
+        ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
     """
@@ -42,7 +42,7 @@ _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
     _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
-    _S.READY: frozenset({_S.CLOSING, _S.CLOSED}),
+    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
     _S.CLOSING: frozenset({_S.CLOSED}),
     _S.CLOSED: frozenset(),
@@ -101,13 +101,15 @@ class KafkaChannel:
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
     observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
     peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their
-    order.
+    order. `moving` says that it shall go to another processor at its next quiet point. `busy_ns` is counted only where
+    somebody measures.
     """
 
     __slots__ = (
         "accepted_from",
         "answering",
         "authenticator",
+        "busy_ns",
         "close_reason",
         "connection",
         "descriptor",
@@ -116,6 +118,7 @@ class KafkaChannel:
         "interest",
         "last_active_ns",
         "may_buffer",
+        "moving",
         "mute_state",
         "receive",
         "send",
@@ -157,6 +160,8 @@ class KafkaChannel:
         self.close_reason = ""
         self.waiting_for_turn = False
         self.tallies: dict[RequestContext, Tally] = {}
+        self.moving = False
+        self.busy_ns = 0
 
     @property
     def can_process(self) -> bool:
@@ -167,6 +172,18 @@ class KafkaChannel:
     def may_read(self) -> bool:
         """Whether more bytes may be taken from the transport."""
         return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may be
+        there: they are the channel's own."""
+        return (
+            self.state is ChannelState.READY
+            and self.can_process
+            and self.in_flight is None
+            and not self.waiting_for_turn
+            and not self.receive.waiting_for_memory
+        )
 
     def move(self, state: ChannelState) -> None:
         """Change state; IllegalTransitionError if the table does not know the way."""

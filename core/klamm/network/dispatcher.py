@@ -66,7 +66,7 @@ class Route:
         self.max_version = handler.max_version
         response_class = handler.module.__dict__[f"{handler.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
-        self.count_errors = error_counter(response_class, handler.module)
+        self.count_errors = error_counter(response_class)
         # ApiVersions is answered with header v0 at every version: its asker does not know yet what the server speaks.
         self.flexible_from = 1 << 15 if handler.api_key == _API_VERSIONS else spec.flexible_from
         if mode == "pool":
@@ -205,15 +205,10 @@ class RequestDispatcher:
         if self.timed:
             response = self._account(request, response)
         try:
-            if response is NO_RESPONSE:
-                return NO_RESPONSE
-            request.errors = route.count_errors(response)
-            return self._encode(request, route, response)
+            return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
             request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
-            response = self._error_response(request, route, error)
-            request.errors = route.count_errors(response)
-            return self._encode(request, route, response)
+            return self._encode(request, route, self._error_response(request, route, error))
 
     def _error_response(self, request: RequestContext, route: Route, error: Exception) -> Any:
         if isinstance(error, KafkaError):
@@ -268,6 +263,11 @@ class RequestDispatcher:
 
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
+        try:
+            request.errors = route.count_errors(response)
+        except AttributeError:
+            # Whatever can encode itself is a response.
+            request.errors = None
         if not route.has_records:
             return [self._frame(request, route, response.encode(version))]
         chunks: list[Chunk] = response.encode_chunks(version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from klamm.clock import Clock
@@ -62,6 +62,7 @@ class Selector:
         self._next_setup_check_ns = 0
         self._setting_up: set[KafkaChannel] = set()
         self._reading_stopped = False
+        self.measuring = False
         self._buffered: set[KafkaChannel] = set()
         self._memory_waiters: set[KafkaChannel] = set()
         self.completed_receives: list[KafkaChannel] = []
@@ -82,6 +83,31 @@ class Selector:
         except OSError as error:
             self._lost(channel, str(error))
 
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a quiet channel, so that another selector can `adopt` it; False if it is not quiet."""
+        if (
+            not channel.is_quiet
+            or self.channels.get(channel.descriptor) is not channel
+            or channel in self.completed_receives
+            or channel in self.completed_sends
+            or channel in self.disconnected
+        ):
+            return False
+        self._forget(channel)
+        self._buffered.discard(channel)
+        return True
+
+    def adopt(self, channel: KafkaChannel) -> None:
+        """Take over a channel from another selector, with all that it has received."""
+        channel.last_active_ns = self.now_ns
+        channel.interest = 0 if self._reading_stopped else channel.wanted_interest
+        self._poller.register(channel.descriptor, channel.interest)
+        self.channels[channel.descriptor] = channel
+        if channel.receive.frames:
+            self.completed_receives.append(channel)
+        if channel.transport.has_buffered_data:
+            self._buffered.add(channel)
+
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
         if self._memory_waiters:
@@ -93,6 +119,25 @@ class Selector:
         now_ns = self.now_ns = self._clock.monotonic_ns()
         if self._pool is not None and len(events) > 1 and self._pool.is_low:
             self._shuffle(events)
+        if self.measuring:
+            self._process_measured(events)
+        else:
+            self._process(events)
+        if self._buffered:
+            self._read_buffered(now_ns)
+
+    def _process_measured(self, events: list[tuple[int, int]]) -> None:
+        begun_ns = self.now_ns
+        for event in events:
+            channel = self.channels.get(event[0])
+            self._process((event,))
+            ended_ns = self._clock.monotonic_ns()
+            if channel is not None:
+                channel.busy_ns += ended_ns - begun_ns
+            begun_ns = ended_ns
+
+    def _process(self, events: Iterable[tuple[int, int]]) -> None:
+        now_ns = self.now_ns
         channels = self.channels
         for descriptor, mask in events:
             channel = channels.get(descriptor)
@@ -122,8 +167,6 @@ class Selector:
             except Exception as error:
                 log.exception("%s: channel failed", describe(channel))
                 self.reject(channel, f"channel failed: {error!r}")
-        if self._buffered:
-            self._read_buffered(now_ns)
 
     def _read(self, channel: KafkaChannel) -> None:
         if channel.state is _HANDSHAKE:
@@ -167,7 +210,7 @@ class Selector:
         try:
             interest = channel.transport.handshake()
         except HandshakeError as error:
-            channel.move(ChannelState.AUTHENTICATION_FAILED)
+            channel.close_reason = str(error)
             self.failed_handshakes.append((channel, error))
             self._watch(channel, Interest.NONE)
             return
@@ -231,17 +274,21 @@ class Selector:
             channel.send.extend(chunks)
             return False
         send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
-        if send.write_to(channel.transport):
-            channel.connection.sent_bytes += send.size_bytes
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes
+        if whole:
             channel.send = None
             return True
         self.update_interest(channel)
         return False
 
     def _write(self, channel: KafkaChannel) -> None:
-        assert channel.send is not None
-        if channel.send.write_to(channel.transport):
-            channel.connection.sent_bytes += channel.send.size_bytes
+        send = channel.send
+        assert send is not None
+        before_bytes = send.size_bytes
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes - before_bytes
+        if whole:
             channel.send = None
             self.completed_sends.append(channel)
 
@@ -270,7 +317,6 @@ class Selector:
             channel.move(ChannelState.CLOSING)
             self._forget(channel)
             if channel.send is not None:
-                channel.connection.sent_bytes += channel.send.size_bytes
                 channel.send.close()
                 channel.send = None
             if channel.can_process:
@@ -298,7 +344,6 @@ class Selector:
         self._buffered.discard(channel)
         self._setting_up.discard(channel)
         if channel.send is not None:
-            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send.close()
             channel.send = None
         channel.receive.discard()

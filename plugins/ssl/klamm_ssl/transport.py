@@ -96,10 +96,14 @@ class SslTransport(Transport):
                 return
             self._seen = files.digest
             self._contexts = files.contexts()
-        except SslFilesError:
+        except SslFilesError as error:
             self._reload_failures.add()
+            self._listener.services.announce(
+                "certificate_swapped", str(error), listener=self._listener.name, failed=True
+            )
             raise
         self._reloads.add()
+        self._listener.services.announce("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
