@@ -130,7 +130,7 @@ class ConnectionContext:
     `client_software_name` and `client_software_version` are what ApiVersions v3 told (KIP-511), else "unknown".
     `transport_details` is what the transport tells of itself once its handshake is done, e.g. `tls_version`;
     `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the transport moved,
-    `requests` how many requests were taken up; `client_id` is what the first of them said.
+    `client_id` is what the first request said.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -146,7 +146,6 @@ class ConnectionContext:
     sasl_mechanism: str = ""
     received_bytes: int = 0
     sent_bytes: int = 0
-    requests: int = 0
     client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
 

@@ -252,8 +252,8 @@ class ServerMetrics:
                 host = connection.client_address.host
                 key = (listener.name, str(connection.principal), host, connection.client_id or "")
                 both = sums.setdefault(key, [0, 0])
-                both[0] += connection.requests
-                both[1] += getattr(connection, attribute)
+                both[0] += channel.requests
+                both[1] += channel.requests if attribute == "requests" else getattr(connection, attribute)
         most = heapq.nlargest(self._server.plan.server.metrics_max_clients, sums.items(), key=lambda one: one[1][0])
         for (name, principal, host, client_id), (_, value) in most:
             yield {"listener": name, "principal": principal, "host": host, "client_id": client_id}, value

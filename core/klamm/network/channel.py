@@ -102,7 +102,7 @@ class KafkaChannel:
     observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
     peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep their
     order. `moving` says that it shall go to another processor at its next quiet point. `busy_ns` is counted only where
-    somebody measures.
+    somebody measures; `requests` says how many were taken up.
     """
 
     __slots__ = (
@@ -121,6 +121,7 @@ class KafkaChannel:
         "moving",
         "mute_state",
         "receive",
+        "requests",
         "send",
         "sending",
         "session_expires_ns",
@@ -143,6 +144,7 @@ class KafkaChannel:
         self.transport = transport
         self.connection = connection
         self.receive = receive
+        self.requests = 0
         self.gates = gates
         self.accepted_from = accepted_from
         # A transport that keeps no bytes of its own need not be asked for them after each read.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ from klamm.contracts import Buffer, Throttle
 from klamm.network.kept_answers import CountedAnswers, KeptAnswers
 from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
-from klamm.network.recorder import RequestRecorder
+from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
 from klamm.wire.api_keys import ApiKey, spec_of
-from klamm.wire.error_counts import error_counter
+from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.headers import decode_request_header
@@ -45,6 +45,7 @@ class Route:
 
     __slots__ = (
         "count_errors",
+        "counts",
         "decode",
         "flexible_from",
         "handle",
@@ -53,6 +54,7 @@ class Route:
         "max_version",
         "min_version",
         "name",
+        "only_own_code",
         "unchanged_while",
     )
 
@@ -67,6 +69,8 @@ class Route:
         response_class = handler.module.__dict__[f"{handler.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
         self.count_errors = error_counter(response_class)
+        self.only_own_code = has_only_own_code(response_class)
+        self.counts: Sequence[RequestCount] = ()
         # ApiVersions is answered with header v0 at every version: its asker does not know yet what the server speaks.
         self.flexible_from = 1 << 15 if handler.api_key == _API_VERSIONS else spec.flexible_from
         if mode == "pool":
@@ -92,6 +96,8 @@ class RequestDispatcher:
         failures: LimitedLog,
     ) -> None:
         self._failures = failures
+        self._recorded = False
+        self._unsupported: Route | None = None
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
         self._clock = clock
@@ -109,7 +115,18 @@ class RequestDispatcher:
     def for_processor(self, recorder: RequestRecorder | None) -> RequestDispatcher:
         """The same, for one processor, whose requests are recorded there."""
         dispatcher = copy.copy(self)
-        dispatcher.kept = KeptAnswers() if recorder is None else CountedAnswers(recorder)
+        dispatcher.kept = KeptAnswers()
+        if recorder is not None:
+            dispatcher.kept = CountedAnswers()
+            dispatcher._recorded = True
+            dispatcher._routes = [copy.copy(route) for route in self._routes]
+            for api_key, api in recorder.apis.items():
+                route = dispatcher._routes[api_key]
+                assert route is not None
+                route.counts = api.by_version
+                if api_key == _API_VERSIONS:
+                    dispatcher._unsupported = copy.copy(route)
+                    dispatcher._unsupported.counts = AnyVersion(api.unknown)
         return dispatcher
 
     @property
@@ -137,6 +154,7 @@ class RequestDispatcher:
                     f"{route.name} version {api_version} is not served, only {route.min_version} to {route.max_version}"
                 )
             frame = b""
+            route = self._unsupported or route
         request.handler = route
         request.frame = frame
         request.body_offset = body_offset
@@ -263,11 +281,15 @@ class RequestDispatcher:
 
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
-        try:
-            request.errors = route.count_errors(response)
-        except AttributeError:
-            # Whatever can encode itself is a response.
-            request.errors = None
+        if self._recorded:
+            try:
+                if not route.only_own_code:
+                    request.errors = route.count_errors(response)
+                elif response.error_code:
+                    request.errors = {response.error_code: 1}
+            except AttributeError:
+                # Whatever can encode itself is a response.
+                request.errors = None
         if not route.has_records:
             return [self._frame(request, route, response.encode(version))]
         chunks: list[Chunk] = response.encode_chunks(version)

@@ -7,20 +7,17 @@ requests equally, so the whole frame, less its correlation id, is the key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from klamm.context import RequestContext
 from klamm.contracts import Buffer
-
-if TYPE_CHECKING:
-    from klamm.network.recorder import RequestCount, RequestRecorder
 
 _CAPACITY: Final = 256
 _REQUEST_UP_TO_BYTES: Final = 1024
 _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 
 
-_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, RequestCount | None]"
+_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, Any]"
 
 
 class KeptAnswers:
@@ -59,25 +56,26 @@ class KeptAnswers:
         token: object,
         answer: bytes,
         request: RequestContext,
-        count: RequestCount | None = None,
     ) -> None:
         """Remember the whole frame that answered a request frame; `token` is from before the handler ran."""
         if len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
             return
         if len(self._answers) >= _CAPACITY:
             self._answers.clear()
+        counts = request.handler.counts
+        # Nobody asks for the count where nothing is recorded.
+        count = counts[request.api_version] if counts else None
         self._answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
 
 
 class CountedAnswers(KeptAnswers):
     """Kept answers that are counted when they are given. `sampled` is set when one is due to be timed."""
 
-    __slots__ = ("_recorder", "sampled")
+    __slots__ = ("sampled",)
 
-    def __init__(self, recorder: RequestRecorder) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._recorder = recorder
-        self.sampled: tuple[RequestContext, RequestCount] | None = None
+        self.sampled: RequestContext | None = None
 
     def find(self, frame: Buffer) -> bytes | None:
         if len(frame) > _REQUEST_UP_TO_BYTES:
@@ -88,27 +86,15 @@ class CountedAnswers(KeptAnswers):
         unchanged_while, token, size, rest, request, count = kept
         if unchanged_while() != token:
             return None
-        assert count is not None
-        if count.count >= count.next_sample:
-            self.sampled = (request, count)
-        count.count += 1
+        ordinal = count.count + 1
+        count.count = ordinal
+        if ordinal > count.next_sample:
+            self.sampled = request
         return b"".join((size, frame[4:8], rest))
 
     def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
         found = super().find_with_request(frame)
         if found is not None:
             request = found[1]
-            self._recorder.apis[request.api_key][request.api_version].count += 1
+            request.handler.counts[request.api_version].count += 1
         return found
-
-    def keep(
-        self,
-        frame: Buffer,
-        unchanged_while: Callable[[], object],
-        token: object,
-        answer: bytes,
-        request: RequestContext,
-        count: RequestCount | None = None,
-    ) -> None:
-        count = count or self._recorder.apis[request.api_key][request.api_version]
-        super().keep(frame, unchanged_while, token, answer, request, count)

@@ -191,7 +191,7 @@ class ChannelPump:
         ):
             answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
-                channel.connection.requests += 1
+                channel.requests += 1
                 channel.receive.release(len(frames.popleft()))
                 if self._counted is None or self._counted.sampled is None:
                     self._selector.send_at_once(channel, answer)
@@ -224,7 +224,9 @@ class ChannelPump:
                     self._send(channel, ready, served)
                     served = []
         finally:
-            channel.connection.requests += _FRAMES_A_TURN - left
+            channel.requests += _FRAMES_A_TURN - left
+            if out and self._counted is not None and self._counted.sampled is not None:
+                served = [*served, self._sampled(channel, self._counted)]
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
@@ -241,8 +243,6 @@ class ChannelPump:
         answer = self._find_kept(frame) if self._repeats is None else self._repeat(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
-            if self._counted is not None and self._counted.sampled is not None:
-                served.append(self._sampled(channel, self._counted))
             return [answer]
         dispatcher, recorder = self._dispatcher, self._recorder
         request = dispatcher.parse(frame, channel.connection, self._processor)
@@ -258,7 +258,7 @@ class ChannelPump:
             self.waiting_for_queue.send(request)
             return None
         if recorder is not None:
-            count = recorder.apis[request.api_key][request.api_version]
+            count = request.handler.counts[request.api_version]
             if count.count >= count.next_sample:
                 request.weight = count.sample(count.count + 1)
                 request.received_ns = self._selector.now_ns
@@ -294,13 +294,14 @@ class ChannelPump:
 
     def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
         """A request that was answered from kept answers, with its times. Observers are told of none such."""
-        assert counted.sampled is not None
-        (kept, count), counted.sampled = counted.sampled, None
+        kept, counted.sampled = counted.sampled, None
+        assert kept is not None
         size_bytes = kept.size_bytes
         request = RequestContext(
             channel.connection, self._processor, kept.api_key, kept.api_version, 0, kept.client_id, size_bytes
         )
         request.handler = kept.handler
+        count = kept.handler.counts[kept.api_version]
         request.weight = count.sample(count.count)
         request.received_ns = self._selector.now_ns
         request.handler_start_ns = self._clock.monotonic_ns()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.clock import Clock
 from klamm.metrics import Histogram, HistogramValue, Labels, MetricsRegistry
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from klamm.network.slow_log import SlowLog
     from klamm.wire.error_counts import ErrorCounts
 
-# The first requests of a kind are all timed, so that rare ones are known exactly; then each 31st. A prime, so that
+# The first requests of a kind are all timed, so that rare ones are known exactly; then each 127th. A prime, so that
 # batches of a round size do not always have the same place sampled.
 SAMPLE_ALL_UNTIL: Final = 100
-SAMPLE_EVERY: Final = 31
+SAMPLE_EVERY: Final = 127
 
 UNKNOWN_VERSION: Final = -1
 
@@ -130,19 +130,28 @@ class RequestCount:
         self.next_sample = 0
 
 
-class ApiCounts(dict[int, RequestCount]):
-    """The counts of one API by version, made when a version is first asked for, and its times."""
+class ApiCounts:
+    """The counts of one API, `by_version` from version 0 on, and its times."""
+
+    __slots__ = ("by_version", "times", "unknown")
 
     def __init__(self, versions: range, *, always: bool = False) -> None:
-        super().__init__()
         self.times = ApiTimes()
-        self._versions = versions
-        self._always = always
+        self.by_version = [RequestCount(always=always) for _ in range(versions.stop)]
+        self.unknown = RequestCount(always=always)
 
-    def __missing__(self, version: int) -> RequestCount:
-        # Versions that nobody serves are one label, or a peer could make up 65,536.
-        known = version if version in self._versions else UNKNOWN_VERSION
-        return self.setdefault(known, RequestCount(always=self._always)) if known not in self else self[known]
+
+class AnyVersion(Sequence[RequestCount]):
+    """In place of `by_version` for versions that nobody serves: one label, or a peer could make up 65,536."""
+
+    def __init__(self, count: RequestCount) -> None:
+        self._count = count
+
+    def __getitem__(self, version: object) -> Any:
+        return self._count
+
+    def __len__(self) -> int:
+        return 1
 
 
 class RequestRecorder:
@@ -153,14 +162,14 @@ class RequestRecorder:
         self._slow_log = slow_log
         self.errors: dict[tuple[int, int], int] = {}
         self.failed: dict[int, int] = {}
-        nobody = ApiCounts(range(0))
-        self.apis = [nobody] * 128
-        for api_key, versions in served:
-            self.apis[api_key] = ApiCounts(versions, always=slow_log is not None and slow_log.watches(api_key))
+        self.apis = {
+            api_key: ApiCounts(versions, always=slow_log is not None and slow_log.watches(api_key))
+            for api_key, versions in served
+        }
 
     def answered(self, request: RequestContext) -> None:
         """A request that left the processor's hands has an answer, or is to have none: count it."""
-        count = self.apis[request.api_key][request.api_version]
+        count = request.handler.counts[request.api_version]
         count.count += 1
         if request.received_ns and not request.weight:
             request.weight = count.one()
@@ -220,9 +229,12 @@ class RequestMetrics:
 
     def _counts(self) -> Iterable[tuple[int, int, int]]:
         for recorder in self._all():
-            for api_key, versions in enumerate(recorder.apis):
-                for version, count in list(versions.items()):
-                    yield api_key, version, count.count
+            for api_key, api in recorder.apis.items():
+                for version, count in enumerate(api.by_version):
+                    if count.count:
+                        yield api_key, version, count.count
+                if api.unknown.count:
+                    yield api_key, UNKNOWN_VERSION, api.unknown.count
 
     def _requests(self) -> Iterable[tuple[Labels, float]]:
         counts: dict[tuple[int, int], int] = {}
@@ -259,9 +271,9 @@ class RequestMetrics:
     def _histograms(self, attribute: str, scale: float, bits: range) -> Iterable[tuple[Labels, HistogramValue]]:
         merged: dict[int, Histogram] = {}
         for recorder in self._all():
-            for api_key, versions in enumerate(recorder.apis):
-                if versions:
-                    merged.setdefault(api_key, Histogram()).merge(getattr(versions.times, attribute))
+            for api_key, api in recorder.apis.items():
+                if any(api.times.total.counts):
+                    merged.setdefault(api_key, Histogram()).merge(getattr(api.times, attribute))
         for api_key, histogram in sorted(merged.items()):
             yield {"request": self._name_of(api_key)}, histogram.snapshot(scale, bits)
 

@@ -14,13 +14,17 @@ ErrorCounts: TypeAlias = dict[int, int]
 _Walk: TypeAlias = Callable[[Any, ErrorCounts], None]
 
 
+def has_only_own_code(response_class: type) -> bool:
+    """Whether `error_code` is all there is to count."""
+    plan = plan_of(response_class)
+    return plan.codes == ("error_code",) and not plan.lists
+
+
 def error_counter(response_class: type) -> Callable[[Any], ErrorCounts | None]:
     """A function that counts the codes other than NONE in all error fields of a response; None if there are none."""
     plan = plan_of(response_class)
     if not plan.codes and not plan.lists:
         return _no_errors
-    if plan.codes == ("error_code",) and not plan.lists:
-        return _only_own_code
     walk = _walker(plan)
 
     def count(response: Any) -> ErrorCounts | None:
@@ -33,11 +37,6 @@ def error_counter(response_class: type) -> Callable[[Any], ErrorCounts | None]:
 
 def _no_errors(_: Any) -> None:
     return None
-
-
-def _only_own_code(response: Any) -> ErrorCounts | None:
-    code = response.error_code
-    return {code: 1} if code else None
 
 
 def _own_code(struct: Any, found: ErrorCounts) -> None:
