@@ -1,5 +1,6 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
+from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.setting import SettingSpec, setting, specs_of
@@ -20,11 +21,14 @@ from klamm.contracts import (
     AuthenticatorFactory,
     Buffer,
     ConnectionGate,
+    ConnectionLoad,
     Delay,
     HandshakeError,
     Interest,
     ListenerPart,
+    Move,
     ProcessorAssigner,
+    ProcessorLoad,
     Refuse,
     RequestEvent,
     RequestObserver,
@@ -83,6 +87,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
+    "Announcement",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -94,6 +99,7 @@ __all__ = [
     "Clock",
     "ConnectionContext",
     "ConnectionGate",
+    "ConnectionLoad",
     "Counter",
     "CredentialStore",
     "DELEGATION_TOKENS",
@@ -114,10 +120,12 @@ __all__ = [
     "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
+    "Move",
     "NO_RESPONSE",
     "PatternType",
     "Pending",
     "ProcessorAssigner",
+    "ProcessorLoad",
     "Provider",
     "ProviderKind",
     "Purgatory",

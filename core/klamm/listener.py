@@ -7,7 +7,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
@@ -24,17 +25,22 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.balancer import LoadBalancer
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
+from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector
-from klamm.scheduler import Scheduler
+from klamm.network.slow_log import SlowLog
+from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -58,7 +64,13 @@ class Listener:
         self.name = plan.name
         self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
+        self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self.counts = ConnectionCounts()
+        self._make_processor: Callable[[int], Processor]
+        self._next_index = 0
+        self._balancer: LoadBalancer
+        self._balancing: Timer | None = None
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -103,6 +115,7 @@ class Listener:
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
+        request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
         plan, settings = self.plan, self.plan.settings
@@ -120,6 +133,7 @@ class Listener:
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
             try:
@@ -127,20 +141,35 @@ class Listener:
             except Exception as error:
                 log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
                 kind = type(part)
+                self.context.services.announce(
+                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
+                )
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
+        observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
             throttles=throttles,
-            timed=bool(observers),
+            observation=observation,
             authorized=self.context.authorizer is not None,
+            failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         )
-        observation = Observation(observers, clock) if observers else None
+        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
-        for index in range(settings.processors):
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+
+        def processor(index: int) -> Processor:
+            recorder = None
+            if request_metrics is not None:
+                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
             selector = Selector(
                 make_poller(settings.poller),
@@ -152,26 +181,37 @@ class Listener:
                 failures=failures,
                 setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
-            self.processors.append(
-                Processor(
-                    index,
-                    self.context,
-                    selector,
-                    waker,
-                    clock,
-                    scheduler,
-                    dispatcher,
-                    request_channel,
-                    transport=transport,
-                    authenticators=authenticators,
-                    observation=observation,
-                    failures=failures,
-                    pool=pool,
-                    max_incoming=settings.max_incoming,
-                    max_request_bytes=settings.socket_request_max_bytes,
-                    failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
-                )
+            return Processor(
+                index,
+                self.context,
+                selector,
+                waker,
+                clock,
+                scheduler,
+                dispatcher,
+                request_channel,
+                transport=transport,
+                authenticators=authenticators,
+                observation=observation,
+                failures=failures,
+                gates=gates,
+                proxies=proxies,
+                pool=pool,
+                max_incoming=settings.max_incoming,
+                max_request_bytes=settings.socket_request_max_bytes,
+                failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                max_connection_age_ms=settings.max_connection_age_ms,
+                counts=self.counts,
+                recorder=recorder,
             )
+
+        self._make_processor = processor
+        self.processors = [processor(index) for index in range(settings.processors)]
+        self._next_index = settings.processors
+        self._balancer = LoadBalancer(self.name, assigner, clock)
+        self._balancer.processors = self.processors
+        if assigner.rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -181,9 +221,12 @@ class Listener:
             clock,
             scheduler,
             gates=gates,
-            assigner=assigner,
+            balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
+            observation=observation,
         )
 
     def _part(self, plan: Any) -> Any:
@@ -196,10 +239,33 @@ class Listener:
         for processor in self.processors:
             processor.start()
         assert self.acceptor is not None
-        self.acceptor.start(self.processors)
+        self.acceptor.start()
+
+    def resize(self, count: int) -> None:
+        """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
+        many go to the others, each at its next quiet point."""
+        kept, surplus = self.processors[:count], self.processors[count:]
+        for _ in range(count - len(kept)):
+            # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
+            processor = self._make_processor(self._next_index)
+            self._next_index += 1
+            processor.start()
+            kept.append(processor)
+        self.retired = [processor for processor in self.retired if not processor.ended] + surplus
+        self.processors = self._balancer.processors = kept
+        for processor in surplus:
+            processor.retire(kept)
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
+
+    @property
+    def all_processors(self) -> list[Processor]:
+        """Those that take new connections, and those that have retired and still have some."""
+        return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
         """Close the door; connections that are in stay."""
+        if self._balancing is not None:
+            self._balancing.cancel()
         if self.acceptor is not None:
             self.acceptor.stop()
 
@@ -212,6 +278,9 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
         return problems
 
     def close(self) -> None:

@@ -8,13 +8,21 @@ from typing import Final
 
 from klamm.contracts import AuthenticationStep, Buffer
 from klamm.network.channel import KafkaChannel
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError
+from klamm.network.observation import Observation
 from klamm.network.send import Chunk
 
 _SIZE: Final = Struct(">i")
 
 
-def intercept(channel: KafkaChannel, frame: Buffer, now_ns: int) -> AuthenticationStep | None:
+def intercept(
+    channel: KafkaChannel,
+    frame: Buffer,
+    now_ns: int,
+    counts: ConnectionCounts,
+    observation: Observation | None = None,
+) -> AuthenticationStep | None:
     """On a READY channel: what comes of a frame that belongs to the authenticator, or None to serve it (KIP-368).
 
     Raises InvalidRequestError when the session has expired: the channel is closed on its next request, as Kafka does.
@@ -23,6 +31,9 @@ def intercept(channel: KafkaChannel, frame: Buffer, now_ns: int) -> Authenticati
     assert authenticator is not None
     if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
         if channel.session_expires_ns is not None and now_ns > channel.session_expires_ns:
+            counts.expired.add()
+            if observation is not None:
+                observation.session_expired(channel.connection)
             raise InvalidRequestError("the session has expired and was not renewed")
         return None
     return authenticator.receive(frame)
