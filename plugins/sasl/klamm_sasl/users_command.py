@@ -35,7 +35,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="klamm users", description="Users in a file, for the credential store `file`.")
+    top = argparse.ArgumentParser(
+        prog="klamm users", description="Users in a file, for the credential store `file`.", allow_abbrev=False
+    )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", metavar="FILE", type=Path)
@@ -54,14 +56,18 @@ def _parser() -> argparse.ArgumentParser:
     password.add_argument("--iterations", type=int, default=MIN_ITERATIONS, help=f"default: {MIN_ITERATIONS}")
 
     add = commands.add_parser(
-        "add", parents=[file, user, mechanisms, password], help="add a user, or change its password"
+        "add", allow_abbrev=False, parents=[file, user, mechanisms, password], help="add a user or change a password"
     )
     add.set_defaults(run=_add)
-    listed = commands.add_parser("list", parents=[file], help="list users and their mechanisms")
+    listed = commands.add_parser("list", allow_abbrev=False, parents=[file], help="list users and their mechanisms")
     listed.set_defaults(run=_list)
-    remove = commands.add_parser("remove", parents=[file, user, mechanisms], help="remove a user, or some mechanisms")
+    remove = commands.add_parser(
+        "remove", allow_abbrev=False, parents=[file, user, mechanisms], help="remove a user, or some mechanisms"
+    )
     remove.set_defaults(run=_remove)
-    hashed = commands.add_parser("hash", parents=[mechanisms, password], help="print verifiers for `users = { … }`")
+    hashed = commands.add_parser(
+        "hash", allow_abbrev=False, parents=[mechanisms, password], help="print verifiers for `users = { … }`"
+    )
     hashed.set_defaults(run=_hash)
     return top
 
