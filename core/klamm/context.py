@@ -126,11 +126,11 @@ class ConnectionContext:
     """One connection; made once, shared by all of its requests.
 
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
-    peer, or the real client behind a trusted proxy. `principal` is ANONYMOUS until authentication has finished.
-    `client_software_name` and `client_software_version` are what ApiVersions v3 told (KIP-511), else "unknown".
-    `transport_details` is what the transport tells of itself once its handshake is done, e.g. `tls_version`;
-    `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the transport moved,
-    `client_id` is what the first request said.
+    peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
+    authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
+    (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
+    e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
+    transport moved; `client_id` is what the first request said.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -144,6 +144,7 @@ class ConnectionContext:
     opened_ns: int = 0
     transport_details: Mapping[str, str] = field(default_factory=dict)
     sasl_mechanism: str = ""
+    proxy_address: Address | None = None
     received_bytes: int = 0
     sent_bytes: int = 0
     client_id: str | None = None

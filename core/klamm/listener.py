@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
@@ -158,6 +159,12 @@ class Listener:
         slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
             recorder = None
@@ -187,6 +194,8 @@ class Listener:
                 authenticators=authenticators,
                 observation=observation,
                 failures=failures,
+                gates=gates,
+                proxies=proxies,
                 pool=pool,
                 max_incoming=settings.max_incoming,
                 max_request_bytes=settings.socket_request_max_bytes,
@@ -215,6 +224,8 @@ class Listener:
             balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
             observation=observation,
         )
 
@@ -244,6 +255,7 @@ class Listener:
         self.processors = self._balancer.processors = kept
         for processor in surplus:
             processor.retire(kept)
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
 
     @property
     def all_processors(self) -> list[Processor]:

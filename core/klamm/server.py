@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,11 @@ class SocketServer:
             listener.bind(self.services)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
-            self.pool = MemoryPool(settings.queued_max_request_bytes)
+            self.pool = MemoryPool(
+                settings.queued_max_request_bytes,
+                strict=settings.queued_max_request_bytes_strict,
+                clock=self.clock,
+            )
         scheduler_plan = self.plan.request_scheduler
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
@@ -212,6 +217,27 @@ class SocketServer:
             call()
         except Exception:
             log.exception("extension %r failed", extension)
+
+    def resize(self, plan: ServerPlan) -> list[str]:
+        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+
+        From then on `plan` has these numbers, and everything else as before.
+        """
+        changes = []
+        settings, io_threads = self.plan.server, plan.server.io_threads
+        if io_threads != settings.io_threads:
+            changes.append(f"[server] io_threads: {settings.io_threads} before, {io_threads} now")
+            self.handler_pool.resize(io_threads)
+            self.plan = replace(self.plan, server=replace(settings, io_threads=io_threads))
+        wanted = {one.name: one.settings.processors for one in plan.listeners}
+        for listener in self.listeners:
+            before = listener.plan.settings.processors
+            count = wanted.get(listener.name, before)
+            if count != before:
+                changes.append(f"[listeners.{listener.name}] processors: {before} before, {count} now")
+                listener.resize(count)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return changes
 
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""

@@ -220,6 +220,10 @@ class _Planner:
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
         if advertise is not None and advertise[0] in ANY_HOST:
             self.report((*path, "advertise"), "must name a host that clients can connect to")
+        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+            self.report(
+                (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
+            )
         used: set[str] = set()
 
         def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:

@@ -12,6 +12,17 @@ from klamm.network.slow_log import check_thresholds
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def _check_networks(networks: tuple[str, ...]) -> str | None:
+    import ipaddress
+
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            return f'"{network}" is no address or CIDR network'
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """The table `[server]`."""
@@ -32,6 +43,11 @@ class ServerSettings:
     )
     queued_max_request_bytes: int = setting(
         -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
+    )
+    queued_max_request_bytes_strict: bool = setting(
+        False,
+        doc="Close connections that send a request larger than half of queued.max.request.bytes; otherwise one such "
+        "request at a time may exceed the limit.",
     )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
@@ -127,6 +143,14 @@ class ListenerSettings:
         30_000,
         doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
         minimum=0,
+    )
+    proxy_protocol: str = setting(
+        "off",
+        doc="Whether trusted proxies may or must say in a PROXY header (v1 or v2) who their client is.",
+        choices=("off", "optional", "required"),
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=_check_networks
     )
     poller: str = setting(
         "auto",

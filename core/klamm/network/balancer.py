@@ -56,7 +56,7 @@ class LoadBalancer:
         for processor in processors:
             own = []
             for channel in processor.channels:
-                counters = (channel.connection.received_bytes + channel.connection.sent_bytes, channel.busy_ns)
+                counters = _counters(channel)
                 before = self._seen.get(channel, (0, 0))
                 seen[channel] = counters
                 connection_id = channel.connection.connection_id
@@ -82,9 +82,10 @@ class LoadBalancer:
             processor.measure()
         self._measured, self._measured_ns = processors, now_ns
         self._idle_ns = {processor: processor.idle_ns_until(now_ns) for processor in processors}
-        self._seen = {
-            channel: (channel.connection.received_bytes + channel.connection.sent_bytes, channel.busy_ns)
-            for processor in processors
-            for channel in processor.channels
-        }
+        self._seen = {channel: _counters(channel) for processor in processors for channel in processor.channels}
         self._rates = {}
+
+
+def _counters(channel: KafkaChannel) -> tuple[int, int]:
+    connection = channel.connection
+    return connection.received_bytes + connection.sent_bytes, channel.busy_ns

@@ -29,6 +29,7 @@ from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.poller import Waker
+    from klamm.network.proxied import ProxyAdmission, TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -57,6 +58,8 @@ class Processor:
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
         failures: ConnectionFailures,
+        gates: tuple[ConnectionGate, ...],
+        proxies: TrustedProxies | None,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
@@ -74,6 +77,7 @@ class Processor:
         dispatcher = dispatcher.for_processor(recorder)
         self._dispatcher = dispatcher
         self._transport = transport
+        self._proxies = proxies
         self._pool = pool
         self._max_incoming = max_incoming
         limit = authenticators.max_receive_bytes if authenticators is not None else None
@@ -93,6 +97,9 @@ class Processor:
             counts,
             recorder,
         )
+        self._proxied: ProxyAdmission | None = None
+        if proxies is not None:
+            self._proxied = proxies.admission(listener, gates, transport, selector, self._pump, self._connection_id)
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()
         self._adopted: deque[KafkaChannel] = deque()
@@ -114,6 +121,7 @@ class Processor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self._poll_begun_ns = 0
+        self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
@@ -310,6 +318,8 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.proxied and self._proxied is not None:
+            self._proxied.process()
         if self._selector.failed_handshakes:
             self._process_failed_handshakes()
         if self._selector.disconnected:
@@ -334,16 +344,30 @@ class Processor:
     def _register(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         name = sock.getsockname()
         local = Address(name[0], name[1])
-        connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+        connection_id = self._connection_id(local, peer)
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
         receive = NetworkReceive(self._max_first_bytes, self._pool)
-        channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
+        proxies = self._proxies
+        # Asked before a transport takes the socket over.
+        descriptor = sock.fileno()
+        layer = self._transport.wrap(sock, peer) if proxies is None else proxies.layer(sock, peer)
+        channel = KafkaChannel(descriptor, layer, connection, receive, gates, peer)
+        if proxies is None:
+            channel.admit(layer)
         try:
             self._selector.register(channel)
         except Exception:
             self._selector.close(channel)
             raise
         self._counts.created.add()
+
+    def _connection_id(self, local: Address, peer: Address) -> str:
+        return f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+
+    def admit(self, channel: KafkaChannel) -> None:
+        """Let the client behind a proxy in, if the gates do."""
+        assert self._proxied is not None
+        self._proxied.admit(channel)
 
     def _take_over(self) -> None:
         for _ in range(len(self._adopted)):
@@ -366,7 +390,7 @@ class Processor:
                 del self._moving[channel]
                 channel.moving = False
                 self._pump.proceed(channel)
-            elif self._selector.hand_over(channel):
+            elif self._pump.hand_over(channel):
                 del self._moving[channel]
                 self._aged.discard(channel)
                 channel.moving = False
@@ -421,6 +445,7 @@ class Processor:
             or selector.completed_receives
             or selector.failed_handshakes
             or selector.disconnected
+            or selector.proxied
         ):
             timeout_s = 0.0
         begun_ns = self._poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Final
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import RequestContext
-from klamm.contracts import AuthenticationStep, AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
+from klamm.contracts import (
+    AuthenticationStep,
+    AuthenticatorFactory,
+    Buffer,
+    ConnectionGate,
+    Delay,
+    HandshakeError,
+    Refuse,
+)
+from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.connection_counts import ConnectionCounts
@@ -177,6 +186,14 @@ class ChannelPump:
                 self._repeats.closed(channel)
             self._observation.closed(channel.connection, reason)
 
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a channel that is quiet, for another processor; False if it is not."""
+        if not self._selector.hand_over(channel):
+            return False
+        if self._repeats is not None:
+            self._repeats.closed(channel)
+        return True
+
     # ---- requests
 
     def _serve(self, channel: KafkaChannel) -> None:
@@ -330,6 +347,10 @@ class ChannelPump:
 
     def _respond(self, channel: KafkaChannel, response: Response) -> None:
         kind, request = response.kind, response.request
+        if kind is ResponseKind.ADMIT:
+            if channel.state is not ChannelState.CLOSED:
+                self._processor.admit(channel)
+            return
         if kind is ResponseKind.END_THROTTLING:
             if channel.state is not ChannelState.CLOSED:
                 channel.on_mute_event(MuteEvent.THROTTLE_ENDED)
@@ -446,6 +467,23 @@ class ChannelPump:
         self._failures.count(error.reason)
         self._fail_authentication(channel, str(error), [])
 
+    def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:
+        """A gate does not admit the client of a proxy: close, after the delay if there is one."""
+        self._failures.count(refusal.reason)
+        channel.close_reason = f"refused: {refusal.reason}"
+        if self._observation is not None:
+            self._observation.refused(channel.accepted_from, refusal.reason, describe_refusal(refusal))
+        if isinstance(refusal, Refuse):
+            log.info("%s: refused: %s %s", describe(channel), refusal.reason, refusal.detail)
+            self.close(channel, channel.close_reason)
+        else:
+            self._close_later(channel, refusal.delay_ms * 1_000_000, [])
+
+    def wait_for_admission(self, channel: KafkaChannel, delay_ms: int) -> None:
+        """Ask the gates again after a while."""
+        again = Response(ResponseKind.ADMIT, channel)
+        self._scheduler.schedule(delay_ms, lambda: self._processor.enqueue(again))
+
     def give_up(self, channel: KafkaChannel) -> None:
         """Handshake and authentication have taken too long."""
         self._failures.count("timed_out")
@@ -477,7 +515,10 @@ class ChannelPump:
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)
-        due_ns = self._selector.now_ns + self._failed_authentication_delay_ns
+        self._close_later(channel, self._failed_authentication_delay_ns, reply)
+
+    def _close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
+        due_ns = self._selector.now_ns + delay_ns
         heapq.heappush(self._delayed_closes, (due_ns, next(self._order), channel, reply))
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:

@@ -25,6 +25,7 @@ class ResponseKind(enum.Enum):
     CLOSE_CONNECTION = enum.auto()
     START_THROTTLING = enum.auto()
     END_THROTTLING = enum.auto()
+    ADMIT = enum.auto()
     RESUME_AUTHENTICATION = enum.auto()
 
 
