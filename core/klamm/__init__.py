@@ -39,7 +39,7 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
-from klamm.metrics import Counter, MetricsRegistry
+from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.scheduler import Scheduler, Timer
@@ -109,7 +109,10 @@ __all__ = [
     "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "Family",
     "HandshakeError",
+    "Histogram",
+    "HistogramValue",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
@@ -136,6 +139,7 @@ __all__ = [
     "RequestScheduler",
     "ResourceType",
     "SCRAM_CREDENTIALS",
+    "Sample",
     "SaslAuthenticationError",
     "SaslChallenge",
     "SaslContext",

@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from klamm.metrics import Labels, MetricsRegistry, WindowedShare
+from klamm.version import __version__
 
 if TYPE_CHECKING:
     from klamm.listener import Listener
     from klamm.network.acceptor import Acceptor
     from klamm.network.channel import KafkaChannel
+    from klamm.network.memory_pool import MemoryPool
     from klamm.network.processor import Processor
     from klamm.server import SocketServer
 
 _Samples: TypeAlias = Iterable[tuple[Labels, float]]
 _SOCKET: Final = "kafka.server:type=socket-server-metrics,name="
 _SOFTWARE_LABELS: Final = 50
+_LABEL_CHARACTERS: Final = 100
+
+
+def _single(read: Callable[[], float]) -> Callable[[], _Samples]:
+    return lambda: [({}, read())]
 
 
 class ServerMetrics:
@@ -31,6 +38,7 @@ class ServerMetrics:
     def __init__(self, server: SocketServer) -> None:
         self._server = server
         self._clock = server.clock
+        self._created_ns = server.clock.monotonic_ns()
         self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
         self._highest: dict[tuple[str, str], int] = {}
 
@@ -156,17 +164,41 @@ class ServerMetrics:
             registry.register(name, "gauge", doc, read)
         for name, (doc, read) in counters.items():
             registry.register(name, "counter", doc, read)
-        pool = server.pool
-        if pool is not None:
-            group = "kafka.network:type=SocketServer,name="
-            registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests.", lambda: pool.available_bytes)
-            registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
-            registry.register(
-                "klamm:type=MemoryPool,name=Depletions",
-                "counter",
-                "How often a request found too little left.",
-                lambda: [({}, pool.depletions)],
-            )
+        if server.pool is not None:
+            self._register_pool(registry, server.pool)
+        started_ms = self._clock.wall_ms()
+        registry.gauge(
+            "kafka.server:type=app-info,name=start-time-ms",
+            "When the server started, in milliseconds since the epoch; the label tells its version.",
+            lambda: started_ms,
+            version=__version__,
+        )
+
+    def _register_pool(self, registry: MetricsRegistry, pool: MemoryPool) -> None:
+        group = "kafka.network:type=SocketServer,name="
+        registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests.", lambda: pool.available_bytes)
+        registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
+        registry.gauge(
+            _SOCKET + "MemoryPoolAvgDepletedPercent",
+            "Share of time, 0 to 1, in which requests waited for memory.",
+            lambda: self._share(pool, pool.depleted_ns),
+        )
+        counters: dict[str, tuple[str, Callable[[], float]]] = {
+            _SOCKET + "MemoryPoolDepletedTimeTotal": (
+                "Nanoseconds in which requests waited for memory.",
+                lambda: pool.depleted_ns,
+            ),
+            "klamm:type=MemoryPool,name=Depletions": (
+                "How often a request found too little memory left.",
+                lambda: pool.depletions,
+            ),
+            "klamm:type=MemoryPool,name=Evictions": (
+                "Connections closed because they held memory and sent nothing.",
+                lambda: pool.evictions,
+            ),
+        }
+        for name, (doc, read) in counters.items():
+            registry.register(name, "counter", doc, _single(read))
 
     def _handlers_busy(self) -> float:
         pool = self._server.handler_pool
@@ -176,8 +208,7 @@ class ServerMetrics:
         now_ns = self._clock.monotonic_ns()
         share = self._shares.get(key)
         if share is None:
-            # What there is before the first look belongs to a window nobody has seen the start of.
-            share = self._shares.setdefault(key, WindowedShare(now_ns, total_ns))
+            share = self._shares.setdefault(key, WindowedShare(getattr(key, "created_ns", self._created_ns)))
         return share.read(now_ns, total_ns, capacity)
 
     def _listeners(self) -> Iterator[Listener]:
@@ -250,7 +281,7 @@ class ServerMetrics:
             for channel in self._channels(listener):
                 connection = channel.connection
                 host = connection.client_address.host
-                key = (listener.name, str(connection.principal), host, connection.client_id or "")
+                key = (listener.name, str(connection.principal), host, (connection.client_id or "")[:_LABEL_CHARACTERS])
                 both = sums.setdefault(key, [0, 0])
                 both[0] += channel.requests
                 both[1] += channel.requests if attribute == "requests" else getattr(connection, attribute)

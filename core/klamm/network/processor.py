@@ -121,6 +121,7 @@ class Processor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self._poll_begun_ns = 0
+        self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
