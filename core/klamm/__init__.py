@@ -1,5 +1,6 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
+from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.plan import read_tables
@@ -23,11 +24,14 @@ from klamm.contracts import (
     AuthenticatorFactory,
     Buffer,
     ConnectionGate,
+    ConnectionLoad,
     Delay,
     HandshakeError,
     Interest,
     ListenerPart,
+    Move,
     ProcessorAssigner,
+    ProcessorLoad,
     Refuse,
     RequestEvent,
     RequestObserver,
@@ -53,7 +57,27 @@ from klamm.security.authorizer import (
     PatternType,
     ResourceType,
 )
+from klamm.security.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.security.sasl import (
+    CredentialStore,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm.security.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_CREDENTIALS,
+    ScramCredential,
+    ScramMechanism,
+)
 from klamm.shared_state import SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -66,6 +90,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
+    "Announcement",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -78,9 +103,14 @@ __all__ = [
     "ConfigError",
     "ConnectionContext",
     "ConnectionGate",
+    "ConnectionLoad",
     "Counter",
+    "CredentialStore",
+    "DELEGATION_TOKENS",
     "Delay",
     "DelayedOperation",
+    "DelegationToken",
+    "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
     "HandshakeError",
@@ -90,12 +120,16 @@ __all__ = [
     "LATER",
     "ListenerContext",
     "ListenerPart",
+    "MAX_ITERATIONS",
+    "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
+    "Move",
     "NO_RESPONSE",
     "PatternType",
     "Pending",
     "ProcessorAssigner",
+    "ProcessorLoad",
     "Provider",
     "ProviderKind",
     "Purgatory",
@@ -105,7 +139,19 @@ __all__ = [
     "RequestObserver",
     "RequestScheduler",
     "ResourceType",
+    "SCRAM_CREDENTIALS",
+    "SaslAuthenticationError",
+    "SaslChallenge",
+    "SaslContext",
+    "SaslError",
+    "SaslEvaluation",
+    "SaslMechanism",
+    "SaslServer",
+    "SaslSuccess",
+    "SaslTask",
     "Scheduler",
+    "ScramCredential",
+    "ScramMechanism",
     "ServerContext",
     "ServerExtension",
     "ServerServices",

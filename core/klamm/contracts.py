@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
+    from klamm.api_set import ApiHandler
     from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
+    from klamm.wire.errors import KafkaError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -128,12 +130,15 @@ class AuthenticationStep:
 
     `send`      frames to send back, without their length.
     `complete`  the principal is known; further frames are requests.
-    `failed`    the reason; `send` goes out first, then the channel closes after the failed-authentication delay.
+    `failed`    the reason; after the failed-authentication delay `send` goes out and the channel closes (KIP-306).
+    `pending`   what comes of it is not known yet: called at once with a function that, called once from any thread,
+                has the channel's processor call `Authenticator.resume`. Nothing is read from the channel until then.
     """
 
     send: Sequence[Buffer] = ()
     complete: bool = False
     failed: str | None = None
+    pending: Callable[[Callable[[], None]], None] | None = None
 
 
 class Authenticator(ABC):
@@ -153,8 +158,12 @@ class Authenticator(ABC):
     def receive(self, frame: Buffer) -> AuthenticationStep:
         """One frame of a channel that is not READY."""
 
+    def resume(self) -> AuthenticationStep:
+        """What came of a step that was pending; on the processor's thread."""
+        raise NotImplementedError("no step of this authenticator is ever pending")
+
     def reauthenticates(self, api_key: int) -> bool:
-        """Whether a frame of this API on a READY channel belongs to the authenticator again (KIP-368)."""
+        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368); asked for every frame."""
         return False
 
     @property
@@ -171,6 +180,15 @@ class AuthenticatorFactory(ListenerPart, ABC):
 
     security_protocol: str = ""
     """`SASL_` if the listener's security protocol gets that prefix, else empty."""
+    max_receive_bytes: int | None = None
+    """Largest frame of a channel that is not READY; None: as large as requests may be."""
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """APIs that ApiVersions of the listener lists for the authenticator's sake, unless its handler set serves them.
+
+        They are asked only for requests that the authenticator leaves to them.
+        """
+        return ()
 
     @abstractmethod
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
@@ -236,7 +254,10 @@ class Throttle(ListenerPart, ABC):
 
 @dataclass(slots=True)
 class RequestEvent:
-    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673."""
+    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673.
+
+    `repeat_count` above 1 stands for that many equal requests of a connection, see `RequestObserver.repeats_after`.
+    """
 
     context: RequestContext
     error_code: int
@@ -248,10 +269,56 @@ class RequestEvent:
     response_queue_time_ns: int
     send_time_ns: int
     total_time_ns: int
+    repeat_count: int = 1
+
+    @staticmethod
+    def of(request: RequestContext, end_ns: int) -> RequestEvent:
+        """The event of a request whose answer was out at `end_ns`."""
+        return RequestEvent(
+            context=request,
+            error_code=request.error_code,
+            response_bytes=request.response_bytes,
+            request_queue_time_ns=max(0, request.handler_start_ns - request.received_ns),
+            local_time_ns=max(0, request.local_end_ns - request.handler_start_ns),
+            remote_time_ns=max(0, request.completed_ns - request.local_end_ns),
+            throttle_time_ms=request.throttle_time_ms,
+            response_queue_time_ns=max(0, request.dequeued_ns - request.completed_ns) if request.dequeued_ns else 0,
+            send_time_ns=max(0, end_ns - (request.dequeued_ns or request.completed_ns)),
+            total_time_ns=max(0, end_ns - request.received_ns),
+        )
 
 
 class RequestObserver(ListenerPart):
-    """Is told what happened; never asked. Calls must not block: they come from processor threads."""
+    """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
+
+    `repeats_after`    None: every request is told of by itself. A number: requests that are answered without a look at
+                       them, because equal ones were, are told of by themselves up to so many a second, connection and
+                       request; the others of that second come as one, by `repeated`.
+    `wants_messages`   Have the decoded request in `RequestContext.frame` and what the handler answered in `response`.
+                       They may hold views of large frames: an observer that keeps a request drops them soon.
+    """
+
+    repeats_after: int | None = None
+    wants_messages: bool = False
+
+    def refuse(self, request: RequestContext) -> KafkaError | None:
+        """Asked before the handler, if overridden: the error to answer the request with instead, or None.
+
+        Comes from processor and handler threads. ApiVersions is never refused.
+        """
+        return None
+
+    def connection_refused(self, address: Address, reason: str, detail: str) -> None:
+        """A gate refused a connection, or had it closed after a delay; `reason` is one of few words."""
+
+    def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
+        """The client has proved who it is, or has again (KIP-368). Not told where nobody is asked."""
+
+    def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
+        """It could not; the channel is going to be closed."""
+
+    def session_expired(self, connection: ConnectionContext) -> None:
+        """The client did not authenticate again in time; the channel is going to be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
         """A channel became READY."""
@@ -261,6 +328,20 @@ class RequestObserver(ListenerPart):
 
     def completed(self, event: RequestEvent) -> None:
         """A response has been handed to the socket whole, or the request needed none."""
+
+    def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
+        """The same for requests of one connection whose answers left together at `end_ns`, as `completed` by default.
+
+        To be overridden where an event object for each request would be too much. Nobody changes `requests` later.
+        """
+        for request in requests:
+            self.completed(RequestEvent.of(request, end_ns))
+
+    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
+        """`count` requests equal to `request`, the first of them, were answered until `last_ns` (`repeats_after`)."""
+        event = RequestEvent.of(request, request.received_ns)
+        event.repeat_count = count
+        self.completed(event)
 
 
 class ServerExtension(ABC):
@@ -287,12 +368,55 @@ class ServerExtension(ABC):
         """Give back what `open` took. Called exactly once if `open` returned; requests have ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessorLoad:
+    """What one processor has to do.
+
+    `connections` it has or is about to have; `bytes_per_s` read and sent by those it has now, `busy` the share of time,
+    0 to 1, in which it did not wait for something to happen; both over the last second or so, 0 where nobody measures
+    (`ProcessorAssigner.rebalance_interval_ms`).
+    """
+
+    connections: int
+    bytes_per_s: float = 0.0
+    busy: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLoad:
+    """What one connection gives its processor to do; units as in `ProcessorLoad`."""
+
+    connection_id: str
+    bytes_per_s: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A connection is to go to another processor, as soon as it has no request and no answer under way."""
+
+    connection_id: str
+    processor: int
+
+
 class ProcessorAssigner(ListenerPart, ABC):
-    """Chooses the processor of a new connection; Kafka's acceptor goes round."""
+    """Chooses the processor of a new connection; Kafka's acceptor goes round. May move connections later."""
+
+    @property
+    def rebalance_interval_ms(self) -> int:
+        """How often loads are measured and `rebalance` is asked; 0, the default, does neither. Read once, after
+        `open`."""
+        return 0
 
     @abstractmethod
-    def assign(self, address: Address, loads: Sequence[int]) -> int:
-        """Index of the processor; `loads` has the number of connections of each."""
+    def assign(self, address: Address, loads: Sequence[ProcessorLoad]) -> int:
+        """Index of the processor; `loads` has one entry for each. On the acceptor's thread."""
+
+    def rebalance(
+        self, loads: Sequence[ProcessorLoad], connections: Sequence[Sequence[ConnectionLoad]]
+    ) -> Sequence[Move]:
+        """Which connections shall move; both arguments have one entry per processor. On the scheduler's thread."""
+        return ()
 
 
 class RequestScheduler(ABC):
@@ -307,7 +431,7 @@ class RequestScheduler(ABC):
 
     @abstractmethod
     def offer(self, request: RequestContext) -> bool:
-        """Queue a request; False when it is full. Never blocks."""
+        """Queue a request; False when there is no room for it. Never blocks."""
 
     @abstractmethod
     def take(self) -> RequestContext | None:
@@ -320,3 +444,18 @@ class RequestScheduler(ABC):
     @abstractmethod
     def size(self) -> int:
         """How many requests wait; the metric RequestQueueSize."""
+
+    def lane(self, request: RequestContext) -> Hashable:
+        """What a request waits with: when `offer` has no room for it, later ones of its lane wait behind it, and those
+        of other lanes do not."""
+        return None
+
+    def handled(self, request: RequestContext, busy_ns: int) -> None:
+        """A handler is done with a request that `take` gave it, which took that long. On the handler's thread."""
+
+    def resized(self, handlers: int) -> None:
+        """There are now so many handlers."""
+
+    def lane_sizes(self) -> Mapping[str, int]:
+        """How many requests wait, by lane."""
+        return {"all": self.size()}

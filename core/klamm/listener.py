@@ -7,11 +7,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
-from klamm.api_versions import ApiVersionsAnswerer
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.clock import Clock
 from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
@@ -24,6 +25,7 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.balancer import LoadBalancer
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
@@ -34,7 +36,7 @@ from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector
-from klamm.scheduler import Scheduler
+from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -58,7 +60,12 @@ class Listener:
         self.name = plan.name
         self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
+        self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self._make_processor: Callable[[int], Processor]
+        self._next_index = 0
+        self._balancer: LoadBalancer
+        self._balancing: Timer | None = None
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -105,17 +112,22 @@ class Listener:
         pool: MemoryPool | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
-        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
         self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        handlers = list(handlers)
+        if authenticators is not None:
+            served = {handler.api_key for handler in handlers}
+            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+        handlers = with_api_versions(handlers)
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
             try:
@@ -123,20 +135,30 @@ class Listener:
             except Exception as error:
                 log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
                 kind = type(part)
+                self.context.services.announce(
+                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
+                )
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
+        observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
             throttles=throttles,
-            timed=bool(observers),
+            observation=observation,
             authorized=self.context.authorizer is not None,
         )
-        observation = Observation(observers, clock) if observers else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
-        for index in range(settings.processors):
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+
+        def processor(index: int) -> Processor:
             waker = Waker(settings.poller)
             selector = Selector(
                 make_poller(settings.poller),
@@ -148,26 +170,35 @@ class Listener:
                 failures=failures,
                 setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
-            self.processors.append(
-                Processor(
-                    index,
-                    self.context,
-                    selector,
-                    waker,
-                    clock,
-                    scheduler,
-                    dispatcher,
-                    request_channel,
-                    transport=transport,
-                    authenticators=authenticators,
-                    observation=observation,
-                    failures=failures,
-                    pool=pool,
-                    max_incoming=settings.max_incoming,
-                    max_request_bytes=settings.socket_request_max_bytes,
-                    failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
-                )
+            return Processor(
+                index,
+                self.context,
+                selector,
+                waker,
+                clock,
+                scheduler,
+                dispatcher,
+                request_channel,
+                transport=transport,
+                authenticators=authenticators,
+                observation=observation,
+                failures=failures,
+                gates=gates,
+                proxies=proxies,
+                pool=pool,
+                max_incoming=settings.max_incoming,
+                max_request_bytes=settings.socket_request_max_bytes,
+                failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                max_connection_age_ms=settings.max_connection_age_ms,
             )
+
+        self._make_processor = processor
+        self.processors = [processor(index) for index in range(settings.processors)]
+        self._next_index = settings.processors
+        self._balancer = LoadBalancer(self.name, assigner, clock)
+        self._balancer.processors = self.processors
+        if assigner.rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -177,9 +208,12 @@ class Listener:
             clock,
             scheduler,
             gates=gates,
-            assigner=assigner,
+            balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
+            observation=observation,
         )
 
     def _part(self, plan: Any) -> Any:
@@ -192,10 +226,33 @@ class Listener:
         for processor in self.processors:
             processor.start()
         assert self.acceptor is not None
-        self.acceptor.start(self.processors)
+        self.acceptor.start()
+
+    def resize(self, count: int) -> None:
+        """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
+        many go to the others, each at its next quiet point."""
+        kept, surplus = self.processors[:count], self.processors[count:]
+        for _ in range(count - len(kept)):
+            # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
+            processor = self._make_processor(self._next_index)
+            self._next_index += 1
+            processor.start()
+            kept.append(processor)
+        self.retired = [processor for processor in self.retired if not processor.ended] + surplus
+        self.processors = self._balancer.processors = kept
+        for processor in surplus:
+            processor.retire(kept)
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
+
+    @property
+    def all_processors(self) -> list[Processor]:
+        """Those that take new connections, and those that have retired and still have some."""
+        return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
         """Close the door; connections that are in stay."""
+        if self._balancing is not None:
+            self._balancing.cancel()
         if self.acceptor is not None:
             self.acceptor.stop()
 
@@ -208,6 +265,9 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
         return problems
 
     def close(self) -> None:

@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
-from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
@@ -21,6 +21,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.request_channel import RequestChannel
 from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
+from klamm.version import __version__
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -79,7 +80,11 @@ class SocketServer:
             listener.bind(self.services)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
-            self.pool = MemoryPool(settings.queued_max_request_bytes)
+            self.pool = MemoryPool(
+                settings.queued_max_request_bytes,
+                strict=settings.queued_max_request_bytes_strict,
+                clock=self.clock,
+            )
         scheduler_plan = self.plan.request_scheduler
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
@@ -100,8 +105,21 @@ class SocketServer:
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
+        self._announce_parts()
+        self.services.announce("server_started", f"klamm {__version__}")
         for extension in self.extensions:
             extension.ready()
+
+    def _announce_parts(self) -> None:
+        plan = self.plan
+        for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
+            self.services.announce("plugin_loaded", part.describe())
+        for listener in plan.listeners:
+            for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
+                if used is not None:
+                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+            for used in (*listener.gates, *listener.throttles, *listener.observers):
+                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -148,7 +166,7 @@ class SocketServer:
                 log.debug("api set %s failed to open", name, exc_info=True)
                 raise StartError(f"api set {name} ({part.distribution}): {error}") from error
             self._opened_sets.append((name, api_set))
-            handlers[name] = with_api_versions(api_set.handlers())
+            handlers[name] = list(api_set.handlers())
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:
@@ -158,13 +176,14 @@ class SocketServer:
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
+        self.services.announce("server_stopping")
         for extension in self.extensions:
             self._try(extension, extension.stopping)
         for listener in self.listeners:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
-        started = [p for listener in self.listeners for p in listener.processors if self._handlers_started]
+        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
         for processor in started:
             processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
         for processor in started:
@@ -191,6 +210,27 @@ class SocketServer:
         except Exception:
             log.exception("extension %r failed", extension)
 
+    def resize(self, plan: ServerPlan) -> list[str]:
+        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+
+        From then on `plan` has these numbers, and everything else as before.
+        """
+        changes = []
+        settings, io_threads = self.plan.server, plan.server.io_threads
+        if io_threads != settings.io_threads:
+            changes.append(f"[server] io_threads: {settings.io_threads} before, {io_threads} now")
+            self.handler_pool.resize(io_threads)
+            self.plan = replace(self.plan, server=replace(settings, io_threads=io_threads))
+        wanted = {one.name: one.settings.processors for one in plan.listeners}
+        for listener in self.listeners:
+            before = listener.plan.settings.processors
+            count = wanted.get(listener.name, before)
+            if count != before:
+                changes.append(f"[listeners.{listener.name}] processors: {before} before, {count} now")
+                listener.resize(count)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return changes
+
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
@@ -200,6 +240,7 @@ class SocketServer:
             except Exception as error:
                 log.exception("reload of %r failed", extension)
                 problems.append(f"extension {type(extension).__name__}: {error}")
+        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:

@@ -64,8 +64,12 @@ def run(
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
     """Reload files that parts read, and compare the settings; what happened, line by line."""
     lines = []
+    changed = []
     try:
-        changed = _changes(server.plan, reload_plan()) if reload_plan is not None else []
+        if reload_plan is not None:
+            plan = reload_plan()
+            lines += [f"reload: {what}" for what in server.resize(plan)]
+            changed = _changes(server.plan, plan)
     except Exception as error:
         return [f"reload: nothing changed: {error}"]
     lines += [f"reload: {what} has changed; this takes effect at the next start" for what in changed]

@@ -11,6 +11,17 @@ from klamm import Provider, hookimpl
 
 
 @hookimpl
+def klamm_request_observers() -> Iterator[Provider]:
+    """Who is told of requests."""
+    yield Provider(
+        "audit",
+        "klamm_spark.audit:AuditObserver",
+        settings="klamm_spark.settings:AuditSettings",
+        summary="every request, connection, authentication and administrative act as an event in a crash-safe spool",
+    )
+
+
+@hookimpl
 def klamm_commands() -> Iterator[Provider]:
     """What `klamm` can do beside serving."""
     yield Provider(

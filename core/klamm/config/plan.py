@@ -42,6 +42,11 @@ class PartPlan:
         """Which package it comes from."""
         return self.found.source.distribution
 
+    def describe(self) -> str:
+        """Kind, name and origin, for who is told of loaded plugins."""
+        source = self.found.source
+        return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
+
     def build(self, *arguments: Any) -> Any:
         """Import the factory and call it with the settings. Raises PluginError if either fails."""
         factory = load_factory(self.found)
@@ -213,6 +218,10 @@ class _Planner:
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
         if advertise is not None and advertise[0] in ANY_HOST:
             self.report((*path, "advertise"), "must name a host that clients can connect to")
+        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+            self.report(
+                (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
+            )
         used: set[str] = set()
 
         def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:

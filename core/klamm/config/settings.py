@@ -11,6 +11,17 @@ from klamm.config.setting import setting
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def _check_networks(networks: tuple[str, ...]) -> str | None:
+    import ipaddress
+
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            return f'"{network}" is no address or CIDR network'
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """The table `[server]`."""
@@ -31,6 +42,11 @@ class ServerSettings:
     )
     queued_max_request_bytes: int = setting(
         -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
+    )
+    queued_max_request_bytes_strict: bool = setting(
+        False,
+        doc="Close connections that send a request larger than half of queued.max.request.bytes; otherwise one such "
+        "request at a time may exceed the limit.",
     )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
@@ -108,6 +124,10 @@ class ListenerSettings:
         doc="Connections on which nothing happens for that long are closed; -1 never.",
         kafka="connections.max.idle.ms",
     )
+    max_connection_age_ms: int = setting(
+        -1,
+        doc="Connections older than that are closed as soon as they have nothing under way; -1 never.",
+    )
     connection_failed_authentication_delay_ms: int = setting(
         100,
         doc="A connection that failed to authenticate is closed after this delay.",
@@ -118,6 +138,14 @@ class ListenerSettings:
         30_000,
         doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
         minimum=0,
+    )
+    proxy_protocol: str = setting(
+        "off",
+        doc="Whether trusted proxies may or must say in a PROXY header (v1 or v2) who their client is.",
+        choices=("off", "optional", "required"),
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=_check_networks
     )
     poller: str = setting(
         "auto",

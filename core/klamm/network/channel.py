@@ -11,6 +11,7 @@ from klamm.network.poller import READ, WRITE
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
+    from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
 
 
@@ -23,8 +24,8 @@ class ChannelState(enum.Enum):
 
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
-        │              │                   (peer gone, received frames left)
-        ▼              ▼
+        │              │             │     (peer gone, received frames left)
+        ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
     """
@@ -41,7 +42,7 @@ _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
     _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
-    _S.READY: frozenset({_S.CLOSING, _S.CLOSED}),
+    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
     _S.CLOSING: frozenset({_S.CLOSED}),
     _S.CLOSED: frozenset(),
@@ -98,14 +99,18 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order.
+    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
+    `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures.
     """
 
     __slots__ = (
         "accepted_from",
+        "admitted",
         "answering",
         "authenticator",
+        "busy_ns",
         "close_reason",
         "connection",
         "descriptor",
@@ -114,12 +119,14 @@ class KafkaChannel:
         "interest",
         "last_active_ns",
         "may_buffer",
+        "moving",
         "mute_state",
         "receive",
         "send",
         "sending",
         "session_expires_ns",
         "state",
+        "tallies",
         "transport",
         "waiting_for_turn",
     )
@@ -139,8 +146,8 @@ class KafkaChannel:
         self.receive = receive
         self.gates = gates
         self.accepted_from = accepted_from
-        # A transport that keeps no bytes of its own need not be asked for them after each read.
-        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
+        self.may_buffer = False
+        self.admitted = False
         self.authenticator: Authenticator | None = None
         self.state = ChannelState.HANDSHAKE
         self.mute_state = MuteState.NOT_MUTED
@@ -153,6 +160,9 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
+        self.tallies: dict[RequestContext, Tally] = {}
+        self.moving = False
+        self.busy_ns = 0
 
     @property
     def can_process(self) -> bool:
@@ -163,6 +173,25 @@ class KafkaChannel:
     def may_read(self) -> bool:
         """Whether more bytes may be taken from the transport."""
         return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+
+    def admit(self, transport: TransportLayer) -> None:
+        """Let the peer in: its bytes go through this transport from here on."""
+        self.admitted = True
+        self.transport = transport
+        # A transport that keeps no bytes of its own need not be asked for them after each read.
+        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may be
+        there: they are the channel's own."""
+        return (
+            self.state is ChannelState.READY
+            and self.can_process
+            and self.in_flight is None
+            and not self.waiting_for_turn
+            and not self.receive.waiting_for_memory
+        )
 
     def move(self, state: ChannelState) -> None:
         """Change state; IllegalTransitionError if the table does not know the way."""

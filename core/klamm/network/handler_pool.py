@@ -41,6 +41,7 @@ class KafkaRequestHandlerPool:
         with self._lock:
             surplus = self._target - count
             self._target = count
+            self._channel.resized(count)
             for _ in range(-surplus):
                 thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
                 self._next_id += 1
@@ -74,8 +75,12 @@ class KafkaRequestHandlerPool:
                         return
                     continue
                 start_ns = self._clock.monotonic_ns()
-                self._run(request)
-                self._busy_ns += self._clock.monotonic_ns() - start_ns
+                try:
+                    self._run(request)
+                finally:
+                    busy_ns = self._clock.monotonic_ns() - start_ns
+                    self._busy_ns += busy_ns
+                    self._channel.handled(request, busy_ns)
             except BaseException:
                 # The last net: `run` answers for what handlers raise, so this is a bug, and must not cost the thread.
                 log.exception("request handler failed")

@@ -95,7 +95,7 @@ def _create_and_respond(
             broker.create_topic(name)
         except KafkaError as error:
             if error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                failures[name] = _failure(error.error_code, name)
+                failures[name] = _failure(request, context, error.error_code, name)
         except Exception as error:
             context.respond(error)
             return
@@ -129,8 +129,8 @@ def _by_name(
     try:
         check_topic_name(name)
     except KafkaError as error:
-        return _failure(error.error_code, name)
-    return _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return _failure(request, context, error.error_code, name)
+    return _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
 
 def _by_id(broker: Broker, request: MetadataRequest, context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
@@ -142,8 +142,13 @@ def _by_id(broker: Broker, request: MetadataRequest, context: RequestContext, to
     return _topic(broker, request, context, topic)
 
 
-def _failure(error: ErrorCode, name: str) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error, name, is_internal=name in INTERNAL_TOPICS)
+def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
+    # Who may describe the name is told what he may do, though there is no such topic.
+    asked = request.include_topic_authorized_operations
+    operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
+    return MetadataResponseTopic(
+        error, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=operations
+    )
 
 
 def _topic(broker: Broker, request: MetadataRequest, context: RequestContext, topic: Topic) -> MetadataResponseTopic:

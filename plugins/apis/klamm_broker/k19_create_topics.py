@@ -54,6 +54,8 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            if wanted.name == KRAFT_METADATA_TOPIC:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
             if not every:
                 require_topic(context, AclOperation.CREATE, wanted.name)
             result = _create(broker, wanted, request.validate_only)
@@ -68,8 +70,6 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
 
 
 def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-    if wanted.name == KRAFT_METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:
