@@ -11,6 +11,7 @@ from klamm import (
     Address,
     AuthenticationStep,
     ConnectionContext,
+    Counter,
     KafkaPrincipal,
     ListenerContext,
     ManualClock,
@@ -31,7 +32,6 @@ from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
 from klamm_sasl.authenticator import SaslServerAuthenticator
-from klamm_sasl.metrics import AuthenticationMetrics
 from klamm_sasl.states import SaslState
 from tests.unit.network.fakes import QuietTransport
 
@@ -90,12 +90,13 @@ class Playbook:
         self.connection = ConnectionContext("c-1", self.listener, self.listener.bound, Address("127.0.0.1", 2))
         self.work: deque[Callable[[], Any]] = deque()
         self.resumed = 0
+        self.cannot_reauthenticate = Counter()
         self.authenticator = SaslServerAuthenticator(
             self.connection,
             QuietTransport(),
             self.mechanisms,
             dict.fromkeys(self.mechanisms, max_reauth_ms),
-            AuthenticationMetrics(self.services.metrics, "playbook"),
+            self.cannot_reauthenticate,
             self.work.append,
         )
         self._ids = itertools.count(1)
@@ -147,11 +148,3 @@ class Playbook:
 
     def raw(self, token: bytes) -> AuthenticationStep:
         return self.settle(self.authenticator.receive(token))
-
-    def counted(self) -> dict[str, float]:
-        """Metrics of authentication that are not zero, by their last words."""
-        found = {}
-        for family in self.services.metrics.collect():
-            name = family.name.rpartition("name=")[2].removesuffix("-total")
-            found[name] = sum(sample.value for sample in family.samples)
-        return {name: value for name, value in found.items() if value}

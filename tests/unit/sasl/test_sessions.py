@@ -69,7 +69,6 @@ def test_a_session_is_renewed():
     assert step.complete
     assert response.session_lifetime_ms == HOUR_MS
     assert book.authenticator.session_expires_ns == first + 1000 * 1_000_000
-    assert book.counted() == {"successful-authentication": 1, "successful-reauthentication": 1}
 
 
 def test_at_most_once_a_second():
@@ -91,7 +90,6 @@ def test_the_principal_must_not_change():
     assert response.error_message == ("Cannot change principals during re-authentication from User.alice: User.bob")
     assert book.state is SaslState.FAILED
     assert book.authenticator.principal == ALICE
-    assert book.counted() == {"successful-authentication": 1, "failed-reauthentication": 1}
 
 
 def test_the_mechanism_must_not_change():
