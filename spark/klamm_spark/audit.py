@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, RequestObserver
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.recorder import ListenerAudit
-from klamm_spark.resources import summarize
-from klamm_spark.sink import AUTHENTICATED, CLOSED, OPENED, REFUSED, REPEATED, REQUESTS, AuditSink
+from klamm_spark.aggregation import (
+    AUTHENTICATED,
+    CLOSED,
+    OPENED,
+    REFUSED,
+    REPEATED,
+    WINDOW,
+    Client,
+    ListenerAudit,
+)
+from klamm_spark.sink import AuditSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +24,7 @@ if TYPE_CHECKING:
     from klamm import Address, ConnectionContext, ListenerContext, RequestContext
     from klamm_spark.settings import AuditSettings
 
-_KEPT_UP_TO_BYTES: Final = 2048
-"""Requests that moved more are read on the spot, so that their frames are not held by the queue."""
-
+_STATE: Final = "klamm_spark.audit"
 _K = ApiKey
 _RETRIABLE: Final[dict[int, ErrorCode]] = {
     **dict.fromkeys((_K.PRODUCE, _K.FETCH, _K.LIST_OFFSETS, _K.OFFSET_FOR_LEADER_EPOCH), ErrorCode.KAFKA_STORAGE_ERROR),
@@ -65,11 +71,11 @@ class AuditObserver(RequestObserver):
         self._sink = services.shared.once(
             f"klamm_spark.audit:{settings.spool.absolute()}", lambda: AuditSink(settings, services)
         )
-        self._listener = ListenerAudit(listener, settings)
-        self._sink.acquire(settings)
-        self._put = self._sink.queue.put
+        sink = self._sink
+        self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.begun)
+        sink.acquire(settings)
+        self._put = sink.queue.put
         self._now_ns = services.clock.monotonic_ns
-        self._topics = self._sink.topics
 
     def close(self) -> None:
         self._sink.release()
@@ -82,32 +88,39 @@ class AuditObserver(RequestObserver):
         )
 
     def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
-        for request in requests:
-            if request.size_bytes + request.response_bytes > _KEPT_UP_TO_BYTES:
-                request.frame = summarize(request, self._topics, self._settings.max_resources)
-                request.response = None
-        self._put((REQUESTS, self._listener, requests, end_ns), len(requests), request=True)
+        connection = requests[0].connection
+        client: Client | None = connection.state.get(_STATE)
+        (client or self._client(connection)).take_in(requests, end_ns)
 
     def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
-        self._put((REPEATED, self._listener, request, count, last_ns), request=True)
+        self._put((REPEATED, self._client(request.connection), request, count, last_ns), request=True)
+
+    def _client(self, connection: ConnectionContext) -> Client:
+        client: Client | None = connection.state.get(_STATE)
+        if client is None:
+            client = connection.state[_STATE] = Client(connection, self._listener)
+        return client
+
+    def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
+        self._put((AUTHENTICATED, self._client(connection), action, reason, self._now_ns()))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
-        action = "reauthentication" if reauthentication else "success"
-        self._put((AUTHENTICATED, self._listener, connection, action, "", self._now_ns()))
+        self._authentication(connection, "reauthentication" if reauthentication else "success", "")
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
-        action = "reauthentication_failure" if reauthentication else "failure"
-        self._put((AUTHENTICATED, self._listener, connection, action, reason, self._now_ns()))
+        self._authentication(connection, "reauthentication_failure" if reauthentication else "failure", reason)
 
     def session_expired(self, connection: ConnectionContext) -> None:
-        reason = "not authenticated again within the session's lifetime"
-        self._put((AUTHENTICATED, self._listener, connection, "expiry", reason, self._now_ns()))
+        self._authentication(connection, "expiry", "not authenticated again within the session's lifetime")
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
         self._put((REFUSED, self._listener, address, reason, detail, self._now_ns()))
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        self._put((OPENED, self._listener, connection, self._now_ns()))
+        self._put((OPENED, self._client(connection), self._now_ns()))
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
-        self._put((CLOSED, self._listener, connection, reason, self._now_ns()))
+        client = self._client(connection)
+        for window in client.take_windows(None):
+            self._put((WINDOW, client, window), request=True)
+        self._put((CLOSED, client, reason, self._now_ns()))

@@ -90,50 +90,39 @@ def request_fields(request: RequestContext) -> str:
     )
 
 
-class StageTimes:
-    """Sums of the stage times of one request or several, in nanoseconds."""
-
-    __slots__ = (
-        "local_ns",
-        "longest_ns",
-        "queue_ns",
-        "remote_ns",
-        "response_queue_ns",
-        "send_ns",
-        "throttle_ms",
-        "total_ns",
+def stage_times(request: RequestContext, end_ns: int) -> str:
+    """The stage times of one request whose answer was out at `end_ns`."""
+    received, start, local_end = request.received_ns, request.handler_start_ns, request.local_end_ns
+    completed, dequeued = request.completed_ns, request.dequeued_ns
+    return stage_fields(
+        1e6,
+        start - received,
+        local_end - start,
+        completed - local_end,
+        request.throttle_time_ms,
+        dequeued - completed if dequeued else 0,
+        end_ns - (dequeued or completed),
+        end_ns - received,
     )
 
-    def __init__(self) -> None:
-        self.queue_ns = self.local_ns = self.remote_ns = self.response_queue_ns = self.send_ns = self.total_ns = 0
-        self.throttle_ms = self.longest_ns = 0
 
-    def add(self, request: RequestContext, end_ns: int) -> None:
-        """Count a request whose answer was out at `end_ns`."""
-        received, start, local_end = request.received_ns, request.handler_start_ns, request.local_end_ns
-        completed, dequeued = request.completed_ns, request.dequeued_ns
-        self.queue_ns += max(0, start - received)
-        self.local_ns += max(0, local_end - start)
-        self.remote_ns += max(0, completed - local_end)
-        if dequeued:
-            self.response_queue_ns += max(0, dequeued - completed)
-        self.send_ns += max(0, end_ns - (dequeued or completed))
-        total = max(0, end_ns - received)
-        self.total_ns += total
-        if total > self.longest_ns:
-            self.longest_ns = total
-        self.throttle_ms += request.throttle_time_ms
-
-    def fields(self, count: int) -> str:
-        """The means over `count` requests, and the longest total if there are several."""
-        divisor = 1e6 * count
-        longest = f',"total_time_max_ms":{self.longest_ns / 1e6:.3f}' if count > 1 else ""
-        return (
-            f',"request_queue_time_ms":{self.queue_ns / divisor:.3f},"local_time_ms":{self.local_ns / divisor:.3f}'
-            f',"remote_time_ms":{self.remote_ns / divisor:.3f},"throttle_time_ms":{self.throttle_ms / count:.3f}'
-            f',"response_queue_time_ms":{self.response_queue_ns / divisor:.3f}'
-            f',"send_time_ms":{self.send_ns / divisor:.3f},"total_time_ms":{self.total_ns / divisor:.3f}{longest}'
-        )
+def stage_fields(
+    divisor: float,
+    queue_ns: int,
+    local_ns: int,
+    remote_ns: int,
+    throttle_ms: float,
+    response_queue_ns: int,
+    send_ns: int,
+    total_ns: int,
+) -> str:
+    """Stage times, each divided to milliseconds but `throttle_ms`, which are that already."""
+    return (
+        f',"request_queue_time_ms":{max(0, queue_ns) / divisor:.3f},"local_time_ms":{max(0, local_ns) / divisor:.3f}'
+        f',"remote_time_ms":{max(0, remote_ns) / divisor:.3f},"throttle_time_ms":{throttle_ms:.3f}'
+        f',"response_queue_time_ms":{max(0, response_queue_ns) / divisor:.3f}'
+        f',"send_time_ms":{max(0, send_ns) / divisor:.3f},"total_time_ms":{max(0, total_ns) / divisor:.3f}'
+    )
 
 
 def fields_of(**values: Any) -> str:

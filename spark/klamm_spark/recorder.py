@@ -1,131 +1,44 @@
-"""From what observers were told to lines of JSON: levels, outcomes, aggregation. Runs on the writer's thread."""
+"""From what observers were told to lines of JSON: outcomes, resources, times. Runs on the writer's thread."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.wire.response_errors import first_error
+from klamm_spark.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.encoder import (
     LineEncoder,
-    StageTimes,
     address_fields,
-    connection_fields,
     error_fields,
     fields_of,
-    listener_fields,
     request_fields,
     resource_fields,
+    stage_fields,
+    stage_times,
 )
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST
-from klamm_spark.policy import ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
-from klamm_spark.resources import (
-    AUTHORIZATION_ERRORS,
-    Summary,
-    TopicNames,
-    learn_topic_ids,
-    summarize,
-    summarize_errors,
-)
+from klamm_spark.policy import EVERYTHING, NOTHING
+from klamm_spark.resources import Summary, learn_topic_ids, summarize, summarize_errors
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Sequence
 
-    from klamm import Address, Announcement, Clock, ConnectionContext, ListenerContext, RequestContext
-    from klamm_spark.settings import AuditSettings
+    from klamm import Address, Announcement, Clock, RequestContext
+    from klamm_spark.aggregation import ListenerAudit
 
-_WINDOW_NS: Final = 1_000_000_000
-_NO_SUMMARY: Final = Summary(0, False, [], 0)
-_STATE: Final = "klamm_spark.audit"
 _SASL_AUTHENTICATION_FAILED: Final = 58
-# Their rows add up what each request moved; those of other APIs tell the resources of the first.
-_SUMMED: Final = frozenset({0, 1})
-
-
-class ListenerAudit:
-    """What one listener's observer wants to be told."""
-
-    __slots__ = ("aggregate_above", "fields", "max_resources", "policy")
-
-    def __init__(self, listener: ListenerContext, settings: AuditSettings) -> None:
-        self.fields = listener_fields(listener)
-        self.policy = Policy(settings)
-        above = settings.aggregate_above_per_second
-        self.aggregate_above = above if above >= 0 else None
-        self.max_resources = settings.max_resources
-
-
-class _Window:
-    """Requests of one connection, API and result in one second: the first go out by themselves, the rest as a row."""
-
-    __slots__ = (
-        "count",
-        "end_ns",
-        "first",
-        "last_ns",
-        "request_bytes",
-        "response_bytes",
-        "seen",
-        "start_ns",
-        "summary",
-        "times",
-    )
-
-    def __init__(self, start_ns: int) -> None:
-        self.start_ns = start_ns
-        self.end_ns = start_ns + _WINDOW_NS
-        self.last_ns = start_ns
-        self.seen = 0
-        self.count = 0
-        self.first: RequestContext | None = None
-        self.request_bytes = 0
-        self.response_bytes = 0
-        self.times = StageTimes()
-        self.summary = _NO_SUMMARY
-
-
-class _Client:
-    """One connection as the writer knows it."""
-
-    __slots__ = ("connection", "excluded", "fields", "levels", "listener", "principal", "software", "windows")
-
-    def __init__(self, connection: ConnectionContext, listener: ListenerAudit) -> None:
-        self.connection = connection
-        self.listener = listener
-        self.windows: dict[Any, _Window] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take over what the connection says of itself now."""
-        connection = self.connection
-        self.principal = connection.principal
-        self.software = connection.client_software_name
-        self.fields = connection_fields(connection)
-        self.excluded = self.listener.policy.excludes(str(self.principal), connection.client_address.host)
-        self.levels: dict[int, int] = {}
-
-    def level(self, api_key: int) -> int:
-        """How much of its requests of an API is told."""
-        level = self.levels.get(api_key)
-        if level is None:
-            level = NOTHING if self.excluded else self.listener.policy.level(str(self.principal), api_key)
-            self.levels[api_key] = level
-        return level
-
-
-def _is_denial(request: RequestContext, error_code: int) -> bool:
-    return error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in request.decisions or ())
 
 
 class Recorder:
     """Collects lines until `take`. Sequence numbers are given in the order of the calls."""
 
-    def __init__(self, encoder: LineEncoder, clock: Clock, topics: TopicNames) -> None:
+    def __init__(self, encoder: LineEncoder, clock: Clock, begun: deque[Client]) -> None:
         self._encoder = encoder
         self._clock = clock
-        self._topics = topics
+        self._begun = begun
         self._lines: list[str] = []
         self._wall_offset_ns = 0
-        self._counting: set[_Client] = set()
+        self._counting: set[Client] = set()
         self._next_sweep_ns = 0
         self.set_time()
 
@@ -148,120 +61,73 @@ class Recorder:
         time_us = (monotonic_ns + self._wall_offset_ns) // 1000
         self._lines.append(self._encoder.line(time_us, kind, action, outcome, fields))
 
-    def _client(self, connection: ConnectionContext, listener: ListenerAudit) -> _Client:
-        client: _Client | None = connection.state.get(_STATE)
-        if client is None:
-            client = connection.state[_STATE] = _Client(connection, listener)
-        elif client.principal is not connection.principal or client.software is not connection.client_software_name:
-            client.refresh()
-        return client
-
     # ---- requests
 
-    def requests(self, listener: ListenerAudit, requests: Sequence[RequestContext], end_ns: int) -> None:
-        """Requests of one connection whose answers left at `end_ns`."""
-        client = self._client(requests[0].connection, listener)
-        above = listener.aggregate_above
+    def requests(self, client: Client, requests: Sequence[RequestContext], end_ns: int) -> None:
+        """Requests of one connection that are told of by themselves; their answers left at `end_ns`."""
+        client.refresh()
         for request in requests:
-            frame = request.frame
-            error_code = (
-                frame.error_code if type(frame) is Summary else request.error_code or first_error(request.response)
-            )
-            if above is None or request.api_key in ADMINISTRATIVE or (error_code and _is_denial(request, error_code)):
-                self._alone(client, request, end_ns)
-                continue
-            key: Any = request.api_key
-            if error_code or request.throttle_time_ms:
-                key = (key, error_code, request.refused, bool(request.throttle_time_ms))
-            window = client.windows.get(key)
-            if window is None or end_ns >= window.end_ns:
-                if window is not None:
-                    self._close_window(client, window)
-                window = client.windows[key] = _Window(end_ns)
-                self._counting.add(client)
-            window.seen += 1
-            if window.seen <= above:
-                self._alone(client, request, end_ns)
-            elif client.level(request.api_key) != NOTHING:
-                self._count(client, window, request, end_ns)
+            summary = self._summary(client, request)
+            if self._is_told(client, request) or summary.denied or request.refused:
+                fields = (
+                    f'"request_bytes":{request.size_bytes},"response_bytes":{request.response_bytes}'
+                    f"{stage_times(request, end_ns)}"
+                )
+                self._request_line(client, request, summary, fields, end_ns)
 
-    def _count(self, client: _Client, window: _Window, request: RequestContext, end_ns: int) -> None:
-        if window.first is None:
-            window.first = request
-            window.start_ns = end_ns
-            window.summary = self._summary(client, request)
-        elif request.api_key in _SUMMED and client.level(request.api_key) == EVERYTHING:
-            window.summary.add(self._summary(client, request), client.listener.max_resources)
-        window.count += 1
-        window.last_ns = end_ns
-        window.request_bytes += request.size_bytes
-        window.response_bytes += request.response_bytes
-        window.times.add(request, end_ns)
-
-    def repeated(self, listener: ListenerAudit, request: RequestContext, count: int, last_ns: int) -> None:
+    def repeated(self, client: Client, request: RequestContext, count: int, last_ns: int) -> None:
         """`count` requests like this one, the first of them, until `last_ns`."""
-        client = self._client(request.connection, listener)
-        window = _Window(request.received_ns)
-        self._count(client, window, request, request.received_ns)
-        window.count, window.last_ns = count, last_ns
-        window.request_bytes *= count
-        window.response_bytes *= count
-        if client.level(request.api_key) != NOTHING:
-            self._close_window(client, window)
+        client.refresh()
+        if not self._is_told(client, request):
+            return
+        received_ns = request.received_ns
+        fields = (
+            f'"request_bytes":{request.size_bytes * count},"response_bytes":{request.response_bytes * count}'
+            f"{stage_times(request, received_ns)}{_repeats(count, last_ns - received_ns, 0)}"
+        )
+        self._request_line(client, request, self._summary(client, request), fields, last_ns)
 
-    def _summary(self, client: _Client, request: RequestContext) -> Summary:
+    def window(self, client: Client, window: Window) -> None:
+        """A second's worth of requests of one connection, API and result."""
+        client.refresh()
+        request, count = window.first, window.count
+        assert request is not None
+        if not self._is_told(client, request):
+            return
+        summary = self._summary(client, request)
+        if window.added_up:
+            summary.add_topics(window.topics, client.listener.max_resources)
+        times = stage_fields(
+            1e6 * window.measured,
+            window.started_ns - window.received_ns,
+            window.completed_ns - window.started_ns - window.remote_ns,
+            window.remote_ns,
+            window.throttle_ms / count,
+            window.response_queue_ns,
+            window.sent_ns - window.completed_ns - window.response_queue_ns,
+            window.sent_ns - window.received_ns,
+        )
+        fields = (
+            f'"request_bytes":{window.request_bytes},"response_bytes":{window.response_bytes}'
+            f"{times}{_repeats(count, window.last_ns - window.start_ns, window.longest_ns)}"
+        )
+        self._request_line(client, request, summary, fields, window.last_ns)
+
+    def _is_told(self, client: Client, request: RequestContext) -> bool:
+        excluded_ids = client.listener.policy.excluded_client_ids
+        return client.level(request.api_key) != NOTHING and request.client_id not in excluded_ids
+
+    def _summary(self, client: Client, request: RequestContext) -> Summary:
         if type(request.frame) is Summary:
             return request.frame
-        learn_topic_ids(request, self._topics)
+        topics, most = client.listener.topics, client.listener.max_resources
+        learn_topic_ids(request, topics)
         if client.level(request.api_key) == EVERYTHING:
-            return summarize(request, self._topics, client.listener.max_resources)
-        return summarize_errors(request, client.listener.max_resources)
-
-    def _alone(self, client: _Client, request: RequestContext, end_ns: int) -> None:
-        level = client.level(request.api_key)
-        excluded_ids = client.listener.policy.excluded_client_ids
-        summary = self._summary(client, request)
-        told = level != NOTHING and not (excluded_ids and request.client_id in excluded_ids)
-        if not told and not summary.denied and not request.refused:
-            return
-        times = StageTimes()
-        times.add(request, end_ns)
-        self._request_line(client, request, summary, times, request.size_bytes, request.response_bytes, end_ns, "")
-
-    def _close_window(self, client: _Client, window: _Window) -> None:
-        request = window.first
-        if request is None:
-            return
-        excluded_ids = client.listener.policy.excluded_client_ids
-        if excluded_ids and request.client_id in excluded_ids:
-            return
-        more = ""
-        if window.count > 1:
-            span_ms = (window.last_ns - window.start_ns) / 1e6
-            more = f',"repeat_count":{window.count},"duration_ms":{span_ms:.3f}'
-        self._request_line(
-            client,
-            request,
-            window.summary,
-            window.times,
-            window.request_bytes,
-            window.response_bytes,
-            window.last_ns,
-            more,
-            window.count,
-        )
+            return summarize(request, topics, most)
+        return summarize_errors(request, most)
 
     def _request_line(
-        self,
-        client: _Client,
-        request: RequestContext,
-        summary: Summary,
-        times: StageTimes,
-        request_bytes: int,
-        response_bytes: int,
-        end_ns: int,
-        more: str,
-        count: int = 1,
+        self, client: Client, request: RequestContext, summary: Summary, fields: str, end_ns: int
     ) -> None:
         if request.refused:
             outcome = "refused"
@@ -271,15 +137,13 @@ class Recorder:
             outcome = "error"
         else:
             outcome = "throttled" if request.throttle_time_ms else "ok"
-        resources = resource_fields(summary) if client.level(request.api_key) == EVERYTHING or summary.denied else ""
+        resources = resource_fields(summary) if summary.denied or client.level(request.api_key) == EVERYTHING else ""
         self._line(
             end_ns,
             REQUEST,
             "completed",
             outcome,
-            f"{client.fields}{request_fields(request)}{error_fields(summary.error_code)}"
-            f',"request_bytes":{request_bytes},"response_bytes":{response_bytes}'
-            f"{times.fields(count)}{more}{resources}",
+            f"{client.fields}{request_fields(request)}{error_fields(summary.error_code)},{fields}{resources}",
         )
 
     def sweep(self, *, everything: bool = False) -> None:
@@ -287,27 +151,20 @@ class Recorder:
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._next_sweep_ns and not everything:
             return
-        self._next_sweep_ns = now_ns + _WINDOW_NS
+        self._next_sweep_ns = now_ns + WINDOW_NS
+        while self._begun:
+            self._counting.add(self._begun.popleft())
         for client in list(self._counting):
-            for key, window in list(client.windows.items()):
-                if everything or now_ns >= window.end_ns:
-                    self._close_window(client, window)
-                    del client.windows[key]
-            if not client.windows:
+            for window in client.take_windows(None if everything else now_ns):
+                self.window(client, window)
+            if not client.counting:
                 self._counting.discard(client)
-
-    @property
-    def counting(self) -> bool:
-        """Whether `sweep` will have work."""
-        return bool(self._counting)
 
     # ---- everything else
 
-    def authentication(
-        self, listener: ListenerAudit, connection: ConnectionContext, action: str, reason: str, now_ns: int
-    ) -> None:
+    def authentication(self, client: Client, action: str, reason: str, now_ns: int) -> None:
         """A client has, or has not, proved who it is."""
-        client = self._client(connection, listener)
+        client.refresh()
         failed = action.endswith("failure")
         if client.excluded and not failed:
             return
@@ -316,21 +173,18 @@ class Recorder:
         fields = f"{client.fields}{error_fields(code)}{fields_of(reason=reason)}"
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 
-    def opened(self, listener: ListenerAudit, connection: ConnectionContext, now_ns: int) -> None:
+    def opened(self, client: Client, now_ns: int) -> None:
         """A connection became READY."""
-        client = self._client(connection, listener)
+        client.refresh()
         if not client.excluded:
             self._line(now_ns, CONNECTION, "opened", "ok", client.fields)
 
-    def closed(self, listener: ListenerAudit, connection: ConnectionContext, reason: str, now_ns: int) -> None:
+    def closed(self, client: Client, reason: str, now_ns: int) -> None:
         """A connection is gone."""
-        client = self._client(connection, listener)
-        for window in client.windows.values():
-            self._close_window(client, window)
-        client.windows.clear()
-        self._counting.discard(client)
+        client.refresh()
         if client.excluded:
             return
+        connection = client.connection
         fields = fields_of(
             reason=reason,
             duration_ms=max(0, now_ns - connection.opened_ns) / 1e6,
@@ -359,3 +213,11 @@ class Recorder:
         first = self._encoder.next_seq
         self._encoder.next_seq = first + count
         self.gap("dropped", reason, gap_boot=boot, gap_first_seq=first, gap_last_seq=first + count - 1, gap_count=count)
+
+
+def _repeats(count: int, span_ns: int, longest_ns: int) -> str:
+    return (
+        f',"total_time_max_ms":{longest_ns / 1e6:.3f},"repeat_count":{count},"duration_ms":{span_ns / 1e6:.3f}'
+        if count > 1
+        else ""
+    )

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.response_errors import first_error, named_errors
+from klamm.wire.response_errors import named_errors
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -53,23 +53,19 @@ class Summary:
         self.resources = resources
         self.count = count
 
-    def add(self, other: Summary, most: int) -> None:
-        """Take in what an equal request was about: counts add up."""
-        known = {(resource.type, resource.name): resource for resource in self.resources}
-        for theirs in other.resources:
-            own = known.get((theirs.type, theirs.name))
-            if own is None:
+    def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
+        """Put what many requests moved, see `add_produced_and_fetched`, in place of what the first one did."""
+        known = {resource.name: resource for resource in self.resources if resource.type == "TOPIC"}
+        for name, (partitions, records, size_bytes) in totals.items():
+            resource = known.get(name)
+            if resource is None:
                 self.count += 1
-                if len(self.resources) < most:
-                    self.resources.append(theirs)
-                continue
-            own.partitions = max(own.partitions or 0, theirs.partitions or 0) or None
-            own.records = _sum(own.records, theirs.records)
-            own.bytes = _sum(own.bytes, theirs.bytes)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+                if len(self.resources) >= most:
+                    continue
+                resource = Resource("TOPIC", name)
+                self.resources.append(resource)
+            resource.partitions, resource.bytes = partitions, size_bytes
+            resource.records = records if records >= 0 else None
 
 
 class TopicNames:
@@ -161,7 +157,7 @@ _TELL_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary:
     """All there is to say, with at most `most` resources."""
     message, response, api_key = request.frame, request.response, request.api_key
-    error_code = request.error_code or first_error(response)
+    error_code = request.error_code
     errors = named_errors(response, topics.name) if error_code else {}
     found: dict[tuple[str, str], Resource] = {}
     if message is not None and not isinstance(message, (bytes, bytearray, memoryview)):
@@ -182,7 +178,7 @@ def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary
 
 def summarize_errors(request: RequestContext, most: int) -> Summary:
     """The outcome alone, with the decisions that were denials."""
-    error_code = request.error_code or first_error(request.response)
+    error_code = request.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(request, found) if request.decisions else False
     refused = [resource for resource in found.values() if resource.granted is False] if denied and error_code else []
@@ -309,3 +305,39 @@ def _count_records(data: Any) -> int:
             count += max(0, _BATCH_LENGTH.unpack_from(data, position + _RECORD_COUNT_AT)[0])
         position += 12 + length
     return count
+
+
+def add_produced_and_fetched(request: RequestContext, totals: dict[str, list[int]], topics: TopicNames) -> None:
+    """Add to the most partitions, the records and the bytes of each topic; records are -1 where nobody counts them."""
+    if type(request.frame) is Summary:
+        for resource in request.frame.resources:
+            if resource.type == "TOPIC" and resource.bytes is not None:
+                records = resource.records if resource.records is not None else -1
+                _add_total(totals, resource.name, resource.partitions or 0, records, resource.bytes)
+    elif request.api_key == _K.PRODUCE:
+        for topic in request.frame.topic_data:
+            data = [partition.records for partition in topic.partition_data if partition.records is not None]
+            records = sum(map(_count_records, data))
+            name = topic.name or topics.name(topic.topic_id)
+            _add_total(totals, name, len(topic.partition_data), records, sum(map(len, data)))
+    else:
+        for topic in getattr(request.response, "responses", ()):
+            size_bytes = sum(_size(partition.records) for partition in topic.partitions)
+            _add_total(totals, topic.topic or topics.name(topic.topic_id), len(topic.partitions), -1, size_bytes)
+
+
+def _size(records: Any) -> int:
+    if records is None:
+        return 0
+    size: int = len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
+    return size
+
+
+def _add_total(totals: dict[str, list[int]], name: str, partitions: int, records: int, size_bytes: int) -> None:
+    total = totals.get(name)
+    if total is None:
+        totals[name] = [partitions, records, size_bytes]
+        return
+    total[0] = max(total[0], partitions)
+    total[1] = total[1] + records if records >= 0 and total[1] >= 0 else -1
+    total[2] += size_bytes

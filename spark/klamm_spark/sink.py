@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.aggregation import ANNOUNCED
 from klamm_spark.encoder import LineEncoder
 from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
@@ -18,23 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klamm import Announcement, ServerServices
+    from klamm_spark.aggregation import Client
     from klamm_spark.files import SpoolFiles
     from klamm_spark.settings import AuditSettings
 
 log = logging.getLogger("klamm.audit")
 
 _RETRY_NS: Final = 1_000_000_000
+_SWEEP_S: Final = 1.0
 _PIECE_EVENTS: Final = 2000
 _STOP_TIMEOUT_S: Final = 30.0
 _METRICS: Final = "klamm:type=Audit,name="
-
-REQUESTS: Final = 0
-REPEATED: Final = 1
-AUTHENTICATED: Final = 2
-OPENED: Final = 3
-CLOSED: Final = 4
-REFUSED: Final = 5
-ANNOUNCED: Final = 6
 
 
 class AuditSink:
@@ -51,6 +47,7 @@ class AuditSink:
         self.spool = Spool(settings.spool / self.node, settings, services.clock, files)
         self.queue = EventQueue(settings.queue_capacity, settings.on_full)
         self.topics = TopicNames()
+        self.begun: deque[Client] = deque()
         self._recorder: Recorder
         self._encoder: LineEncoder
         self._users = 0
@@ -96,10 +93,11 @@ class AuditSink:
         """Everything but the thread."""
         recovered = self.spool.open(self._services.random_bytes(4).hex())
         self._encoder = LineEncoder(self.node, self.spool.boot)
-        self._recorder = recorder = Recorder(self._encoder, self._clock, self.topics)
+        self._recorder = recorder = Recorder(self._encoder, self._clock, self.begun)
         self._handlers = (
             recorder.requests,
             recorder.repeated,
+            recorder.window,
             recorder.authentication,
             recorder.opened,
             recorder.closed,
@@ -164,9 +162,7 @@ class AuditSink:
     def _pause_s(self) -> float:
         now_ns = self._clock.monotonic_ns()
         due_ns = self._retry_ns if self._failing else self.spool.next_tick_ns
-        if self._recorder.counting:
-            due_ns = min(due_ns, now_ns + 1_000_000_000)
-        return max(0.0, (due_ns - now_ns) / 1e9)
+        return min(_SWEEP_S, max(0.0, (due_ns - now_ns) / 1e9))
 
     def run_once(self) -> None:
         """Record what waits, write it, and do what is due. While writing fails, nothing is taken from the queue."""

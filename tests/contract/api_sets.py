@@ -4,7 +4,11 @@ import threading
 from dataclasses import dataclass
 
 from klamm import (
+    ANONYMOUS,
     ApiSet,
+    AuthenticationStep,
+    Authenticator,
+    AuthenticatorFactory,
     ConnectionGate,
     Delay,
     ErrorCode,
@@ -164,12 +168,31 @@ class SlowDown(Throttle):
         return self.settings.throttle_time_ms
 
 
+class Endless(AuthenticatorFactory):
+    """Answers every frame with itself, and is never satisfied."""
+
+    def authenticator(self, connection, transport):
+        return NeverSatisfied()
+
+
+class NeverSatisfied(Authenticator):
+    complete = False
+    principal = ANONYMOUS
+
+    def receive(self, frame):
+        return AuthenticationStep([frame])
+
+
 class Plugin:
     """What an entry point would name."""
 
     @hookimpl
     def klamm_api_sets(self):
         yield Provider("trying", "tests.contract.api_sets:Trying")
+
+    @hookimpl
+    def klamm_authenticators(self):
+        yield Provider("endless", "tests.contract.api_sets:Endless")
 
     @hookimpl
     def klamm_connection_gates(self):

@@ -41,7 +41,8 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
     """
     authorizer = context.listener.authorizer
     if authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+        where = " on the broker" if operation is AclOperation.DESCRIBE else "."
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
     require_cluster(context, operation)
     return authorizer
 

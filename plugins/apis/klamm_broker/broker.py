@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
+from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
 from klamm_broker import meta_properties
 from klamm_broker.configs import ConfigRegistry
+from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
@@ -24,7 +25,7 @@ from klamm_broker.store import Store
 from klamm_broker.topics import Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, ServerContext
+    from klamm import Clock, ServerContext, Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -56,6 +57,8 @@ class Broker(ApiSet):
         self.topics: TopicRegistry
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
+        self.scram_credentials: Table
+        self.delegation_tokens: DelegationTokens
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
@@ -101,6 +104,11 @@ class Broker(ApiSet):
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
         self.producer_ids = ProducerIds(self.store)
+        self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
+        self.delegation_tokens = DelegationTokens(
+            settings, secret_key(settings), server.services.shared, server.clock, server.random_bytes
+        )
+        self.delegation_tokens.load()
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
@@ -125,6 +133,7 @@ class Broker(ApiSet):
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
             every(settings.log_cleaner_backoff_ms, self._clean)
         self.maintenance.start("klamm-log-maintenance")

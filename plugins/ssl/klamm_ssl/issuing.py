@@ -99,7 +99,7 @@ class CertificateAuthority:
             now - _BACKDATED,
             now + timedelta(days=days),
         )
-        certificate = _as_authority(builder, 0).sign(self.identity.key, hashes.SHA256())
+        certificate = self._signed_by_this(_as_authority(builder, 0))
         return CertificateAuthority(Identity(key, certificate, self._chain), self.root)
 
     @property
@@ -134,16 +134,14 @@ class CertificateAuthority:
         if hosts:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
             builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), False)
-        certificate = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-            .add_extension(x509.ExtendedKeyUsage(usages), False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.identity.key.public_key()),
-                False,
-            )
-            .sign(self.identity.key, hashes.SHA256())
-        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        certificate = self._signed_by_this(builder.add_extension(x509.ExtendedKeyUsage(usages), False))
         return Identity(key, certificate, self._chain)
+
+    def _signed_by_this(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        key = self.identity.key
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        return builder.add_extension(issuer, False).sign(key, hashes.SHA256())
 
     def revocation_list(self, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30) -> bytes:
         """A CRL of this authority, in PEM."""

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, cast
@@ -53,6 +54,7 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        self._reload_lock = threading.Lock()
         self._seen = b""
         self._contexts: SslContexts
         self._listener: ListenerContext
@@ -91,11 +93,13 @@ class SslTransport(Transport):
     def reload(self) -> None:
         """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was."""
         try:
-            files = SslFiles(self.settings, self._environment)
-            if files.digest == self._seen:
-                return
-            self._seen = files.digest
-            self._contexts = files.contexts()
+            # A timer and a signal may want it at the same time.
+            with self._reload_lock:
+                files = SslFiles(self.settings, self._environment)
+                if files.digest == self._seen:
+                    return
+                self._seen = files.digest
+                self._contexts = files.contexts()
         except SslFilesError as error:
             self._reload_failures.add()
             self._listener.services.announce(

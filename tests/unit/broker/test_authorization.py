@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from klamm import ErrorCode
+from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_acls import DeleteAclsRequest
 from klamm.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
@@ -23,6 +28,7 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -58,6 +64,7 @@ from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
 TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -205,6 +212,18 @@ ASKED = {
         {TOPIC},
         ("allow User:* ALTER_CONFIGS topic:t",),
     ),
+    "AlterConfigs of the broker": Asked(
+        AlterConfigsRequest([AlterConfigsResource(BROKER_TYPE, "1")]),
+        2,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
+    ),
+    "IncrementalAlterConfigs of a topic": Asked(
+        IncrementalAlterConfigsRequest([IncrementalResource(TOPIC_TYPE, "t")]),
+        1,
+        {TOPIC},
+        ("allow User:* ALTER_CONFIGS topic:t",),
+    ),
     "IncrementalAlterConfigs": Asked(
         IncrementalAlterConfigsRequest([IncrementalResource(BROKER_TYPE, "1")]),
         1,
@@ -220,6 +239,9 @@ ASKED = {
     "ListPartitionReassignments": Asked(
         ListPartitionReassignmentsRequest(topics=None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
     ),
+    "InitProducerId of a transaction": Asked(
+        InitProducerIdRequest("x", 1000), 4, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)
+    ),
     "OffsetDelete": Asked(
         OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
         0,
@@ -232,7 +254,26 @@ ASKED = {
     "DescribeTopicPartitions": Asked(
         DescribeTopicPartitionsRequest([DescribedTopic("t")]), 0, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
+    "DescribeUserScramCredentials": Asked(
+        DescribeUserScramCredentialsRequest(None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "AlterUserScramCredentials": Asked(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+        0,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
+    ),
 }
+
+
+ASKED_WHEN_DENIED = [
+    (ListGroupsRequest(), 4),
+    (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
+    (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
+    (CreateAclsRequest([]), 3),
+    (DeleteAclsRequest([]), 3),
+]
+"""What the table above cannot hold: they answer without a denial, or have tests of their own."""
 
 
 def guard(harness: BrokerHarness, *rules: str) -> None:
@@ -356,10 +397,59 @@ def test_denials_have_a_text(guarded: BrokerHarness) -> None:
     assert guarded.call(request, 4).results[0].error_message == "Topic authorization failed."
 
 
-def test_every_api_that_needs_a_permission_is_here(guarded: BrokerHarness) -> None:
-    free = {"ApiVersions", "DescribeCluster", "ListGroups"}
-    elsewhere = {"CreateAcls", "DescribeAcls", "DeleteAcls"}
-    served = {handler.name for handler in guarded.broker.handlers()}
-    assert served - free - elsewhere == {
-        type(asked.request).__name__.removesuffix("Request") for asked in ASKED.values()
-    }
+class Recorder(Authorizer):
+    """Notes what it is asked; allows nothing, everything, or everything but the cluster."""
+
+    def __init__(self, allow: Callable[[ResourceType], bool]) -> None:
+        self._allow = allow
+        self.asked: set[str] = set()
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        return self.authorize_by_resource_type(context, operation, resource_type)
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        self.asked.add(f"{operation.name} {resource_type.name.lower()}")
+        return self._allow(resource_type)
+
+
+def permissions_in_the_documentation() -> dict[str, set[str]]:
+    rows = re.findall(r"^\| (\w+) \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
+    found = {api: set(re.findall(r"[A-Z_]{4,} (?:topic|group|cluster|transactional_id)\b", text)) for api, text in rows}
+    return {api: permissions for api, permissions in found.items() if permissions}
+
+
+def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> None:
+    guarded.listener.authorizer = None
+    guarded.send(commit(), 8)
+    guarded.broker.store.write_and_wait([])
+    policies: list[Callable[[ResourceType], bool]] = [
+        lambda _: False,
+        lambda kind: kind is not ResourceType.CLUSTER,
+        lambda _: True,
+    ]
+    found: dict[str, set[str]] = {}
+    for request, version in ASKED_WHEN_DENIED:
+        recorder = guarded.listener.authorizer = Recorder(policies[0])
+        guarded.send(request, version)
+        found[type(request).__name__.removesuffix("Request")] = recorder.asked
+    for asked in ASKED.values():
+        # Where it is allowed, this one tells all operations that are, so it asks for each of them.
+        tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
+        for policy in policies[:1] if tells_operations else policies:
+            recorder = guarded.listener.authorizer = Recorder(policy)
+            guarded.send(asked.request, asked.version)
+            found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
+    assert found == permissions_in_the_documentation()
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+    assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()

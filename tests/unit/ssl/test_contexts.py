@@ -85,6 +85,15 @@ def test_a_chain_may_be_in_a_file_of_its_own(files, tmp_path):
     assert common_name(shake_hands(built.context, files.client_context())) == "leaf"
 
 
+def test_what_is_issued_stands_up_to_strict_verification(files):
+    """Python 3.13 verifies by RFC 5280 to the letter."""
+    below = files.authority.intermediate("CN=strict", now=files.now)
+    written = files.write("strict", below.issue("CN=strict leaf", now=files.now, hosts=("localhost",)))
+    context = files.client_context()
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    assert common_name(shake_hands(contexts(certificate=written.both).context, context)) == "strict leaf"
+
+
 def test_the_end_of_the_chain_that_comes_first_is_the_expiration(files):
     below = files.authority.intermediate("CN=short", now=files.now, days=3)
     written = files.write("long", below.issue("CN=long", now=files.now, hosts=("localhost",), days=300))
