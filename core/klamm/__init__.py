@@ -1,6 +1,7 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
+from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.context import (
@@ -37,6 +38,7 @@ from klamm.hookspecs import hookimpl
 from klamm.metrics import Counter, MetricsRegistry
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
+from klamm.rates import Rate, TokenBucket
 from klamm.scheduler import Scheduler, Timer
 from klamm.security.authorizer import (
     CLUSTER_NAME,
@@ -50,7 +52,7 @@ from klamm.security.authorizer import (
     ResourceType,
 )
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
-from klamm.shared_state import SharedState, Table, TableStore
+from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -69,6 +71,7 @@ __all__ = [
     "AuthenticatorFactory",
     "Authorizer",
     "Buffer",
+    "CLIENT_QUOTAS",
     "CLUSTER_NAME",
     "Clock",
     "ConnectionContext",
@@ -93,12 +96,15 @@ __all__ = [
     "Provider",
     "ProviderKind",
     "Purgatory",
+    "QuotaEntity",
+    "Rate",
     "Refuse",
     "RequestContext",
     "RequestEvent",
     "RequestObserver",
     "RequestScheduler",
     "ResourceType",
+    "Row",
     "Scheduler",
     "ServerContext",
     "ServerExtension",
@@ -110,12 +116,15 @@ __all__ = [
     "TableStore",
     "Throttle",
     "Timer",
+    "TokenBucket",
     "Transport",
     "TransportLayer",
     "WILDCARD",
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
+    "client_quota_key",
+    "client_quotas",
     "handles",
     "hookimpl",
     "setting",

@@ -30,7 +30,7 @@ from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
 from klamm.network.request_channel import RequestChannel
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, TimedSelector
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class Listener:
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
+        self.context.throttles = throttles
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
@@ -133,7 +134,7 @@ class Listener:
         observation = Observation(observers, clock) if observers else None
         for index in range(settings.processors):
             waker = Waker(settings.poller)
-            selector = Selector(
+            selector = (TimedSelector if throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
                 clock,

@@ -99,7 +99,8 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `accepted_from` is the peer as the gates saw it. Requests are taken from
+    observers once `send` is out. `network_ns` is the time spent on reading and writing since the last request was taken
+    up, where somebody wants to know. `accepted_from` is the peer as the gates saw it. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order.
     """
 
@@ -116,6 +117,7 @@ class KafkaChannel:
         "last_active_ns",
         "may_buffer",
         "mute_state",
+        "network_ns",
         "receive",
         "send",
         "sending",
@@ -149,6 +151,7 @@ class KafkaChannel:
         self.in_flight: RequestContext | None = None
         self.interest = READ
         self.last_active_ns = 0
+        self.network_ns = 0
         self.session_expires_ns: int | None = None
         self.sending: list[RequestContext] | None = None
         self.answering = False

@@ -194,7 +194,9 @@ class RequestDispatcher:
     def _account(self, request: RequestContext, response: Any) -> Any:
         request.completed_ns = self._clock.monotonic_ns()
         request.error_code = getattr(response, "error_code", 0)
-        seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
+        seconds = 0.0
+        if response is not NO_RESPONSE:
+            seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9
         for throttle in self._throttles:
             try:
                 throttle_time_ms = throttle.charge(request, request.size_bytes, seconds)

@@ -219,6 +219,7 @@ class ChannelPump:
         request.owner = channel
         if dispatcher.timed:
             request.received_ns = self._selector.now_ns
+            request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
             channel.request_received(request)
             if self.waiting_for_queue or not self._request_channel.send_request(request, self._processor):

@@ -9,6 +9,7 @@ Topics are durable and ready when the answer goes out. Follows `ControllerApis.c
 - Manual assignments: every partition to this node, numbered from 0, else INVALID_REPLICA_ASSIGNMENT; together with
   numbers of partitions or replicas: INVALID_REQUEST.
 - Configs: INVALID_CONFIG.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - `validate_only` says what would come of it; the topic id is then zero.
 """
 
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from klamm_broker.broker import Broker
 
 _DEFAULT = -1
+_FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
 
 @handles(create_topics, versions=range(2, 8))
-def create_named_topics(broker: Broker, request: CreateTopicsRequest, _context: RequestContext) -> CreateTopicsResponse:
+def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create topics, or only say whether that could be."""
     times = Counter(wanted.name for wanted in request.topics)
     results = []
@@ -49,13 +51,15 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, _context: 
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
-            results.append(_create(broker, wanted, request.validate_only))
+            results.append(_create(broker, wanted, request.validate_only, context))
         except KafkaError as error:
             results.append(CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message))
     return CreateTopicsResponse(topics=results)
 
 
-def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    broker: Broker, wanted: CreatableTopic, validate_only: bool, context: RequestContext
+) -> CreatableTopicResult:
     if wanted.name == KRAFT_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
     broker.topics.check_new_name(wanted.name)
@@ -66,6 +70,7 @@ def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> Crea
         overrides[config.name] = config.value
     check_topic_configs(overrides)
     partitions = _partition_count(broker, wanted)
+    context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     topic_id = None
     if validate_only:
         broker.configs.log_config(overrides)
