@@ -1,5 +1,6 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
+from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
 from klamm.clock import Clock, ManualClock, SystemClock
@@ -22,6 +23,7 @@ from klamm.contracts import (
     Buffer,
     ConnectionGate,
     Delay,
+    HandshakeError,
     Interest,
     ListenerPart,
     ProcessorAssigner,
@@ -51,7 +53,27 @@ from klamm.security.authorizer import (
     PatternType,
     ResourceType,
 )
+from klamm.security.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm.security.sasl import (
+    CredentialStore,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm.security.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_CREDENTIALS,
+    ScramCredential,
+    ScramMechanism,
+)
 from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -64,6 +86,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
+    "Announcement",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -77,16 +100,23 @@ __all__ = [
     "ConnectionContext",
     "ConnectionGate",
     "Counter",
+    "CredentialStore",
+    "DELEGATION_TOKENS",
     "Delay",
     "DelayedOperation",
+    "DelegationToken",
+    "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "HandshakeError",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
     "ListenerContext",
     "ListenerPart",
+    "MAX_ITERATIONS",
+    "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
     "NO_RESPONSE",
@@ -105,7 +135,19 @@ __all__ = [
     "RequestScheduler",
     "ResourceType",
     "Row",
+    "SCRAM_CREDENTIALS",
+    "SaslAuthenticationError",
+    "SaslChallenge",
+    "SaslContext",
+    "SaslError",
+    "SaslEvaluation",
+    "SaslMechanism",
+    "SaslServer",
+    "SaslSuccess",
+    "SaslTask",
     "Scheduler",
+    "ScramCredential",
+    "ScramMechanism",
     "ServerContext",
     "ServerExtension",
     "ServerServices",

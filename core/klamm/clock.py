@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Milliseconds since the epoch; for timestamps that users see. May jump."""
         ...
 
+    def wall_us(self) -> int:
+        """Microseconds since the epoch; as `wall_ms`."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -27,6 +31,9 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1_000
 
 
 class ManualClock:
@@ -43,6 +50,9 @@ class ManualClock:
 
     def wall_ms(self) -> int:
         return (self._monotonic_ns + self._wall_offset_ns) // 1_000_000
+
+    def wall_us(self) -> int:
+        return (self._monotonic_ns + self._wall_offset_ns) // 1_000
 
     def advance_ms(self, ms: float) -> None:
         """Move forward by `ms` milliseconds."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klamm.announcements import Announcements
 from klamm.api_set import LATER, NO_RESPONSE, Pending
 from klamm.clock import Clock, SystemClock
 from klamm.metrics import MetricsRegistry
@@ -48,7 +49,8 @@ class ServerServices:
     """What the server has for every part: one instance per server.
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
-    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own.
+    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `announcements`
+    tell of administrative acts.
     """
 
     def __init__(
@@ -62,7 +64,12 @@ class ServerServices:
         self.random_bytes = random_bytes
         self.shared = SharedState()
         self.metrics = MetricsRegistry()
+        self.announcements = Announcements(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
+
+    def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
+        """Tell of an administrative act, e.g. `certificate_swapped`. From any thread; never raises, holds no secret."""
+        self.announcements.announce(action, detail, listener=listener, failed=failed)
 
 
 def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
@@ -73,13 +80,14 @@ def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
 class ListenerContext:
     """One listener as its plugins see it.
 
+    `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None where everything is allowed; `throttles` are what requests are charged to.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
-    thread; False if there is none.
+    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate ask it again now.
     """
 
     name: str
@@ -91,6 +99,8 @@ class ListenerContext:
     throttles: tuple[Throttle, ...] = ()
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
+    resume_accepting: Callable[[], None] = lambda: None
+    transport: str = ""
 
 
 @dataclass(slots=True)
@@ -122,7 +132,7 @@ class ConnectionContext:
     peer, or the real client behind a trusted proxy. `principal` is ANONYMOUS until authentication has finished.
     `client_software_name` and `client_software_version` are what ApiVersions v3 told (KIP-511), else "unknown".
     `transport_details` is what the transport tells of itself once its handshake is done, e.g. `tls_version`;
-    `sasl_mechanism` is empty where there was none.
+    `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the transport moved.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -136,6 +146,8 @@ class ConnectionContext:
     opened_ns: int = 0
     transport_details: Mapping[str, str] = field(default_factory=dict)
     sasl_mechanism: str = ""
+    received_bytes: int = 0
+    sent_bytes: int = 0
     state: dict[str, Any] = field(default_factory=dict)
 
 
@@ -153,7 +165,9 @@ class RequestContext:
     """One request: its header, the connection it came on, and the way to answer it.
 
     `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
-    its length. `decisions` are what `authorize` was asked and said. Handlers return the response, or
+    its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
+    it, `response` what the handler answered, if an observer wants messages. `refused` says that an
+    observer did not let it through to the handler. Handlers return the response, or
     `context.later()` and call `respond` once, from any thread.
     """
 
@@ -177,7 +191,9 @@ class RequestContext:
         "owner",
         "parked",
         "received_ns",
+        "refused",
         "responder",
+        "response",
         "response_bytes",
         "size_bytes",
         "throttle_time_ms",
@@ -211,9 +227,11 @@ class RequestContext:
         self.completed_ns = 0
         self.dequeued_ns = 0
         self.error_code = 0
+        self.response: Any = None
         self.response_bytes = 0
         self.parked = False
         self.failed = False
+        self.refused = False
         self.throttle_time_ms = 0
         self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
 

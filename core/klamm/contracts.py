@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
+    from klamm.api_set import ApiHandler
     from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
+    from klamm.wire.errors import KafkaError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -58,6 +60,17 @@ WOULD_BLOCK: Final = 0
 END_OF_STREAM: Final = -1
 
 
+class HandshakeError(Exception):
+    """The peer did something in the handshake that it may not; Kafka's `SslAuthenticationException`.
+
+    `reason` is a metric label: few values, lower_snake_case. The message goes to the log.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
 class TransportLayer(ABC):
     """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
 
@@ -67,7 +80,10 @@ class TransportLayer(ABC):
 
     @abstractmethod
     def handshake(self) -> Interest:
-        """Carry the handshake on; NONE once it is done, else what must become possible before the next call."""
+        """Carry the handshake on; NONE once it is done, else what must become possible before the next call.
+
+        Raises HandshakeError, which counts as failed authentication, when the peer is at fault.
+        """
 
     @abstractmethod
     def read_into(self, buffer: memoryview) -> int:
@@ -121,12 +137,15 @@ class AuthenticationStep:
 
     `send`      frames to send back, without their length.
     `complete`  the principal is known; further frames are requests.
-    `failed`    the reason; `send` goes out first, then the channel closes after the failed-authentication delay.
+    `failed`    the reason; after the failed-authentication delay `send` goes out and the channel closes (KIP-306).
+    `pending`   what comes of it is not known yet: called at once with a function that, called once from any thread,
+                has the channel's processor call `Authenticator.resume`. Nothing is read from the channel until then.
     """
 
     send: Sequence[Buffer] = ()
     complete: bool = False
     failed: str | None = None
+    pending: Callable[[Callable[[], None]], None] | None = None
 
 
 class Authenticator(ABC):
@@ -146,8 +165,12 @@ class Authenticator(ABC):
     def receive(self, frame: Buffer) -> AuthenticationStep:
         """One frame of a channel that is not READY."""
 
+    def resume(self) -> AuthenticationStep:
+        """What came of a step that was pending; on the processor's thread."""
+        raise NotImplementedError("no step of this authenticator is ever pending")
+
     def reauthenticates(self, api_key: int) -> bool:
-        """Whether a frame of this API on a READY channel belongs to the authenticator again (KIP-368)."""
+        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368); asked for every frame."""
         return False
 
     @property
@@ -164,6 +187,15 @@ class AuthenticatorFactory(ListenerPart, ABC):
 
     security_protocol: str = ""
     """`SASL_` if the listener's security protocol gets that prefix, else empty."""
+    max_receive_bytes: int | None = None
+    """Largest frame of a channel that is not READY; None: as large as requests may be."""
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """APIs that ApiVersions of the listener lists for the authenticator's sake, unless its handler set serves them.
+
+        They are asked only for requests that the authenticator leaves to them.
+        """
+        return ()
 
     @abstractmethod
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
@@ -182,7 +214,8 @@ class Refuse:
 class Delay:
     """A gate's Not yet.
 
-    `pause_acceptor=True`: the whole listener waits `delay_ms` before it accepts on (Kafka's listener rate limit).
+    `pause_acceptor=True`: the whole listener waits `delay_ms`, or until `ListenerContext.resume_accepting` is called,
+    and asks the gate again for the same connection (Kafka's listener rate limit).
     Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 
@@ -249,7 +282,10 @@ class Throttle(ListenerPart, ABC):
 
 @dataclass(slots=True)
 class RequestEvent:
-    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673."""
+    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673.
+
+    `repeat_count` above 1 stands for that many equal requests of a connection, see `RequestObserver.repeats_after`.
+    """
 
     context: RequestContext
     error_code: int
@@ -261,10 +297,56 @@ class RequestEvent:
     response_queue_time_ns: int
     send_time_ns: int
     total_time_ns: int
+    repeat_count: int = 1
+
+    @staticmethod
+    def of(request: RequestContext, end_ns: int) -> RequestEvent:
+        """The event of a request whose answer was out at `end_ns`."""
+        return RequestEvent(
+            context=request,
+            error_code=request.error_code,
+            response_bytes=request.response_bytes,
+            request_queue_time_ns=max(0, request.handler_start_ns - request.received_ns),
+            local_time_ns=max(0, request.local_end_ns - request.handler_start_ns),
+            remote_time_ns=max(0, request.completed_ns - request.local_end_ns),
+            throttle_time_ms=request.throttle_time_ms,
+            response_queue_time_ns=max(0, request.dequeued_ns - request.completed_ns) if request.dequeued_ns else 0,
+            send_time_ns=max(0, end_ns - (request.dequeued_ns or request.completed_ns)),
+            total_time_ns=max(0, end_ns - request.received_ns),
+        )
 
 
 class RequestObserver(ListenerPart):
-    """Is told what happened; never asked. Calls must not block: they come from processor threads."""
+    """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
+
+    `repeats_after`    None: every request is told of by itself. A number: requests that are answered without a look at
+                       them, because equal ones were, are told of by themselves up to so many a second, connection and
+                       request; the others of that second come as one, by `repeated`.
+    `wants_messages`   Have the decoded request in `RequestContext.frame` and what the handler answered in `response`.
+                       They may hold views of large frames: an observer that keeps a request drops them soon.
+    """
+
+    repeats_after: int | None = None
+    wants_messages: bool = False
+
+    def refuse(self, request: RequestContext) -> KafkaError | None:
+        """Asked before the handler, if overridden: the error to answer the request with instead, or None.
+
+        Comes from processor and handler threads. ApiVersions is never refused.
+        """
+        return None
+
+    def connection_refused(self, address: Address, reason: str, detail: str) -> None:
+        """A gate refused a connection, or had it closed after a delay; `reason` is one of few words."""
+
+    def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
+        """The client has proved who it is, or has again (KIP-368). Not told where nobody is asked."""
+
+    def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
+        """It could not; the channel is going to be closed."""
+
+    def session_expired(self, connection: ConnectionContext) -> None:
+        """The client did not authenticate again in time; the channel is going to be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
         """A channel became READY."""
@@ -274,6 +356,20 @@ class RequestObserver(ListenerPart):
 
     def completed(self, event: RequestEvent) -> None:
         """A response has been handed to the socket whole, or the request needed none."""
+
+    def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
+        """The same for requests of one connection whose answers left together at `end_ns`, as `completed` by default.
+
+        To be overridden where an event object for each request would be too much. Nobody changes `requests` later.
+        """
+        for request in requests:
+            self.completed(RequestEvent.of(request, end_ns))
+
+    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
+        """`count` requests equal to `request`, the first of them, were answered until `last_ns` (`repeats_after`)."""
+        event = RequestEvent.of(request, request.received_ns)
+        event.repeat_count = count
+        self.completed(event)
 
 
 class ServerExtension(ABC):

@@ -7,11 +7,12 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
-from klamm.api_versions import ApiVersionsAnswerer
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.clock import Clock
 from klamm.context import Address, ListenerContext, ServerServices
 from klamm.contracts import (
@@ -25,6 +26,9 @@ from klamm.contracts import (
 )
 from klamm.network.acceptor import Acceptor
 from klamm.network.dispatcher import RequestDispatcher
+from klamm.network.failures import DOC as FAILURES_DOC
+from klamm.network.failures import NAME as FAILURES_NAME
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
@@ -34,7 +38,8 @@ from klamm.network.selector import Selector, TimedSelector
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan
+    from klamm.config.plan import ListenerPlan, PartPlan
+    from klamm.metrics import Labels
 
 log = logging.getLogger("klamm.server")
 
@@ -56,6 +61,7 @@ class Listener:
         self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -102,18 +108,23 @@ class Listener:
         pool: MemoryPool | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
-        handlers = list(handlers)
         plan, settings = self.plan, self.plan.settings
         self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         transport: Transport = self._part(plan.transport)
         authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
+        handlers = list(handlers)
+        if authenticators is not None:
+            served = {handler.api_key for handler in handlers}
+            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+        handlers = with_api_versions(handlers)
+        self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
         self.context.throttles = throttles
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
+        self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
             try:
@@ -121,17 +132,22 @@ class Listener:
             except Exception as error:
                 log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
                 kind = type(part)
+                self.context.services.announce(
+                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
+                )
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
+        observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
             throttles=throttles,
-            timed=bool(observers),
+            observation=observation,
             authorized=self.context.authorizer is not None,
         )
-        observation = Observation(observers, clock) if observers else None
+        failures = ConnectionFailures(self.name)
+        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         for index in range(settings.processors):
             waker = Waker(settings.poller)
             selector = (TimedSelector if throttles else Selector)(
@@ -141,6 +157,8 @@ class Listener:
                 idle_timeout_ns=settings.connections_max_idle_ms * 1_000_000,
                 pool=pool,
                 use_send_file=settings.send_file and hasattr(os, "sendfile"),
+                failures=failures,
+                setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
             self.processors.append(
                 Processor(
@@ -155,6 +173,7 @@ class Listener:
                     transport=transport,
                     authenticators=authenticators,
                     observation=observation,
+                    failures=failures,
                     pool=pool,
                     max_incoming=settings.max_incoming,
                     max_request_bytes=settings.socket_request_max_bytes,
@@ -173,12 +192,33 @@ class Listener:
             assigner=assigner,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            observation=observation,
         )
+        self.context.resume_accepting = self.acceptor.resume
+        self.context.close_least_recently_used = self._close_least_recently_used
+        self._register_metrics(self.acceptor)
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
         self.parts.append(part)
+        self._plans.append(plan)
         return part
+
+    def _register_metrics(self, acceptor: Acceptor) -> None:
+        for name, doc, counts in (
+            ("RefusedConnections", "Connections that gates had closed at once, by reason.", acceptor.refused),
+            ("DelayedConnections", "Connections that gates had closed unserved after a delay.", acceptor.delayed),
+            ("PausedConnections", "Connections with which gates had the acceptor wait.", acceptor.paused),
+        ):
+            read = partial(self._by_reason, counts)
+            self.context.services.metrics.register(f"klamm:type=Acceptor,name={name}", "counter", doc, read)
+
+    def _by_reason(self, counts: Mapping[str, int]) -> list[tuple[Labels, float]]:
+        return [({"listener": self.name, "reason": reason}, count) for reason, count in list(counts.items())]
+
+    def _close_least_recently_used(self) -> bool:
+        fullest = max(self.processors, key=lambda processor: processor.connection_count)
+        return fullest.close_least_recently_used()
 
     def start(self) -> None:
         """Serve."""
@@ -201,7 +241,35 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
         return problems
+
+    def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
+        """Give parts the settings that they have in a new plan: who took them, and what went wrong.
+
+        What was taken is in `self.plan` from then on; what is still different there counts from the next start.
+        """
+        taken, problems = [], []
+        for index, (old, part) in enumerate(zip(self._plans, self.parts, strict=True)):
+            new = plan.counterpart(old)
+            if new is None or new == old or new.parts != old.parts:
+                continue
+            try:
+                if not part.reconfigure(new.settings):
+                    continue
+            except Exception as error:
+                log.exception("listener=%s: %r cannot take new settings", self.name, part)
+                problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
+                )
+                continue
+            self._plans[index] = new
+            self.plan = self.plan.with_part(old, new)
+            taken.append(f"[listeners.{self.name}.{old.name}]")
+        return taken, problems
 
     def close(self) -> None:
         """Close the parts and the socket; may follow any phase."""

@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
-from klamm.api_versions import with_api_versions
 from klamm.clock import Clock, SystemClock
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
@@ -21,6 +21,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.request_channel import RequestChannel
 from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
+from klamm.version import __version__
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -100,8 +101,21 @@ class SocketServer:
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
+        self._announce_parts()
+        self.services.announce("server_started", f"klamm {__version__}")
         for extension in self.extensions:
             extension.ready()
+
+    def _announce_parts(self) -> None:
+        plan = self.plan
+        for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
+            self.services.announce("plugin_loaded", part.describe())
+        for listener in plan.listeners:
+            for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
+                if used is not None:
+                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+            for used in (*listener.gates, *listener.throttles, *listener.observers):
+                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -148,7 +162,7 @@ class SocketServer:
                 log.debug("api set %s failed to open", name, exc_info=True)
                 raise StartError(f"api set {name} ({part.distribution}): {error}") from error
             self._opened_sets.append((name, api_set))
-            handlers[name] = with_api_versions(api_set.handlers())
+            handlers[name] = list(api_set.handlers())
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:
@@ -158,6 +172,7 @@ class SocketServer:
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
+        self.services.announce("server_stopping")
         for extension in self.extensions:
             self._try(extension, extension.stopping)
         for listener in self.listeners:
@@ -191,6 +206,22 @@ class SocketServer:
         except Exception:
             log.exception("extension %r failed", extension)
 
+    def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
+        """Give parts of listeners the settings of a new plan: the tables that count from now on, and what went wrong.
+
+        `self.plan` tells what counts; what is still different in the new plan needs another start.
+        """
+        taken: list[str] = []
+        problems: list[str] = []
+        wanted = {listener_plan.name: listener_plan for listener_plan in plan.listeners}
+        for listener in self.listeners:
+            if listener.name in wanted:
+                taken_here, problems_here = listener.reconfigure(wanted[listener.name])
+                taken += taken_here
+                problems += problems_here
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return taken, problems
+
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
@@ -200,6 +231,7 @@ class SocketServer:
             except Exception as error:
                 log.exception("reload of %r failed", extension)
                 problems.append(f"extension {type(extension).__name__}: {error}")
+        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:

@@ -62,13 +62,18 @@ def run(
 
 
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
-    """Reload files that parts read, and compare the settings; what happened, line by line."""
+    """Reload files that parts read, and take what settings can be taken; what happened, line by line."""
     lines = []
-    try:
-        changed = _changes(server.plan, reload_plan()) if reload_plan is not None else []
-    except Exception as error:
-        return [f"reload: nothing changed: {error}"]
-    lines += [f"reload: {what} has changed; this takes effect at the next start" for what in changed]
+    if reload_plan is not None:
+        try:
+            plan = reload_plan()
+            taken, problems = server.reconfigure(plan)
+        except Exception as error:
+            return [f"reload: nothing changed: {error}"]
+        lines += [f"reload: {what} has changed and counts from now on" for what in taken]
+        lines += [f"reload: {problem}" for problem in problems]
+        left = _changes(server.plan, plan)
+        lines += [f"reload: {what} has changed; this takes effect at the next start" for what in left]
     lines += [f"reload: {problem}" for problem in server.reload()]
     lines.append("reload: done")
     return lines

@@ -93,7 +93,7 @@ class FussyGate(ConnectionGate):
     """Answers what its settings say, and counts."""
 
     def open(self, listener):
-        self.admitted = self.released = 0
+        self.admitted = self.released = self.failed = self.ready = 0
         GATES.append(self)
 
     def admit(self, address):
@@ -105,6 +105,12 @@ class FussyGate(ConnectionGate):
             return Delay(50, "fussy")
         self.admitted += 1
         return None
+
+    def authenticated(self, address):
+        self.ready += 1
+
+    def authentication_failed(self, address):
+        self.failed += 1
 
     def release(self, address):
         self.released += 1

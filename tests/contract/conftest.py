@@ -1,18 +1,46 @@
-"""Servers over real sockets, with epoll and with what other systems have."""
+"""Servers over real sockets: plaintext with epoll and with what other systems have, TLS 1.2, TLS 1.3."""
+
+import ssl
 
 import pytest
 
 from klamm.testing import EmbeddedServer, RawClient
 from tests.contract.api_sets import GATES, OBSERVERS, Plugin
+from tests.tls_files import TlsFiles
+
+CHANNELS = {
+    "epoll": ("epoll", None),
+    "selectors": ("selectors", None),
+    "tls-1.2": ("epoll", ssl.TLSVersion.TLSv1_2),
+    "tls-1.3": ("epoll", ssl.TLSVersion.TLSv1_3),
+}
 
 
-@pytest.fixture(params=["epoll", "selectors"])
-def poller(request):
+@pytest.fixture(scope="session")
+def tls_files(tmp_path_factory):
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(params=CHANNELS)
+def channel(request):
+    """What connections are made of."""
     return request.param
 
 
 @pytest.fixture
-def start(poller):
+def poller(channel):
+    return CHANNELS[channel][0]
+
+
+@pytest.fixture
+def client_options(channel, tls_files):
+    """What a RawClient needs to come in."""
+    version = CHANNELS[channel][1]
+    return {} if version is None else {"ssl_context": tls_files.client_context(version=version)}
+
+
+@pytest.fixture
+def start(poller, client_options, tls_files):
     """`start("key=value", …)` → a server whose handler set does what it is told."""
     servers = []
     GATES.clear()
@@ -20,6 +48,8 @@ def start(poller):
 
     def start_one(*settings):
         own = ["api_set=trying", f"poller={poller}"]
+        if client_options:
+            own += tls_files.server_settings()
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in [*own, *settings]]
         server = EmbeddedServer(lines, plugins=[Plugin()]).start()
         servers.append(server)
@@ -32,12 +62,12 @@ def start(poller):
 
 
 @pytest.fixture
-def connect():
+def connect(client_options):
     """`connect(server)` → a raw client that is closed in the end."""
     clients = []
 
     def connect_one(server, **options):
-        client = RawClient(server.address(), **options)
+        client = RawClient(server.address(), **client_options, **options)
         clients.append(client)
         return client
 

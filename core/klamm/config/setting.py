@@ -168,6 +168,8 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
         return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
     if lenient and isinstance(value, str):
         value = _from_text(kind, value)
+    if kind is Any:
+        return value
     if kind is bool and isinstance(value, bool):
         return value
     if kind is int and isinstance(value, int) and not isinstance(value, bool):

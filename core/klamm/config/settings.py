@@ -114,6 +114,11 @@ class ListenerSettings:
         kafka="connection.failed.authentication.delay.ms",
         minimum=0,
     )
+    connection_setup_timeout_ms: int = setting(
+        30_000,
+        doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
+        minimum=0,
+    )
     poller: str = setting(
         "auto",
         doc="What tells readiness: epoll where there is one, else selectors.",

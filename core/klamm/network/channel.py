@@ -11,6 +11,7 @@ from klamm.network.poller import READ, WRITE
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
+    from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
 
 
@@ -23,10 +24,9 @@ class ChannelState(enum.Enum):
 
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
-        │              │                   (peer gone, received frames left)
-        │              ▼
-        │      AUTHENTICATION_FAILED ──(delay)──► CLOSED
-        └────────────────────────────────────────► CLOSED   (any state may end here)
+        │              │             │     (peer gone, received frames left)
+        ▼              ▼             ▼ (re-authentication)
+       AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
     """
 
@@ -40,9 +40,9 @@ class ChannelState(enum.Enum):
 
 _S = ChannelState
 CHANNEL_TRANSITIONS: Final[dict[ChannelState, frozenset[ChannelState]]] = {
-    _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.CLOSED}),
+    _S.HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
     _S.AUTHENTICATE: frozenset({_S.READY, _S.AUTHENTICATION_FAILED, _S.CLOSED}),
-    _S.READY: frozenset({_S.CLOSING, _S.CLOSED}),
+    _S.READY: frozenset({_S.AUTHENTICATION_FAILED, _S.CLOSING, _S.CLOSED}),
     _S.AUTHENTICATION_FAILED: frozenset({_S.CLOSED}),
     _S.CLOSING: frozenset({_S.CLOSED}),
     _S.CLOSED: frozenset(),
@@ -99,9 +99,10 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out. `network_ns` is the time spent on reading and writing since the last request was taken
-    up, where somebody wants to know. `accepted_from` is the peer as the gates saw it. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order.
+    observers once `send` is out, `tallies` count those that were answered from kept answers. `network_ns` is the time
+    spent on reading and writing since the last request was taken up, where somebody wants to know. `accepted_from` is
+    the peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep
+    their order.
     """
 
     __slots__ = (
@@ -123,6 +124,7 @@ class KafkaChannel:
         "sending",
         "session_expires_ns",
         "state",
+        "tallies",
         "transport",
         "waiting_for_turn",
     )
@@ -157,6 +159,7 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
+        self.tallies: dict[RequestContext, Tally] = {}
 
     @property
     def can_process(self) -> bool:

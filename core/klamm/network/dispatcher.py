@@ -18,6 +18,7 @@ from klamm.clock import Clock
 from klamm.context import ConnectionContext, RequestContext, Responder
 from klamm.contracts import Buffer, Throttle
 from klamm.network.kept_answers import KeptAnswers
+from klamm.network.observation import Observation
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_responses import error_response
@@ -81,18 +82,21 @@ class RequestDispatcher:
         mode: str,
         clock: Clock,
         throttles: tuple[Throttle, ...] = (),
-        timed: bool = False,
+        observation: Observation | None = None,
         authorized: bool = False,
     ) -> None:
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
         self._clock = clock
-        self.timed = timed or bool(throttles)
+        self.timed = observation is not None or bool(throttles)
+        self._keep_response = observation is not None and observation.wants_messages
+        self._refusals = observation.refusals if observation is not None else ()
+        # Whoever observes, charges or authorizes requests must see each of them.
+        observed = observation is not None and observation.repeats_after is None
         self.kept = KeptAnswers()
         for handler in handlers:
             route = self._routes[handler.api_key] = Route(handler, mode)
-            if self.timed or authorized:
-                # Whoever observes, charges or authorizes requests must see each of them.
+            if observed or throttles or authorized:
                 route.unchanged_while = None
 
     def parse(self, frame: Buffer, connection: ConnectionContext, responder: Responder) -> RequestContext:
@@ -138,7 +142,7 @@ class RequestDispatcher:
         frame = request.frame
         chunks = self._handle(request, route, frame)
         if isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes) and not request.failed:
-            self.kept.keep(frame, unchanged_while, token, chunks[0])
+            self.kept.keep(frame, unchanged_while, token, chunks[0], request)
         return chunks
 
     def _handle(self, request: RequestContext, route: Route, frame: Buffer) -> list[Chunk] | Pending:
@@ -149,12 +153,23 @@ class RequestDispatcher:
         # The frame lives on only in the views that the message holds.
         request.frame = message
         try:
+            if self._refusals:
+                self._maybe_refuse(request)
             response = route.handle(message, request)
         except Exception as error:
             response = error
         if self.timed:
             request.local_end_ns = self._clock.monotonic_ns()
         return LATER if response is LATER else self.complete(request, response)
+
+    def _maybe_refuse(self, request: RequestContext) -> None:
+        if request.api_key == _API_VERSIONS:
+            return
+        for refuse in self._refusals:
+            error = refuse(request)
+            if error is not None:
+                request.refused = True
+                raise error
 
     def complete(self, request: RequestContext, response: Any) -> list[Chunk] | Pending:
         """Turn what a handler returned, raised or answered later into a frame, or NO_RESPONSE."""
@@ -194,6 +209,8 @@ class RequestDispatcher:
     def _account(self, request: RequestContext, response: Any) -> Any:
         request.completed_ns = self._clock.monotonic_ns()
         request.error_code = getattr(response, "error_code", 0)
+        if self._keep_response:
+            request.response = response
         seconds = 0.0
         if response is not NO_RESPONSE:
             seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9

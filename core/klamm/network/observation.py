@@ -3,56 +3,75 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from klamm.clock import Clock
-from klamm.context import ConnectionContext, RequestContext
-from klamm.contracts import RequestEvent, RequestObserver
+from klamm.context import Address, ConnectionContext, RequestContext
+from klamm.contracts import RequestObserver
+from klamm.wire.errors import KafkaError
 
 log = logging.getLogger("klamm.observers")
 
 
 class Observation:
-    """The observers of one listener. One that raises is logged and costs the others nothing."""
+    """The observers of one listener. One that raises is logged and costs the others nothing.
 
-    def __init__(self, observers: tuple[RequestObserver, ...], clock: Clock) -> None:
-        self._observers = observers
-        self._clock = clock
+    `repeats_after` and `wants_messages` are what suits all of them. `refusals` are the observers that may refuse.
+    """
+
+    def __init__(self, observers: Sequence[RequestObserver], clock: Clock) -> None:
+        self._observers = tuple(observers)
+        self._monotonic_ns = clock.monotonic_ns
+        self._completed_many = tuple(observer.completed_many for observer in observers)
+        wanted = [observer.repeats_after for observer in observers]
+        numbers = [number for number in wanted if number is not None]
+        self.repeats_after = max(numbers) if len(numbers) == len(wanted) else None
+        self.wants_messages = any(observer.wants_messages for observer in observers)
+        self.refusals: tuple[Callable[[RequestContext], KafkaError | None], ...] = tuple(
+            observer.refuse for observer in observers if type(observer).refuse is not RequestObserver.refuse
+        )
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        for observer in self._observers:
+            try:
+                getattr(observer, event)(*arguments)
+            except Exception:
+                log.exception("observer %r failed in %s", observer, event)
+
+    def refused(self, address: Address, reason: str, detail: str) -> None:
+        """The gates did not let a connection in."""
+        self._tell("connection_refused", address, reason, detail)
+
+    def authenticated(self, connection: ConnectionContext, *, again: bool) -> None:
+        """A client has proved who it is."""
+        self._tell("authenticated", connection, again)
+
+    def authentication_failed(self, connection: ConnectionContext, reason: str, *, again: bool) -> None:
+        """A client could not prove who it is."""
+        self._tell("authentication_failed", connection, reason, again)
+
+    def session_expired(self, connection: ConnectionContext) -> None:
+        """A client did not authenticate again in time."""
+        self._tell("session_expired", connection)
 
     def opened(self, connection: ConnectionContext) -> None:
         """A channel became READY."""
-        for observer in self._observers:
-            try:
-                observer.connection_opened(connection)
-            except Exception:
-                log.exception("observer %r failed", observer)
+        self._tell("connection_opened", connection)
 
     def closed(self, connection: ConnectionContext, reason: str) -> None:
         """A channel is gone."""
-        for observer in self._observers:
-            try:
-                observer.connection_closed(connection, reason)
-            except Exception:
-                log.exception("observer %r failed", observer)
+        self._tell("connection_closed", connection, reason)
 
-    def completed(self, requests: Iterable[RequestContext]) -> None:
+    def completed(self, requests: Sequence[RequestContext]) -> None:
         """The answers of these requests have gone out whole, or they need none."""
-        end_ns = self._clock.monotonic_ns()
-        for request in requests:
-            event = RequestEvent(
-                context=request,
-                error_code=request.error_code,
-                response_bytes=request.response_bytes,
-                request_queue_time_ns=max(0, request.handler_start_ns - request.received_ns),
-                local_time_ns=max(0, request.local_end_ns - request.handler_start_ns),
-                remote_time_ns=max(0, request.completed_ns - request.local_end_ns),
-                throttle_time_ms=request.throttle_time_ms,
-                response_queue_time_ns=max(0, request.dequeued_ns - request.completed_ns) if request.dequeued_ns else 0,
-                send_time_ns=max(0, end_ns - (request.dequeued_ns or request.completed_ns)),
-                total_time_ns=max(0, end_ns - request.received_ns),
-            )
-            for observer in self._observers:
-                try:
-                    observer.completed(event)
-                except Exception:
-                    log.exception("observer %r failed", observer)
+        end_ns = self._monotonic_ns()
+        for completed_many in self._completed_many:
+            try:
+                completed_many(requests, end_ns)
+            except Exception:
+                log.exception("observer %r failed", completed_many)
+
+    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
+        """`count` requests like this one have been answered by `last_ns`."""
+        self._tell("repeated", request, count, last_ns)

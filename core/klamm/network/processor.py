@@ -15,12 +15,13 @@ from klamm.context import Address, ConnectionContext, ListenerContext, RequestCo
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
 from klamm.network.channel import KafkaChannel
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Processor:
         transport: Transport,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
@@ -66,7 +68,8 @@ class Processor:
         self._transport = transport
         self._pool = pool
         self._max_incoming = max_incoming
-        self._max_request_bytes = max_request_bytes
+        limit = authenticators.max_receive_bytes if authenticators is not None else None
+        self._max_first_bytes = max_request_bytes if limit is None else min(limit, max_request_bytes)
         self._pump = ChannelPump(
             self,
             selector,
@@ -75,12 +78,15 @@ class Processor:
             request_channel,
             authenticators,
             observation,
+            failures,
             failed_authentication_delay_ms,
+            max_request_bytes,
         )
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()
         self._responses: deque[Response] = deque()
         self._connection_index = itertools.count()
+        self._evictions = 0
         self._sleeping = False
         self._accepting = True
         self._draining = False
@@ -124,6 +130,18 @@ class Processor:
         with self._room:
             self._accepting = False
             self._room.notify_all()
+
+    def close_least_recently_used(self) -> bool:
+        """Close, in the next turn, the connection that can best be done without; from any thread. False: there is none.
+
+        Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
+        """
+        with self._room:
+            if len(self._selector.channels) <= self._evictions:
+                return False
+            self._evictions += 1
+        self.wakeup()
+        return True
 
     def enqueue(self, response: Response) -> None:
         """Have a response processed in the next turn."""
@@ -227,6 +245,8 @@ class Processor:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.failed_handshakes:
+            self._process_failed_handshakes()
         if self._selector.disconnected:
             self._process_disconnected()
         self._close_excess_connections()
@@ -251,7 +271,7 @@ class Processor:
         local = Address(name[0], name[1])
         connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
-        receive = NetworkReceive(self._max_request_bytes, self._pool)
+        receive = NetworkReceive(self._max_first_bytes, self._pool)
         channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
         try:
             self._selector.register(channel)
@@ -272,7 +292,10 @@ class Processor:
             timeout_s = min(timeout_s, 0.01)
         self._sleeping = True
         # Whoever enqueues either sees that we sleep, or is seen here.
-        if self._responses or self._new_connections or self._pump.unfinished or self._selector.completed_receives:
+        selector = self._selector
+        if self._responses or self._new_connections or self._pump.unfinished or selector.completed_receives:
+            timeout_s = 0.0
+        if selector.failed_handshakes or selector.disconnected or self._evictions:
             timeout_s = 0.0
         started_ns = self._clock.monotonic_ns() if timeout_s else 0
         self._selector.poll(timeout_s)
@@ -299,11 +322,30 @@ class Processor:
         for channel in channels:
             self._pump.close(channel, channel.close_reason)
 
+    def _process_failed_handshakes(self) -> None:
+        failed, self._selector.failed_handshakes = self._selector.failed_handshakes, []
+        for channel, error in failed:
+            self._pump.fail_handshake(channel, error)
+
     def _close_excess_connections(self) -> None:
         self._pump.close_due(self._selector.now_ns)
+        if self._evictions:
+            self._evict()
+        for channel in self._selector.overdue_channels():
+            self._pump.give_up(channel)
         for channel in self._selector.idle_channels():
             self.expired_connections += 1
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")
+
+    def _evict(self) -> None:
+        with self._room:
+            count, self._evictions = self._evictions, 0
+        for _ in range(count):
+            channel = self._selector.least_recently_used()
+            if channel is None:
+                return
+            log.info("%s: closed to make room: least recently used", describe(channel))
+            self._pump.close(channel, "closed to make room")
 
     def _drained(self) -> bool:
         if not self._draining:

@@ -5,6 +5,7 @@ Runs on the processor's thread only. Whatever goes wrong here costs the channel 
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -13,15 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.context import RequestContext
-from klamm.contracts import AuthenticatorFactory, Buffer, ConnectionGate
-from klamm.network.authentication import authenticate, intercept
+from klamm.contracts import AuthenticationStep, AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
+from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
+from klamm.network.repeats import Repeats
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
 from klamm.scheduler import Scheduler
+from klamm.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from klamm.context import Address
@@ -35,6 +39,7 @@ _FRAMES_A_TURN: Final = 4096
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
 _NOT_MUTED: Final = MuteState.NOT_MUTED
+_NOBODY: Final[list[RequestContext]] = []
 
 
 class ChannelPump:
@@ -49,18 +54,26 @@ class ChannelPump:
         request_channel: RequestChannel,
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
+        failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
+        max_request_bytes: int,
     ) -> None:
         self._processor = processor
         self._selector = selector
         self._scheduler = scheduler
         self._dispatcher = dispatcher
         self._find_kept = dispatcher.kept.find
+        self._find_kept_with_request = dispatcher.kept.find_with_request
         self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
+        self._failures = failures
+        self._repeats: Repeats | None = None
+        if observation is not None and observation.repeats_after is not None:
+            self._repeats = Repeats(observation, processor, observation.repeats_after)
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
-        self._delayed_closes: list[tuple[int, int, KafkaChannel]] = []
+        self._max_request_bytes = max_request_bytes
+        self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
         self._order = itertools.count()
         self.waiting_for_queue: deque[RequestContext] = deque()
         self.unfinished: deque[KafkaChannel] = deque()
@@ -132,9 +145,14 @@ class ChannelPump:
             self.proceed(channel)
 
     def close_due(self, now_ns: int) -> None:
-        """Close channels whose failed-authentication delay is over (KIP-306)."""
+        """Answer and close channels whose failed-authentication delay is over (KIP-306); tell of counted requests."""
+        if self._repeats is not None:
+            self._repeats.sweep(now_ns)
         while self._delayed_closes and self._delayed_closes[0][0] <= now_ns:
-            channel = heapq.heappop(self._delayed_closes)[2]
+            _, _, channel, reply = heapq.heappop(self._delayed_closes)
+            if reply and channel.state is not ChannelState.CLOSED:
+                with contextlib.suppress(OSError):
+                    self._selector.send(channel, reply)
             self.close(channel, channel.close_reason)
 
     @property
@@ -152,6 +170,8 @@ class ChannelPump:
         release_gates(channel.gates, channel.accepted_from)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observation is not None:
+            if self._repeats is not None:
+                self._repeats.closed(channel)
             self._observation.closed(channel.connection, reason)
 
     # ---- requests
@@ -166,7 +186,7 @@ class ChannelPump:
             and channel.mute_state is _NOT_MUTED
             and channel.state is _READY
         ):
-            answer = self._find_kept(frames[0])
+            answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
                 channel.receive.release(len(frames.popleft()))
                 self._selector.send_at_once(channel, answer)
@@ -206,11 +226,11 @@ class ChannelPump:
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[RequestContext]) -> list[Chunk] | None:
         """Start one request; its answer, if that is there at once and is to be sent."""
         if channel.authenticator is not None:
-            reply = intercept(channel, frame, self._selector.now_ns)
-            if reply is not None:
+            step = intercept(channel, frame, self._selector.now_ns, self._observation)
+            if step is not None:
                 channel.receive.release(len(frame))
-                return reply
-        answer = self._find_kept(frame)
+                return self._take_step(channel, step) or None
+        answer = self._find_kept(frame) if self._repeats is None else self._repeat(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
@@ -243,6 +263,15 @@ class ChannelPump:
             served.append(request)
         return result  # type: ignore[return-value]
 
+    def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        """The kept answer to a frame, noted for the observers."""
+        found = self._find_kept_with_request(frame)
+        if found is None:
+            return None
+        assert self._repeats is not None
+        self._repeats.note(channel, frame, found[1], self._selector.now_ns)
+        return found[0]
+
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
         if channel.state is _CLOSING:
             close_chunks(chunks)
@@ -262,6 +291,12 @@ class ChannelPump:
                 channel.on_mute_event(MuteEvent.THROTTLE_ENDED)
                 channel.maybe_unmute()
                 self.proceed(channel)
+            return
+        if kind is ResponseKind.RESUME_AUTHENTICATION:
+            if channel.state is ChannelState.CLOSING:
+                self.close(channel, channel.close_reason)
+            elif channel.state is not ChannelState.CLOSED:
+                self._resume_authentication(channel)
             return
         if channel.state is ChannelState.CLOSED or request is None or channel.in_flight is not request:
             close_chunks(response.chunks or [])
@@ -296,36 +331,105 @@ class ChannelPump:
     # ---- the beginning and the end of a channel
 
     def _authenticate(self, channel: KafkaChannel) -> None:
+        """Give what has been received to the authenticator, until it is complete or has to wait."""
         if channel.authenticator is None:
             channel.connection.transport_details = channel.transport.details
-        if channel.authenticator is None and self._authenticators is not None:
+            if self._authenticators is None:
+                channel.connection.principal = channel.transport.principal
+                self._become_ready(channel)
+                return
             channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
-        while True:
-            reply, failed = authenticate(channel)
-            if reply and not self._selector.send(channel, reply) and failed is None:
-                # The rest of the exchange goes on once this is out.
+        authenticator, receive = channel.authenticator, channel.receive
+        while not authenticator.complete:
+            if not receive.frames or not channel.can_process:
                 return
-            if failed is not None:
-                self._fail_authentication(channel, failed)
-                return
-            if channel.state is ChannelState.READY:
-                break
-            if not channel.receive.frames:
-                return
+            frame = receive.frames.popleft()
+            receive.release(len(frame))
+            reply = self._take_step(channel, authenticator.receive(frame))
+            if reply:
+                self._selector.send(channel, reply)
+        if channel.send is None:
+            self._become_ready(channel)
+
+    def _take_step(self, channel: KafkaChannel, step: AuthenticationStep) -> list[Chunk]:
+        """Do what a step asks for, of a first authentication or a further one; what is to be sent at once."""
+        reply = with_sizes(step.send)
+        if step.failed is not None:
+            self._failures.count("authentication_failed")
+            self._fail_authentication(channel, step.failed, reply)
+            return []
+        if step.pending is not None:
+            channel.on_mute_event(MuteEvent.MUTE)
+            self._selector.update_interest(channel)
+            resume = Response(ResponseKind.RESUME_AUTHENTICATION, channel)
+            step.pending(lambda: self._processor.enqueue(resume))
+        elif step.complete and channel.state is _READY:
+            self._note_session(channel)
+            if self._observation is not None:
+                self._observation.authenticated(channel.connection, again=True)
+        return reply
+
+    def _resume_authentication(self, channel: KafkaChannel) -> None:
+        assert channel.authenticator is not None
+        channel.on_mute_event(MuteEvent.UNMUTE)
+        reply = self._take_step(channel, channel.authenticator.resume())
+        if reply:
+            self._send(channel, reply, _NOBODY)
+        if channel.state is ChannelState.AUTHENTICATE:
+            self._authenticate(channel)
+        self.proceed(channel)
+
+    def _become_ready(self, channel: KafkaChannel) -> None:
+        if channel.authenticator is not None:
+            self._note_session(channel)
+        channel.receive.max_size_bytes = self._max_request_bytes
+        channel.move(_READY)
+        self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
         if self._observation is not None:
+            if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
+                self._observation.authenticated(channel.connection, again=False)
             self._observation.opened(channel.connection)
         if channel.receive.frames:
             self._serve(channel)
 
-    def _fail_authentication(self, channel: KafkaChannel, reason: str) -> None:
+    def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
+        """A handshake has failed. The peer gets what TLS has told it, and then the end, after the same delay as others.
+
+        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        """
+        self._failures.count(error.reason)
+        self._fail_authentication(channel, str(error), [])
+
+    def give_up(self, channel: KafkaChannel) -> None:
+        """Handshake and authentication have taken too long."""
+        self._failures.count("timed_out")
+        log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
+        tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        self.close(channel, "not ready within connection_setup_timeout_ms")
+
+    @staticmethod
+    def _note_session(channel: KafkaChannel) -> None:
+        assert channel.authenticator is not None
+        channel.connection.principal = channel.authenticator.principal
+        channel.session_expires_ns = channel.authenticator.session_expires_ns
+
+    def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
+        again = channel.state in (_READY, _CLOSING)
+        if self._observation is not None:
+            self._observation.authentication_failed(channel.connection, reason, again=again)
+        if channel.state is _CLOSING:
+            self.close(channel, channel.close_reason)
+            return
+        self._selector.set_up(channel)
+        channel.move(ChannelState.AUTHENTICATION_FAILED)
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)
         due_ns = self._selector.now_ns + self._failed_authentication_delay_ns
-        heapq.heappush(self._delayed_closes, (due_ns, next(self._order), channel))
+        heapq.heappush(self._delayed_closes, (due_ns, next(self._order), channel, reply))
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
         if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:

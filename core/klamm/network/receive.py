@@ -18,10 +18,19 @@ from klamm.network.memory_pool import MemoryPool
 _SIZE: Final = Struct(">i")
 _MAP_FROM_BYTES: Final = 64 * 1024
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
+# The first two bytes of a TLS handshake: its content type and the major version.
+_TLS_HANDSHAKE: Final = 0x1603
 
 
 class InvalidReceiveError(Exception):
-    """The peer declared a size that no request may have. Kafka's `InvalidReceiveException`."""
+    """The peer declared a size that no request may have. Kafka's `InvalidReceiveException`.
+
+    `reason` is a metric label.
+    """
+
+    def __init__(self, message: str, reason: str = "invalid_size") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NetworkReceive:
@@ -39,17 +48,17 @@ class NetworkReceive:
     __slots__ = (
         "_filled",
         "_head",
-        "_max_size_bytes",
         "_pool",
         "_stash",
         "_trusted_bytes",
         "frames",
+        "max_size_bytes",
         "target",
         "waiting_for_memory",
     )
 
     def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
-        self._max_size_bytes = max_size_bytes
+        self.max_size_bytes = max_size_bytes
         self._pool = pool
         self._head = b""
         self.target: memoryview | None = None
@@ -101,10 +110,15 @@ class NetworkReceive:
         frames = self.frames
         while count - position >= 4:
             (size_bytes,) = _SIZE.unpack_from(data, position)
-            if size_bytes < 0 or size_bytes > self._max_size_bytes:
+            if size_bytes < 0 or size_bytes > self.max_size_bytes:
+                if size_bytes >> 16 == _TLS_HANDSHAKE:
+                    raise InvalidReceiveError(
+                        "this is the beginning of a TLS handshake, and the listener expects plain text here",
+                        "tls_to_plaintext",
+                    )
                 raise InvalidReceiveError(
-                    f"declared size {size_bytes} bytes; between 0 and {self._max_size_bytes} may be sent "
-                    "(socket.request.max.bytes)"
+                    f"declared size {size_bytes} bytes; between 0 and {self.max_size_bytes} may be sent "
+                    "(socket.request.max.bytes, before authentication sasl.server.max.receive.size)"
                 )
             if self._pool is not None and not self._pool.try_allocate(size_bytes):
                 self._stash = bytes(data[position:count])

@@ -22,6 +22,7 @@ class ResponseKind(enum.Enum):
     CLOSE_CONNECTION = enum.auto()
     START_THROTTLING = enum.auto()
     END_THROTTLING = enum.auto()
+    RESUME_AUTHENTICATION = enum.auto()
 
 
 class Response:

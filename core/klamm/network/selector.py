@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.clock import Clock
-from klamm.contracts import END_OF_STREAM, Interest
+from klamm.contracts import END_OF_STREAM, HandshakeError, Interest
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState
+from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
@@ -41,6 +42,8 @@ class Selector:
         idle_timeout_ns: int,
         pool: MemoryPool | None,
         use_send_file: bool,
+        failures: ConnectionFailures,
+        setup_timeout_ns: int,
         shuffle: Callable[[list[tuple[int, int]]], None] = random.shuffle,
     ) -> None:
         self._poller = poller
@@ -50,16 +53,21 @@ class Selector:
         self._idle_timeout_ns = idle_timeout_ns
         self._pool = pool
         self._use_send_file = use_send_file
+        self._failures = failures
+        self._setup_timeout_ns = setup_timeout_ns
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self.channels: dict[int, KafkaChannel] = {}
         self._next_idle_check_ns = 0
+        self._next_setup_check_ns = 0
+        self._setting_up: set[KafkaChannel] = set()
         self._reading_stopped = False
         self._buffered: set[KafkaChannel] = set()
         self._memory_waiters: set[KafkaChannel] = set()
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
         self.disconnected: list[KafkaChannel] = []
+        self.failed_handshakes: list[tuple[KafkaChannel, HandshakeError]] = []
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
 
@@ -68,7 +76,11 @@ class Selector:
         channel.last_active_ns = self.now_ns
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
-        self._handshake(channel)
+        self._setting_up.add(channel)
+        try:
+            self._handshake(channel)
+        except OSError as error:
+            self._lost(channel, str(error))
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
@@ -106,7 +118,7 @@ class Selector:
             except InvalidReceiveError as error:
                 # What came whole before it is still answered.
                 self.completed_receives.append(channel)
-                self.reject(channel, f"invalid receive: {error}")
+                self._reject_receive(channel, error)
             except Exception as error:
                 log.exception("%s: channel failed", describe(channel))
                 self.reject(channel, f"channel failed: {error!r}")
@@ -138,6 +150,8 @@ class Selector:
             count = channel.transport.read_into(self._read_ahead)
             if count > 0:
                 receive.feed(self._read_ahead, count)
+        if count > 0:
+            channel.connection.received_bytes += count
         if receive.frames:
             self.completed_receives.append(channel)
         if count == END_OF_STREAM:
@@ -150,7 +164,12 @@ class Selector:
             self._buffered.add(channel)
 
     def _handshake(self, channel: KafkaChannel) -> None:
-        interest = channel.transport.handshake()
+        try:
+            interest = channel.transport.handshake()
+        except HandshakeError as error:
+            self.failed_handshakes.append((channel, error))
+            self._watch(channel, Interest.NONE)
+            return
         if interest is Interest.NONE:
             channel.move(ChannelState.AUTHENTICATE)
             # Data may have come with the last flight of the handshake, and the state needs a look even without.
@@ -158,6 +177,9 @@ class Selector:
             if channel.transport.has_buffered_data:
                 self._buffered.add(channel)
             interest = Interest.READ
+        self._watch(channel, interest)
+
+    def _watch(self, channel: KafkaChannel, interest: int) -> None:
         if channel.interest != interest:
             channel.interest = int(interest)
             self._poller.modify(channel.descriptor, channel.interest)
@@ -175,7 +197,7 @@ class Selector:
                 except OSError as error:
                     self._lost(channel, str(error))
                 except InvalidReceiveError as error:
-                    self.reject(channel, f"invalid receive: {error}")
+                    self._reject_receive(channel, error)
             else:
                 # Taken up again by `resume` once the channel may go on.
                 self._buffered.discard(channel)
@@ -194,6 +216,7 @@ class Selector:
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
         sent = channel.transport.write((data,))
+        channel.connection.sent_bytes += sent
         return sent == len(data) or self.send(channel, [memoryview(data)[sent:]])
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
@@ -208,6 +231,7 @@ class Selector:
             return False
         send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
         if send.write_to(channel.transport):
+            channel.connection.sent_bytes += send.size_bytes
             channel.send = None
             return True
         self.update_interest(channel)
@@ -216,6 +240,7 @@ class Selector:
     def _write(self, channel: KafkaChannel) -> None:
         assert channel.send is not None
         if channel.send.write_to(channel.transport):
+            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send = None
             self.completed_sends.append(channel)
 
@@ -232,18 +257,19 @@ class Selector:
         interest = channel.wanted_interest
         if self._reading_stopped:
             interest &= ~READ
-        if interest != channel.interest:
-            channel.interest = interest
-            self._poller.modify(channel.descriptor, interest)
+        self._watch(channel, interest)
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
         """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""
+        if channel.state is _HANDSHAKE and not channel.close_reason:
+            self._failures.count("closed_by_peer")
         channel.close_reason = channel.close_reason or reason
         busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
         if channel.state is ChannelState.READY and busy:
             channel.move(ChannelState.CLOSING)
             self._forget(channel)
             if channel.send is not None:
+                channel.connection.sent_bytes += channel.send.size_bytes
                 channel.send.close()
                 channel.send = None
             if channel.can_process:
@@ -257,6 +283,10 @@ class Selector:
         channel.close_reason = reason
         self.disconnected.append(channel)
 
+    def _reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None:
+        self._failures.count(error.reason)
+        self.reject(channel, f"invalid receive: {error}")
+
     def close(self, channel: KafkaChannel) -> None:
         """Close and forget a channel, once."""
         if channel.state is ChannelState.CLOSED:
@@ -265,7 +295,9 @@ class Selector:
         self._forget(channel)
         self._memory_waiters.discard(channel)
         self._buffered.discard(channel)
+        self._setting_up.discard(channel)
         if channel.send is not None:
+            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send.close()
             channel.send = None
         channel.receive.discard()
@@ -300,6 +332,21 @@ class Selector:
         idle = [c for c in self.channels.values() if c.last_active_ns <= limit_ns and c.in_flight is None]
         idle.sort(key=lambda channel: channel.last_active_ns)
         return idle
+
+    def set_up(self, channel: KafkaChannel) -> None:
+        """A channel has become READY, or has failed to: it is no longer waited for."""
+        self._setting_up.discard(channel)
+
+    def overdue_channels(self) -> list[KafkaChannel]:
+        """Channels whose handshake and authentication take longer than they may; looks at most once a second.
+
+        Counted from the beginning: a peer that sends a byte now and then does not put it off.
+        """
+        if not self._setting_up or self._setup_timeout_ns <= 0 or self.now_ns < self._next_setup_check_ns:
+            return []
+        self._next_setup_check_ns = self.now_ns + min(1_000_000_000, self._setup_timeout_ns // 4)
+        limit_ns = self.now_ns - self._setup_timeout_ns
+        return [channel for channel in self._setting_up if channel.connection.opened_ns <= limit_ns]
 
     def least_recently_used(self) -> KafkaChannel | None:
         """The channel that can best be done without; Kafka's `lowestPriorityChannel`."""

@@ -6,24 +6,51 @@ import itertools
 import socket
 from struct import Struct
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.struct_base import Message
 
+if TYPE_CHECKING:
+    import ssl
+
 _SIZE: Final = Struct(">i")
+
+
+def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: str) -> socket.socket:
+    import ssl
+
+    try:
+        return context.wrap_socket(sock, server_hostname=server_hostname)
+    except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+        sock.close()
+        raise ConnectionError("closed by the server") from error
+    except BaseException:
+        sock.close()
+        raise
 
 
 class RawClient:
     """`call` sends a request message and returns the response; `send_frame` and `receive_frame` do half of it.
 
-    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`.
+    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
+    everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
     """
 
-    def __init__(self, address: tuple[str, int], *, timeout_s: float = 10.0, client_id: str | None = "raw") -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        timeout_s: float = 10.0,
+        client_id: str | None = "raw",
+        ssl_context: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
         self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ssl_context is not None:
+            self.socket = _handshake(self.socket, ssl_context, server_hostname or address[0])
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._buffer = b""

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from klamm import ErrorCode, KafkaError
+from klamm import AclOperation, ErrorCode, KafkaError
+from klamm_broker.authorization import require_cluster, require_topic
 from klamm_broker.configs import (
     DYNAMIC_KEYS,
     Operation,
@@ -21,6 +22,7 @@ from klamm_broker.configs import (
 )
 
 if TYPE_CHECKING:
+    from klamm import RequestContext
     from klamm_broker.broker import Broker
 
 
@@ -52,19 +54,29 @@ T = TypeVar("T")
 _OPERATIONS = frozenset(int(operation) for operation in Operation)
 
 
-def for_each_resource(requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]) -> list[Outcome]:
-    """Change each resource; one that fails does not keep the others from being changed."""
+def for_each_resource(
+    context: RequestContext, requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]
+) -> list[Outcome]:
+    """Change each resource that the asker may; one that fails does not keep the others from being changed."""
     times = Counter(resource for resource, _ in requests)
     outcomes = []
     for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
         try:
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+            _require(context, resource)
             change(resource, wanted)
             outcomes.append(Outcome(resource))
         except KafkaError as error:
             outcomes.append(Outcome(resource, error.error_code, error.message))
     return outcomes
+
+
+def _require(context: RequestContext, resource: Resource) -> None:
+    if resource.kind == ResourceType.BROKER:
+        require_cluster(context, AclOperation.ALTER_CONFIGS)
+    elif resource.kind == ResourceType.TOPIC:
+        require_topic(context, AclOperation.ALTER_CONFIGS, resource.name)
 
 
 def replace(broker: Broker, resource: Resource, wanted: Iterable[tuple[str, str | None]], validate_only: bool) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from klamm import DelayedOperation, ErrorCode, KafkaError
+from klamm import AclOperation, DelayedOperation, ErrorCode, KafkaError
 from klamm.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
 )
+from klamm_broker.authorization import may_topic
 from klamm_broker.topics import LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -59,7 +60,17 @@ class Reading:
 class PendingFetch:
     """One Fetch request under way: who asked, and how far the answer may go."""
 
-    __slots__ = ("_by_id", "_committed_only", "_find_topic", "_max_bytes", "_wanted", "context", "min_bytes", "session")
+    __slots__ = (
+        "_by_id",
+        "_committed_only",
+        "_denied",
+        "_find_topic",
+        "_max_bytes",
+        "_wanted",
+        "context",
+        "min_bytes",
+        "session",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, session: FetchContext) -> None:
         self.context = context
@@ -76,6 +87,17 @@ class PendingFetch:
                 self._max_bytes = min(self._max_bytes, limit)
                 self.min_bytes = min(self.min_bytes, self._max_bytes)
         self._wanted: Sequence[Wanted] = session.wanted()
+        self._denied = self._denied_topics() if context.listener.authorizer is not None else None
+
+    def _denied_topics(self) -> frozenset[TopicKey]:
+        found = {key: self._find_topic(key) if self._by_id else None for key, _ in self._wanted}
+        return frozenset(
+            key
+            for key, topic in found.items()
+            if (name := topic.name if topic is not None else key)
+            and isinstance(name, str)
+            and not may_topic(self.context, AclOperation.READ, name)
+        )
 
     def read(self) -> Reading:
         """Read every wanted partition, in order, as far as the limits allow.
@@ -87,8 +109,14 @@ class PendingFetch:
         at_least_one = True
         find_topic = self._find_topic
         committed_only = self._committed_only
+        denied = self._denied
         for key, asked in self._wanted:
             index = asked.partition
+            if denied is not None and key in denied:
+                reading.failed = True
+                refused = PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, aborted_transactions=None)
+                reading.add(key, refused)
+                continue
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None
             if partition is None:

@@ -8,6 +8,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
+- WRITE on the topic, and on the transactional id if there is one, is asked of the authorizer.
 - The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
 
 Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
@@ -29,6 +30,7 @@ from klamm.wire.messages.produce import (
     TopicProduceResponse,
 )
 from klamm.wire.records import CODEC_MASK
+from klamm_broker.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
@@ -49,6 +51,10 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None and not context.authorize(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     now_ms = broker.clock.wall_ms()
     appended: list[Partition] = []
@@ -56,10 +62,14 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     responses = []
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
+        name = wanted.name if not by_id else topic.name if topic is not None else None
+        denied = name is not None and not may_topic(context, AclOperation.WRITE, name)
         results = []
         for data in wanted.partition_data:
             partition = topic.partition(data.index) if topic is not None else None
             try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if partition is None:
                     raise _unknown(topic, by_id)
                 _check_codec(data.records, context.api_version)

@@ -7,6 +7,7 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 - `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
 - `read_committed` ends at the last stable offset and names aborted transactions.
 - Who is over a quota of bytes or request time gets an answer without partitions, and comes again (KIP-219).
+- READ on each topic is asked of the authorizer, once a request.
 - A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. None is earlier than 0, the only one.
 
 Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not

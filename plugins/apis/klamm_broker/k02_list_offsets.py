@@ -8,6 +8,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 - `read_committed`: latest is the last stable offset, and a record found behind it is none.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition asked for twice: INVALID_REQUEST.
+- DESCRIBE on each topic is asked of the authorizer.
 - There is no remote storage: earliest local is earliest, latest tiered and earliest pending upload are -1.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import list_offsets
 from klamm.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -24,6 +25,7 @@ from klamm.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from klamm_broker.authorization import may_topic
 from klamm_broker.topics import LEADER_EPOCH, check_leader_epoch
 
 if TYPE_CHECKING:
@@ -59,9 +61,12 @@ def find_offsets(broker: Broker, request: ListOffsetsRequest, context: RequestCo
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
+        denied = not may_topic(context, AclOperation.DESCRIBE, wanted.name)
         results = []
         for each in wanted.partitions:
             try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if (wanted.name, each.partition_index) in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = topic.partition(each.partition_index) if topic is not None else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.messages import metadata
 from klamm.wire.messages.metadata import (
     MetadataRequest,
@@ -26,7 +26,14 @@ from klamm.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from klamm.wire.primitives import ZERO_UUID
-from klamm_broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from klamm_broker.authorization import (
+    NOT_ASKED,
+    authorized_operations,
+    cluster_operations,
+    denied_topics,
+    may_cluster,
+    may_topic,
+)
 from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name
 from klamm_broker.topics import LEADER_EPOCH
 
@@ -49,25 +56,39 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
-        return _response(broker, request, context, [_topic(broker, request, topic) for topic in broker.topics.all()])
+        visible = [
+            _topic(broker, request, context, topic)
+            for topic in broker.topics.all()
+            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+        ]
+        return _response(broker, request, context, visible)
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
         for each in wanted:
             if each.name is None or each.topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
     if any(each.topic_id != ZERO_UUID for each in wanted):
-        return _response(broker, request, context, [_by_id(broker, request, each.topic_id) for each in wanted])
+        return _response(broker, request, context, [_by_id(broker, request, context, each.topic_id) for each in wanted])
     names = list(dict.fromkeys(each.name or "" for each in wanted))
+    denied = denied_topics(context, AclOperation.DESCRIBE, names)
     if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
-        missing = [name for name in names if broker.topics.get(name) is None]
+        missing = [name for name in names if broker.topics.get(name) is None and name not in denied]
+        if missing and not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
+            denied |= denied_topics(context, AclOperation.CREATE, missing)
+            missing = [name for name in missing if name not in denied]
         if missing:
             # Creation waits for the disk, which the thread that came here must not do.
-            broker.scheduler.schedule(0, lambda: _create_and_respond(broker, request, context, names, missing))
+            broker.scheduler.schedule(0, lambda: _create_and_respond(broker, request, context, names, missing, denied))
             return context.later()
-    return _response(broker, request, context, [_by_name(broker, request, name) for name in names])
+    return _response(broker, request, context, [_by_name(broker, request, context, name, denied) for name in names])
 
 
 def _create_and_respond(
-    broker: Broker, request: MetadataRequest, context: RequestContext, names: Sequence[str], missing: Sequence[str]
+    broker: Broker,
+    request: MetadataRequest,
+    context: RequestContext,
+    names: Sequence[str],
+    missing: Sequence[str],
+    denied: frozenset[str],
 ) -> None:
     failures: dict[str, MetadataResponseTopic] = {}
     for name in missing:
@@ -83,7 +104,7 @@ def _create_and_respond(
         except Exception as error:
             context.respond(error)
             return
-    topics = [failures.get(name) or _by_name(broker, request, name) for name in names]
+    topics = [failures.get(name) or _by_name(broker, request, context, name, denied) for name in names]
     context.respond(_response(broker, request, context, topics))
 
 
@@ -97,14 +118,19 @@ def _response(
         broker.cluster_id,
         broker.node_id,
         topics,
-        CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED,
     )
 
 
-def _by_name(broker: Broker, request: MetadataRequest, name: str) -> MetadataResponseTopic:
+def _by_name(
+    broker: Broker, request: MetadataRequest, context: RequestContext, name: str, denied: frozenset[str]
+) -> MetadataResponseTopic:
+    if name in denied:
+        # Not even whether it exists.
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = broker.topics.get(name)
     if topic is not None:
-        return _topic(broker, request, topic)
+        return _topic(broker, request, context, topic)
     try:
         check_topic_name(name)
     except KafkaError as error:
@@ -112,18 +138,20 @@ def _by_name(broker: Broker, request: MetadataRequest, name: str) -> MetadataRes
     return _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
 
-def _by_id(broker: Broker, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
+def _by_id(broker: Broker, request: MetadataRequest, context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
     topic = broker.topics.by_id(topic_id)
     if topic is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return _topic(broker, request, topic)
+    if not may_topic(context, AclOperation.DESCRIBE, topic.name):
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+    return _topic(broker, request, context, topic)
 
 
 def _failure(error: ErrorCode, name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(error, name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _topic(broker: Broker, request: MetadataRequest, topic: Topic) -> MetadataResponseTopic:
+def _topic(broker: Broker, request: MetadataRequest, context: RequestContext, topic: Topic) -> MetadataResponseTopic:
     prepared = topic.metadata
     if prepared is None:
         prepared = topic.metadata = MetadataResponseTopic(
@@ -131,7 +159,8 @@ def _topic(broker: Broker, request: MetadataRequest, topic: Topic) -> MetadataRe
         )
     if not request.include_topic_authorized_operations:
         return prepared
-    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, TOPIC_OPERATIONS)
+    operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
+    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
 def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:

@@ -8,6 +8,7 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
   UNKNOWN_TOPIC_ID.
 - A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
 - The retention time of v2 to v4 is heeded.
+- READ on the group and on each topic is asked of the authorizer.
 - Positions that cannot be written: NOT_COORDINATOR, so that the client looks again and retries.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import AclOperation, ErrorCode, handles
 from klamm.wire.messages import offset_commit
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,6 +25,7 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from klamm_broker.authorization import may_topic, require_group
 from klamm_broker.groups import CommitRequest, PartitionCommit
 
 if TYPE_CHECKING:
@@ -38,20 +40,25 @@ _FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS = 9
 def commit_offsets(
     broker: Broker, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending:
-    """Commit what exists; everything else is answered with its error beside it."""
+    """Commit what exists; everything else is answered with its error beside it. Raises KafkaError."""
+    require_group(context, AclOperation.READ, request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     response = OffsetCommitResponse()
     commits: list[PartitionCommit] = []
     awaited: list[OffsetCommitResponsePartition] = []
     for requested in request.topics:
         topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
+        name = requested.name if not by_id else topic.name if topic is not None else None
+        denied = name is not None and not may_topic(context, AclOperation.READ, name)
         answered = OffsetCommitResponseTopic(requested.name, requested.topic_id)
         response.topics.append(answered)
         for partition in requested.partitions:
             index = partition.partition_index
             result = OffsetCommitResponsePartition(index)
             answered.partitions.append(result)
-            if topic is None and by_id:
+            if denied:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None and by_id:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             elif topic is None or not 0 <= index < len(topic.partitions):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,6 +7,8 @@ v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOff
 - Nothing committed, no such partition, no such group: offset -1 and no error.
 - `require_stable` (v7, KIP-447) waits for commits under way.
 - A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
+- DESCRIBE on the group and on each topic is asked of the authorizer; of all positions, those of other topics are left
+  out.
 - Member id and epoch (v9) are not looked at: as in Kafka, they matter to groups of the "consumer" type only.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import AclOperation, ErrorCode, handles
 from klamm.wire.messages import offset_fetch
 from klamm.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -28,6 +30,7 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from klamm_broker.authorization import may_group, may_topic, require_group
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
@@ -42,7 +45,7 @@ _NO_OFFSET = -1
 
 @handles(offset_fetch, versions=range(1, 11), blocking=False)
 def fetch_offsets(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> Pending:
-    """Tell committed positions."""
+    """Tell committed positions. Raises KafkaError for a single group that may not be described."""
     if context.api_version < _FIRST_VERSION_WITH_GROUPS:
         _fetch_of_one_group(broker, request, context)
     else:
@@ -51,10 +54,19 @@ def fetch_offsets(broker: Broker, request: OffsetFetchRequest, context: RequestC
 
 
 def _fetch_of_one_group(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
-    partitions = None if request.topics is None else {each.name: each.partition_indexes for each in request.topics}
+    require_group(context, AclOperation.DESCRIBE, request.group_id)
+    partitions: dict[str, Sequence[int]] | None = None
+    denied: list[OffsetFetchResponseTopic] = []
+    if request.topics is not None:
+        partitions = {}
+        for each in request.topics:
+            if may_topic(context, AclOperation.DESCRIBE, each.name):
+                partitions[each.name] = each.partition_indexes
+            else:
+                denied.append(_denied_topic(each.name, each.partition_indexes))
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
-        topics = [
+        topics = denied + [
             OffsetFetchResponseTopic(
                 name,
                 [
@@ -68,27 +80,40 @@ def _fetch_of_one_group(broker: Broker, request: OffsetFetchRequest, context: Re
                 ],
             )
             for name, by_partition in fetched[0].items()
+            if partitions is not None or may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
         ]
         context.respond(OffsetFetchResponse(topics=topics))
 
     broker.groups.offsets.fetch([(request.group_id, partitions)], reply, require_stable=request.require_stable)
 
 
+def _denied_topic(name: str, indexes: Sequence[int]) -> OffsetFetchResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopic(
+        name, [OffsetFetchResponsePartition(index, _NO_OFFSET, -1, "", code) for index in indexes]
+    )
+
+
 def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     wanted: list[tuple[str, TopicPartitions | None]] = []
     unknown: list[list[OffsetFetchResponseTopics]] = []
+    denied: list[OffsetFetchResponseGroup] = []
     for group in request.groups:
-        partitions, not_found = _named_partitions(broker, group, by_id)
+        if not may_group(context, AclOperation.DESCRIBE, group.group_id):
+            denied.append(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            continue
+        partitions, not_found = _named_partitions(broker, context, group, by_id)
         wanted.append((group.group_id, partitions))
         unknown.append(not_found)
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
-        response = OffsetFetchResponse()
-        for (group_id, _), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
+        response = OffsetFetchResponse(groups=denied)
+        for (group_id, named), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
             topics = [
                 OffsetFetchResponseTopics(name, topic_id, _partitions(by_partition))
                 for name, by_partition in offsets.items()
+                if named is not None or may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
                 if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
             ]
             response.groups.append(OffsetFetchResponseGroup(group_id, topics + not_found))
@@ -98,31 +123,33 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
 
 
 def _named_partitions(
-    broker: Broker, group: OffsetFetchRequestGroup, by_id: bool
+    broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup, by_id: bool
 ) -> tuple[dict[str, list[int]] | None, list[OffsetFetchResponseTopics]]:
-    """What is asked for by topic name, and the answers for topic ids that no topic has."""
+    """What is asked for by topic name, and the answers for what does not exist or may not be described."""
     if group.topics is None:
         return None, []
     partitions: dict[str, list[int]] = {}
     not_found: list[OffsetFetchResponseTopics] = []
     for requested in group.topics:
-        if not by_id:
-            partitions[requested.name] = requested.partition_indexes
-            continue
-        topic = broker.topics.by_id(requested.topic_id)
-        if topic is None:
-            not_found.append(_unknown_topic(requested))
+        name: str | None = requested.name
+        if by_id:
+            topic = broker.topics.by_id(requested.topic_id)
+            name = topic.name if topic is not None else None
+        if name is None:
+            not_found.append(_no_offsets(requested, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not may_topic(context, AclOperation.DESCRIBE, name):
+            not_found.append(_no_offsets(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         else:
-            partitions[topic.name] = requested.partition_indexes
+            partitions[name] = requested.partition_indexes
     return partitions, not_found
 
 
-def _unknown_topic(requested: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _no_offsets(requested: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        topic_id=requested.topic_id,
+        requested.name,
+        requested.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(index, _NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-            for index in requested.partition_indexes
+            OffsetFetchResponsePartitions(index, _NO_OFFSET, error_code=code) for index in requested.partition_indexes
         ],
     )
 

@@ -7,15 +7,18 @@ and `GroupMetadataManager.classicGroupJoin`.
 - From v4 a dynamic member without id is told one first: MEMBER_ID_REQUIRED (KIP-394).
 - From v5 static members (KIP-345), from v8 a reason (KIP-800), from v9 `skip_assignment` (KIP-814).
 - Before v7 no protocol name can be null: it is empty instead.
+
+Asked of the authorizer: READ on the group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
+from klamm import AclOperation, handles
 from klamm.wire.messages import join_group
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from klamm_broker.authorization import require_group
 from klamm_broker.groups import JoinRequest, JoinResult
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 @handles(join_group, versions=range(0, 10), blocking=False)
 def join(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Pending:
     """Join; the answer comes when the join phase ends."""
+    require_group(context, AclOperation.READ, request.group_id)
     version = context.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
 

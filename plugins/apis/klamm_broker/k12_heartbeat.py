@@ -1,15 +1,18 @@
 """Heartbeat, versions 0 to 4.
 
 Keeps a member's session and tells it of a rebalance. Follows `GroupMetadataManager.classicGroupHeartbeat`.
+
+Asked of the authorizer: READ on the group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
+from klamm import AclOperation, handles
 from klamm.wire.messages import heartbeat
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm_broker.authorization import require_group
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -17,8 +20,9 @@ if TYPE_CHECKING:
 
 
 @handles(heartbeat, versions=range(0, 5), blocking=False)
-def keep_session(broker: Broker, request: HeartbeatRequest, _context: RequestContext) -> HeartbeatResponse:
+def keep_session(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep the session."""
+    require_group(context, AclOperation.READ, request.group_id)
     return HeartbeatResponse(
         error_code=broker.groups.heartbeat(
             request.group_id, request.member_id, request.generation_id, request.group_instance_id

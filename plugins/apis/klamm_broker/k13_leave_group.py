@@ -3,15 +3,18 @@
 A member leaves, or (from v3) an administrator removes several, static ones by instance id alone. Answered once an
 emptied group is durable. Follows `GroupMetadataManager.classicGroupLeave`. Before v3 the member's outcome is that of
 the request.
+
+Asked of the authorizer: READ on the group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import AclOperation, ErrorCode, handles
 from klamm.wire.messages import leave_group
 from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from klamm_broker.authorization import require_group
 from klamm_broker.groups import LeaveResult, LeavingMember
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 @handles(leave_group, versions=range(0, 6), blocking=False)
 def leave(broker: Broker, request: LeaveGroupRequest, context: RequestContext) -> Pending:
     """Remove members."""
+    require_group(context, AclOperation.READ, request.group_id)
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_MEMBERS
     if many:
         leaving = [

@@ -3,15 +3,18 @@
 The leader brings the assignments, everyone gets its own once they are durable. Follows
 `KafkaApis.handleSyncGroupRequest` and `GroupMetadataManager.classicGroupSync`. From v5 the protocol's type and name
 are mandatory: without them INCONSISTENT_GROUP_PROTOCOL.
+
+Asked of the authorizer: READ on the group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import sync_group
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from klamm_broker.authorization import require_group
 from klamm_broker.groups import SyncRequest, SyncResult
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 @handles(sync_group, versions=range(0, 6), blocking=False)
 def sync(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Pending:
     """Ask for the assignment. Raises KafkaError when the protocol is missing."""
+    require_group(context, AclOperation.READ, request.group_id)
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

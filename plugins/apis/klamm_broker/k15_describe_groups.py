@@ -1,14 +1,16 @@
 """DescribeGroups, versions 0 to 6.
 
 Tells of classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
-is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations (v3) are all that a group has.
+is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
+
+Asked of the authorizer: DESCRIBE on each group.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, handles
+from klamm import AclOperation, ErrorCode, ResourceType, handles
 from klamm.wire.messages import describe_groups
 from klamm.wire.messages.describe_groups import (
     DescribedGroup,
@@ -16,6 +18,7 @@ from klamm.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from klamm_broker.authorization import authorized_operations, may_group
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -23,19 +26,18 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 
-_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
-_ALL_OPERATIONS = sum(1 << code for code in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS))
-"""Bits of `AclOperation` codes that the resource type GROUP has."""
-
 
 @handles(describe_groups, versions=range(0, 7))
 def describe(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Tell of groups."""
     response = DescribeGroupsResponse()
     for group_id in request.groups:
+        if not may_group(context, AclOperation.DESCRIBE, group_id):
+            response.groups.append(DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id))
+            continue
         answered = _describe_one(broker, group_id, context.api_version)
         if request.include_authorized_operations and not answered.error_code:
-            answered.authorized_operations = _ALL_OPERATIONS
+            answered.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
         response.groups.append(answered)
     return response
 

@@ -11,6 +11,9 @@ Topics are durable and ready when the answer goes out. Follows `ControllerApis.c
 - Configs: INVALID_CONFIG.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - `validate_only` says what would come of it; the topic id is then zero.
+
+Asked of the authorizer: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
+configs and numbers are not told.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import create_topics
 from klamm.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -28,6 +31,7 @@ from klamm.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from klamm_broker.authorization import may_cluster, may_topic, require_topic
 from klamm_broker.configs import check_topic_configs
 from klamm_broker.replica_assignment import check_replicas, check_replication_factor
 from klamm_broker.topics import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
@@ -46,12 +50,20 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create topics, or only say whether that could be."""
     times = Counter(wanted.name for wanted in request.topics)
+    every = may_cluster(context, AclOperation.CREATE, log_if_denied=False)
     results = []
     for wanted in {each.name: each for each in request.topics}.values():
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
-            results.append(_create(broker, wanted, request.validate_only, context))
+            if not every:
+                require_topic(context, AclOperation.CREATE, wanted.name)
+            result = _create(broker, wanted, request.validate_only, context)
+            if not may_topic(context, AclOperation.DESCRIBE_CONFIGS, wanted.name, log_if_denied=False):
+                result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                result.num_partitions = result.replication_factor = -1
+                result.configs = None
+            results.append(result)
         except KafkaError as error:
             results.append(CreatableTopicResult(wanted.name, error_code=error.error_code, error_message=error.message))
     return CreateTopicsResponse(topics=results)

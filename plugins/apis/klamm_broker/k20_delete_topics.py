@@ -7,6 +7,8 @@ By name, or from version 6 by id. A topic is gone at once; its files follow afte
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
+
+Asked of the authorizer: DESCRIBE and DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import delete_topics
 from klamm.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -23,6 +25,7 @@ from klamm.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.authorization import require_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -51,10 +54,16 @@ def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: R
         try:
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            if name is not None:
+                require_topic(context, AclOperation.DESCRIBE, name)
             topic = _find(broker, name, topic_id)
+            # Who may not know of the topic is not told the name that goes with its id.
+            require_topic(context, AclOperation.DESCRIBE, topic.name)
+            name = topic.name
+            require_topic(context, AclOperation.DELETE, name)
             context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
             broker.delete_topic(topic)
-            results.append(DeletableTopicResult(topic.name, topic.id))
+            results.append(DeletableTopicResult(name, topic.id))
         except KafkaError as error:
             results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
     return DeleteTopicsResponse(responses=results)

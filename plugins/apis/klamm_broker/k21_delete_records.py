@@ -6,13 +6,15 @@ Moves the start of a log to an offset (-1: its end); files wholly before it go. 
 - An offset beyond the end or negative: OFFSET_OUT_OF_RANGE. One before the start changes nothing.
 - A topic whose cleanup policy lacks `delete`: POLICY_VIOLATION. An internal topic: INVALID_TOPIC_EXCEPTION.
 - `timeout_ms` is for followers, of which there are none.
+
+Asked of the authorizer: DELETE on each topic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import delete_records
 from klamm.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -21,6 +23,7 @@ from klamm.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from klamm_broker.authorization import may_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -35,15 +38,18 @@ _INVALID_LOW_WATERMARK = -1
 def delete_records_before(
     broker: Broker,
     request: DeleteRecordsRequest,
-    _context: RequestContext,
+    context: RequestContext,
 ) -> DeleteRecordsResponse:
     """Delete what lies before the offsets."""
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
+        denied = not may_topic(context, AclOperation.DELETE, wanted.name)
         results = []
         for each in wanted.partitions:
             try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 low_watermark = _delete(topic, each)
                 results.append(DeleteRecordsPartitionResult(each.partition_index, low_watermark))
             except KafkaError as error:

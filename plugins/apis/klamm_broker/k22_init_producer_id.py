@@ -6,15 +6,19 @@ Gives an idempotent producer a new id with epoch 0, whatever id it had (KIP-360)
 - An empty transactional id: INVALID_REQUEST.
 - Deviation: transactions are not served. A transactional id: UNSUPPORTED_VERSION, which no client retries; the errors
   that Kafka has for transactional ids would tell of a missing permission or of a moment's trouble.
+
+Asked of the authorizer: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
+topic (KIP-679).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from klamm_broker.authorization import may_cluster
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -22,10 +26,16 @@ if TYPE_CHECKING:
 
 
 @handles(init_producer_id, versions=range(0, 6))
-def new_producer_id(broker: Broker, request: InitProducerIdRequest, _context: RequestContext) -> InitProducerIdResponse:
+def new_producer_id(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Hand out a producer id."""
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
+        if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not may_cluster(
+        context, AclOperation.IDEMPOTENT_WRITE, log_if_denied=False
+    ) and not context.authorize_by_resource_type(AclOperation.WRITE, ResourceType.TOPIC):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return InitProducerIdResponse(producer_id=broker.producer_ids.allocate(), producer_epoch=0)

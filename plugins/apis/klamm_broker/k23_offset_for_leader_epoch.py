@@ -5,13 +5,15 @@ here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedL
 
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
+
+Asked of the authorizer: DESCRIBE on each topic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import offset_for_leader_epoch
 from klamm.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,6 +22,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from klamm_broker.authorization import may_topic
 from klamm_broker.topics import LEADER_EPOCH, check_leader_epoch
 
 if TYPE_CHECKING:
@@ -32,15 +35,18 @@ if TYPE_CHECKING:
 def end_offsets(
     broker: Broker,
     request: OffsetForLeaderEpochRequest,
-    _context: RequestContext,
+    context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
     """Tell the end offset of an epoch, per partition."""
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.topic)
+        denied = not may_topic(context, AclOperation.DESCRIBE, wanted.topic)
         results = []
         for each in wanted.partitions:
             try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 results.append(_end_offset(topic, each))
             except KafkaError as error:
                 results.append(EpochEndOffset(error.error_code, each.partition))

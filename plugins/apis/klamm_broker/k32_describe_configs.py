@@ -7,13 +7,15 @@ sources, synonyms, types and documentation. Follows `ConfigHelper.describeConfig
 - Another broker, another kind of resource: INVALID_REQUEST.
 
 Deviation: a broker tells the configs that klamm has, a part of Kafka's.
+
+Asked of the authorizer: DESCRIBE_CONFIGS on the topic, or on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import describe_configs
 from klamm.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,6 +25,7 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from klamm_broker.authorization import require_cluster, require_topic
 from klamm_broker.configs import ConfigEntry, ResourceType
 from klamm_broker.topic_names import check_topic_name
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 @handles(describe_configs, versions=range(1, 5), blocking=False)
 def configs_of_resources(
-    broker: Broker, request: DescribeConfigsRequest, _context: RequestContext
+    broker: Broker, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     """Tell configs, per resource."""
     results = []
@@ -42,11 +45,19 @@ def configs_of_resources(
             error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
+            _require(context, resource)
             result.configs = [_told(entry, request) for entry in _entries(broker, resource)]
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _require(context: RequestContext, resource: DescribeConfigsResource) -> None:
+    if resource.resource_type == ResourceType.BROKER:
+        require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    elif resource.resource_type == ResourceType.TOPIC:
+        require_topic(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
 
 
 def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEntry]:

@@ -7,6 +7,8 @@ at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.legacyAlt
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
+
+Asked of the authorizer: ALTER_CONFIGS on the topic, or on the cluster.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 
 
 @handles(alter_configs, versions=range(0, 3))
-def replace_configs(broker: Broker, request: AlterConfigsRequest, _context: RequestContext) -> AlterConfigsResponse:
+def replace_configs(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replace configs, or only say whether that could be."""
     outcomes = for_each_resource(
+        context,
         [
             (Resource(each.resource_type, each.resource_name), [(config.name, config.value) for config in each.configs])
             for each in request.resources

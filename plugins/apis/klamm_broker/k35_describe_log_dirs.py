@@ -2,6 +2,8 @@
 
 One directory, with the size of each partition in it, and of the file system. Follows
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out.
+
+Asked of the authorizer: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from klamm import handles
+from klamm import AclOperation, handles
 from klamm.wire.messages import describe_log_dirs
 from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -18,6 +20,7 @@ from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from klamm_broker.authorization import require_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +32,10 @@ if TYPE_CHECKING:
 
 @handles(describe_log_dirs, versions=range(1, 6))
 def log_directories(
-    broker: Broker, request: DescribeLogDirsRequest, _context: RequestContext
+    broker: Broker, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Tell what lies in the data directory."""
+    """Tell what lies in the data directory. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
     usage = shutil.disk_usage(broker.data_dir)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in _wanted(broker, request):

@@ -6,6 +6,8 @@ Lets topics have more partitions; no record moves. Follows `ReplicationControlMa
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 3 only a `throttle_time_ms`.
+
+Asked of the authorizer: ALTER on each topic.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import create_partitions
 from klamm.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -21,6 +23,7 @@ from klamm.wire.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from klamm_broker.authorization import require_topic
 from klamm_broker.replica_assignment import check_replicas
 from klamm_broker.topics import MAX_PARTITIONS_PER_TOPIC
 
@@ -43,6 +46,7 @@ def add_partitions(
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            require_topic(context, AclOperation.ALTER, wanted.name)
             _add(broker, wanted, request.validate_only, context)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message

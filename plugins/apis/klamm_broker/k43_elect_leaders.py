@@ -3,13 +3,15 @@
 The one replica of a partition is its preferred leader and leads: ELECTION_NOT_NEEDED for each partition that is named,
 and nothing to say of "all partitions" (a null list). No such partition: UNKNOWN_TOPIC_OR_PARTITION. An unknown kind of
 election: INVALID_REQUEST. Follows `ReplicationControlManager.electLeaders`.
+
+Asked of the authorizer: ALTER on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import elect_leaders
 from klamm.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -17,6 +19,7 @@ from klamm.wire.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from klamm_broker.authorization import require_cluster
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -26,8 +29,9 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 @handles(elect_leaders, versions=range(0, 3), blocking=False)
-def elect(broker: Broker, request: ElectLeadersRequest, _context: RequestContext) -> ElectLeadersResponse:
-    """Say that there is nothing to elect. Raises KafkaError INVALID_REQUEST."""
+def elect(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """Say that there is nothing to elect. Raises KafkaError."""
+    require_cluster(context, AclOperation.ALTER)
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}")
     results = []

@@ -8,6 +8,8 @@ at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.increment
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
+
+Asked of the authorizer: ALTER_CONFIGS on the topic, or on the cluster.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
 
 @handles(incremental_alter_configs, versions=range(0, 2))
 def alter_some_configs(
-    broker: Broker, request: IncrementalAlterConfigsRequest, _context: RequestContext
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change configs, or only say whether that could be."""
     outcomes = for_each_resource(
+        context,
         [
             (
                 Resource(each.resource_type, each.resource_name),

@@ -1,18 +1,21 @@
 """ListPartitionReassignments, version 0: one broker has nowhere to move a partition, so the list is always empty.
 
 Follows `ReplicationControlManager.listPartitionReassignments`.
+
+Asked of the authorizer: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import handles
+from klamm import AclOperation, handles
 from klamm.wire.messages import list_partition_reassignments
 from klamm.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from klamm_broker.authorization import require_cluster
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 @handles(list_partition_reassignments, versions=range(0, 1), blocking=False)
 def list_reassignments(
-    _broker: Broker, _request: ListPartitionReassignmentsRequest, _context: RequestContext
+    _broker: Broker, _request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """None are under way."""
+    """None are under way. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
     return ListPartitionReassignmentsResponse(error_message=None)

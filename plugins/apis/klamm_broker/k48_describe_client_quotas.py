@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import CLUSTER_NAME, AclOperation, ErrorCode, KafkaError, ResourceType, client_quotas, handles
+from klamm import AclOperation, ErrorCode, KafkaError, client_quotas, handles
 from klamm.wire.messages import describe_client_quotas
 from klamm.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -24,6 +24,7 @@ from klamm.wire.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from klamm_broker.authorization import require_cluster
 from klamm_broker.client_quotas import ENTITY_TYPES, IP, quota_table
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def matching_quotas(
     _broker: Broker, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Tell the quotas that match. Raises KafkaError."""
-    if not context.authorize(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     _check(request.components)
     entries = [
         EntryData(

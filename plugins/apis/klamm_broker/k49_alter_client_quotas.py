@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm import CLUSTER_NAME, AclOperation, ErrorCode, KafkaError, ResourceType, client_quota_key, handles
+from klamm import AclOperation, ErrorCode, KafkaError, client_quota_key, handles
 from klamm.wire.messages import alter_client_quotas
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -25,6 +25,7 @@ from klamm.wire.messages.alter_client_quotas import (
     ResponseEntityData,
     ResponseEntryData,
 )
+from klamm_broker.authorization import require_cluster
 from klamm_broker.client_quotas import check_value, keys_of, quota_table
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def alter_quotas(
     _broker: Broker, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Alter quotas, or only say whether that could be. Raises KafkaError when nothing could be written."""
-    if not context.authorize(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    require_cluster(context, AclOperation.ALTER_CONFIGS)
     outcomes: dict[str, ResponseEntryData] = {}
 
     def change(rows: Mapping[str, Row]) -> dict[str, Row | None]:

@@ -16,7 +16,7 @@ from klamm.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from klamm_broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from klamm_broker.authorization import NOT_ASKED, cluster_operations
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -38,6 +38,6 @@ def cluster(broker: Broker, request: DescribeClusterRequest, context: RequestCon
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.settings.broker_rack)],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

@@ -2,13 +2,15 @@
 
 Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be:
 INVALID_TOPIC_EXCEPTION.
+
+Asked of the authorizer: READ on each topic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import describe_producers
 from klamm.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -17,6 +19,7 @@ from klamm.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from klamm_broker.authorization import require_topic
 from klamm_broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
@@ -26,19 +29,22 @@ if TYPE_CHECKING:
 
 @handles(describe_producers, versions=range(0, 1))
 def active_producers(
-    broker: Broker, request: DescribeProducersRequest, _context: RequestContext
+    broker: Broker, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
     """Tell of producers, per partition."""
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(wanted.name, [_describe(broker, wanted.name, index) for index in wanted.partition_indexes])
+            TopicResponse(
+                wanted.name, [_describe(broker, context, wanted.name, index) for index in wanted.partition_indexes]
+            )
             for wanted in request.topics
         ]
     )
 
 
-def _describe(broker: Broker, name: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, context: RequestContext, name: str, index: int) -> PartitionResponse:
     try:
+        require_topic(context, AclOperation.READ, name)
         check_topic_name(name)
         topic = broker.topics.get(name)
         partition = topic.partition(index) if topic is not None else None

@@ -6,13 +6,15 @@ means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
 - The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
 - A cursor with a negative partition: INVALID_REQUEST for each topic named.
+
+Asked of the authorizer: DESCRIBE on each topic; of all topics, others are left out.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, handles
+from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.messages import describe_topic_partitions
 from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -21,7 +23,7 @@ from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from klamm_broker.authorized_operations import TOPIC_OPERATIONS
+from klamm_broker.authorization import NOT_ASKED, authorized_operations, denied_topics, may_topic
 from klamm_broker.topic_names import check_topic_name
 from klamm_broker.topics import LEADER_EPOCH
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 @handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
 def topic_partitions(
-    broker: Broker, request: DescribeTopicPartitionsRequest, _context: RequestContext
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Tell of partitions, from the cursor on."""
     cursor = request.cursor
@@ -42,7 +44,17 @@ def topic_partitions(
             topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(refused)]
         )
     every = not request.topics
-    names = sorted({topic.name for topic in (broker.topics.all() if every else request.topics)})
+    if every:
+        names = [
+            topic.name
+            for topic in broker.topics.all()
+            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+        ]
+        denied: frozenset[str] = frozenset()
+    else:
+        names = list({topic.name for topic in request.topics})
+        denied = denied_topics(context, AclOperation.DESCRIBE, names)
+    names = sorted(name for name in names if name not in denied)
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -54,7 +66,7 @@ def topic_partitions(
         if remaining == 0:
             response.next_cursor = ResponseCursor(name, 0)
             break
-        told = _describe(broker, name, first, remaining)
+        told = _describe(broker, context, name, first, remaining)
         topic = broker.topics.get(name)
         if topic is not None or not every:
             response.topics.append(told)
@@ -64,10 +76,19 @@ def topic_partitions(
             response.next_cursor = ResponseCursor(name, end)
             break
         first = 0
+    response.topics += [
+        DescribeTopicPartitionsResponseTopic(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_authorized_operations=NOT_ASKED
+        )
+        for name in sorted(denied)
+    ]
     return response
 
 
-def _describe(broker: Broker, name: str, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    broker: Broker, context: RequestContext, name: str, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    operations = authorized_operations(context, ResourceType.TOPIC, name)
     topic = broker.topics.get(name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -75,7 +96,7 @@ def _describe(broker: Broker, name: str, first: int, limit: int) -> DescribeTopi
             check_topic_name(name)
         except KafkaError as invalid:
             error = invalid.error_code
-        return DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=TOPIC_OPERATIONS)
+        return DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations)
     node_id = broker.node_id
     return DescribeTopicPartitionsResponseTopic(
         0,
@@ -88,5 +109,5 @@ def _describe(broker: Broker, name: str, first: int, limit: int) -> DescribeTopi
             )
             for partition in topic.partitions[first : first + limit]
         ],
-        TOPIC_OPERATIONS,
+        operations,
     )

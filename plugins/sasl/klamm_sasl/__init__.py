@@ -1,1 +1,59 @@
-"""The authenticator `sasl`, its mechanisms and its credential stores."""
+"""The authenticator `sasl`, its mechanisms and its credential stores, and `klamm users`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_authenticators() -> Iterator[Provider]:
+    """SASL over any transport."""
+    yield Provider(
+        "sasl",
+        "klamm_sasl.factory:SaslAuthenticatorFactory",
+        settings="klamm_sasl.settings:SaslSettings",
+        summary="SaslHandshake and SaslAuthenticate, with re-authentication",
+    )
+
+
+@hookimpl
+def klamm_sasl_mechanisms() -> Iterator[Provider]:
+    """The mechanisms that Apache Kafka has, and EXTERNAL."""
+    yield Provider("PLAIN", "klamm_sasl.plain:PlainMechanism", summary="user and password, in clear on the wire")
+    for digest in ("256", "512"):
+        yield Provider(
+            f"SCRAM-SHA-{digest}",
+            f"klamm_sasl.scram:ScramSha{digest}",
+            summary="user and password, which never travels; delegation tokens",
+        )
+    yield Provider(
+        "EXTERNAL", "klamm_sasl.external:ExternalMechanism", summary="the principal that the transport proves"
+    )
+
+
+@hookimpl
+def klamm_credential_stores() -> Iterator[Provider]:
+    """Where users and their verifiers come from."""
+    yield Provider(
+        "broker", "klamm_sasl.stores.broker:BrokerStore", summary="what AlterUserScramCredentials has written"
+    )
+    yield Provider(
+        "file",
+        "klamm_sasl.stores.file:FileStore",
+        settings="klamm_sasl.settings:FileStoreSettings",
+        summary="a file of SCRAM verifiers, made by `klamm users`, read again when it changes",
+    )
+    yield Provider(
+        "callable",
+        "klamm_sasl.stores.function:CallableStore",
+        settings="klamm_sasl.settings:CallableStoreSettings",
+        summary="a Python function that checks passwords or knows SCRAM verifiers",
+    )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """Users of a file."""
+    yield Provider("users", "klamm_sasl.users_command:main", summary="add, list and remove users of a file")

@@ -1,1 +1,18 @@
-"""The transport `ssl`."""
+"""TLS: the transport `ssl` and the command `klamm certs`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_transports() -> Iterator[Provider]:
+    """Bytes under TLS."""
+    yield Provider(
+        "ssl",
+        "klamm_ssl.transport:SslTransport",
+        settings="klamm_ssl.settings:SslSettings",
+        summary="bytes under TLS 1.2 or 1.3, with certificates of clients if wanted",
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm import CLIENT_QUOTAS, Authorizer, ErrorCode
+from klamm import ErrorCode
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     OpData,
@@ -152,18 +152,3 @@ def test_filters_match_as_kafkas_do(harness, components, strict, expected):
 )
 def test_filters_that_make_no_sense_are_refused(harness, components, error):
     assert describe(harness, *components) is error
-
-
-class Nobody(Authorizer):
-    def authorize(self, context, operation, resource_type, resource_name):
-        return False
-
-    def authorize_by_resource_type(self, context, operation, resource_type):
-        return False
-
-
-def test_both_ask_the_authorizer(harness):
-    harness.listener.authorizer = Nobody(None)
-    assert describe(harness) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert alter(harness, entry(ALICE, **RATES)) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
-    assert not harness.listener.services.shared.table(CLIENT_QUOTAS).rows

@@ -1,0 +1,168 @@
+"""SCRAM credentials (RFC 5802, RFC 7677): what a server keeps of a password, and the arithmetic around it.
+
+Kept apart from the exchange of messages, because admin APIs write credentials, delegation tokens are credentials, and
+PLAIN can be checked against them.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MIN_ITERATIONS: Final = 4096
+MAX_ITERATIONS: Final = 16_384
+"""Bounds of Kafka's `ScramMechanism` and `ScramControlManager`: more would let a login cost a client too much."""
+
+SCRAM_CREDENTIALS: Final = "scram_credentials"
+"""The shared table that AlterUserScramCredentials writes: `ScramCredential.to_row` under `ScramMechanism.row_key`."""
+
+
+class ScramMechanism(enum.Enum):
+    """Kafka's class of that name. `type_code` is its number on the wire (KIP-554)."""
+
+    SCRAM_SHA_256 = ("SCRAM-SHA-256", 1, "sha256")
+    SCRAM_SHA_512 = ("SCRAM-SHA-512", 2, "sha512")
+
+    def __init__(self, mechanism_name: str, type_code: int, hash_name: str) -> None:
+        self.mechanism_name = mechanism_name
+        self.type_code = type_code
+        self.hash_name = hash_name
+
+    @staticmethod
+    def named(name: str) -> ScramMechanism:
+        """Raises ValueError for another name."""
+        for mechanism in ScramMechanism:
+            if mechanism.mechanism_name == name:
+                return mechanism
+        raise ValueError(f'"{name}" is no SCRAM mechanism')
+
+    @staticmethod
+    def of_type(type_code: int) -> ScramMechanism | None:
+        """None for Kafka's UNKNOWN."""
+        return next((mechanism for mechanism in ScramMechanism if mechanism.type_code == type_code), None)
+
+    def row_key(self, user: str) -> str:
+        """The key of a user's row in the table `scram_credentials`."""
+        return f"{self.mechanism_name}:{user}"
+
+    @staticmethod
+    def of_row_key(key: str) -> tuple[ScramMechanism, str]:
+        """Mechanism and user of a key of that table. Raises ValueError."""
+        name, _, user = key.partition(":")
+        return ScramMechanism.named(name), user
+
+    def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
+        """`SaltedPassword` of RFC 5802: PBKDF2. Takes more than a millisecond, and lets other threads run meanwhile."""
+        import hashlib  # 5 ms, which a server without passwords need not spend
+
+        return hashlib.pbkdf2_hmac(self.hash_name, password, salt, iterations)
+
+    def hmac(self, key: bytes, message: bytes) -> bytes:
+        """`HMAC(key, message)`."""
+        import hmac
+
+        return hmac.digest(key, message, self.hash_name)
+
+    def hash(self, data: bytes) -> bytes:
+        """`H(data)`."""
+        import hashlib
+
+        return hashlib.new(self.hash_name, data).digest()
+
+
+_TEXT: Final = re.compile(
+    r"(?P<mechanism>SCRAM-SHA-(?:256|512))\$(?P<iterations>[0-9]{1,9}):(?P<salt>[A-Za-z0-9+/]+={0,2})"
+    r"\$(?P<stored>[A-Za-z0-9+/]+={0,2}):(?P<server>[A-Za-z0-9+/]+={0,2})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a server keeps of one password for one mechanism: enough to check it, too little to log in with it.
+
+    As text it is `SCRAM-SHA-256$4096:salt$stored_key:server_key`, in base64, as RFC 5803 and PostgreSQL write it.
+    """
+
+    mechanism: ScramMechanism
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+    @staticmethod
+    def from_salted_password(
+        mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
+    ) -> ScramCredential:
+        """From what a client of AlterUserScramCredentials sends."""
+        client_key = mechanism.hmac(salted_password, b"Client Key")
+        server_key = mechanism.hmac(salted_password, b"Server Key")
+        return ScramCredential(mechanism, salt, mechanism.hash(client_key), server_key, iterations)
+
+    @staticmethod
+    def from_password(
+        mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
+    ) -> ScramCredential:
+        """As Kafka's `ScramFormatter.generateCredential`, which takes a password as its UTF-8 bytes."""
+        salted = mechanism.salted_password(password.encode(), salt, iterations)
+        return ScramCredential.from_salted_password(mechanism, salted, salt, iterations)
+
+    def verifies(self, password: str) -> bool:
+        """Whether that is the password; takes as long for a wrong one, more than a millisecond."""
+        import hmac
+
+        mechanism = self.mechanism
+        salted = mechanism.salted_password(password.encode(), self.salt, self.iterations)
+        stored_key = mechanism.hash(mechanism.hmac(salted, b"Client Key"))
+        return hmac.compare_digest(stored_key, self.stored_key)
+
+    def to_text(self) -> str:
+        """One word; see the class."""
+        name = self.mechanism.mechanism_name
+        return f"{name}${self.iterations}:{_encode(self.salt)}${_encode(self.stored_key)}:{_encode(self.server_key)}"
+
+    @staticmethod
+    def from_text(text: str) -> ScramCredential:
+        """Raises ValueError, which does not repeat the text."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise ValueError("is no SCRAM verifier; `klamm users` makes them")
+        mechanism = ScramMechanism.named(match["mechanism"])
+        return _checked(mechanism, match["salt"], match["stored"], match["server"], int(match["iterations"]))
+
+    def to_row(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "mechanism": self.mechanism.mechanism_name,
+            "salt": _encode(self.salt),
+            "stored_key": _encode(self.stored_key),
+            "server_key": _encode(self.server_key),
+            "iterations": self.iterations,
+        }
+
+    @staticmethod
+    def from_row(row: Mapping[str, Any]) -> ScramCredential:
+        """Raises ValueError or KeyError for what `to_row` did not write."""
+        mechanism = ScramMechanism.named(row["mechanism"])
+        return _checked(mechanism, row["salt"], row["stored_key"], row["server_key"], row["iterations"])
+
+
+def _checked(mechanism: ScramMechanism, salt: str, stored: str, server: str, iterations: int) -> ScramCredential:
+    credential = ScramCredential(mechanism, _decode(salt), _decode(stored), _decode(server), iterations)
+    size = 32 if mechanism is ScramMechanism.SCRAM_SHA_256 else 64
+    if len(credential.stored_key) != size or len(credential.server_key) != size:
+        raise ValueError(f"has keys of another length than {mechanism.mechanism_name} makes")
+    if iterations < MIN_ITERATIONS:
+        raise ValueError(f"has {iterations} iterations; at least {MIN_ITERATIONS} are asked for")
+    return credential
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,340 @@
+"""`SaslServerAuthenticator`: one client's way to a principal. Follows Kafka's class of that name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import (
+    ANONYMOUS,
+    AuthenticationStep,
+    Authenticator,
+    Buffer,
+    ErrorCode,
+    KafkaPrincipal,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslError,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm.wire.api_keys import ApiKey, load
+from klamm.wire.error_responses import error_response
+from klamm.wire.headers import decode_request_header, response_header_size
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from klamm.wire.primitives import WireError
+from klamm_sasl.states import SaslState, moved
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, SaslMechanism, TransportLayer
+    from klamm_sasl.metrics import AuthenticationMetrics
+
+log = logging.getLogger("klamm.sasl")
+
+_MIN_REAUTH_INTERVAL_NS: Final = 1_000_000_000
+_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
+_COMPLETE: Final = SaslState.COMPLETE
+_NOT_A_CLIENT: Final = (
+    "the first request is neither ApiVersions nor SaslHandshake: "
+    "a client without SASL, of another protocol, or older than KIP-43"
+)
+
+
+class AuthenticationFailedError(Exception):
+    """The client failed; the text goes to the log, `send` to the client."""
+
+    def __init__(self, reason: str, send: Sequence[Buffer] = ()) -> None:
+        super().__init__(reason)
+        self.send = send
+
+
+class _Request:
+    """A frame's header, and how to answer it."""
+
+    __slots__ = ("api_key", "body_offset", "correlation_id", "frame", "version")
+
+    def __init__(self, frame: Buffer) -> None:
+        self.frame = frame
+        self.api_key, self.version, self.correlation_id, _, self.body_offset = decode_request_header(frame)
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, e.g. METADATA."""
+        return ApiKey(self.api_key).name if self.api_key in ApiKey._value2member_map_ else f"key {self.api_key}"
+
+    def answer(self, response: Any) -> bytes:
+        """A frame."""
+        head = self.correlation_id.to_bytes(4, "big", signed=True)
+        body: bytes = response.encode(self.version)
+        return head + (b"\0" if response_header_size(self.api_key, self.version) == 5 else b"") + body
+
+
+class SaslServerAuthenticator(Authenticator):
+    """See `SaslState` for the states, and Kafka's class for what is answered where.
+
+    A second authentication of the same connection (KIP-368) runs through the same object. `submit` runs a function on
+    a thread of the authenticator's own.
+    """
+
+    def __init__(
+        self,
+        connection: ConnectionContext,
+        transport: TransportLayer,
+        mechanisms: Mapping[str, SaslMechanism],
+        max_reauth_ms: Mapping[str, int],
+        metrics: AuthenticationMetrics,
+        submit: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._connection = connection
+        self._transport = transport
+        self._mechanisms = mechanisms
+        self._max_reauth_ms = max_reauth_ms
+        self._metrics = metrics
+        self._submit = submit
+        self._clock = connection.listener.services.clock
+        self._state = SaslState.INITIAL_REQUEST
+        self._principal = ANONYMOUS
+        self._mechanism = ""
+        self._server: SaslServer | None = None
+        self._with_headers = False
+        self._request: _Request | None = None
+        self._outcome: Callable[[], SaslChallenge | SaslSuccess] | None = None
+        self._expires_ns: int | None = None
+        self._reauthentication_began_ns = 0
+        self._authenticated_before = False
+        self._refused_mechanism = ""
+        self._knows_sessions = False
+
+    @property
+    def state(self) -> SaslState:
+        """Where the client is."""
+        return self._state
+
+    @property
+    def complete(self) -> bool:
+        return self._state is _COMPLETE
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        return self._principal
+
+    @property
+    def session_expires_ns(self) -> int | None:
+        return self._expires_ns
+
+    def reauthenticates(self, api_key: int) -> bool:
+        if self._state is not _COMPLETE:
+            return True
+        # Without an end of the session, and more than once a second, Kafka leaves a handshake to its handler.
+        if api_key != _HANDSHAKE or self._expires_ns is None:
+            return False
+        now_ns = self._clock.monotonic_ns()
+        began_ns = self._reauthentication_began_ns
+        return not began_ns or now_ns - began_ns >= _MIN_REAUTH_INTERVAL_NS
+
+    def receive(self, frame: Buffer) -> AuthenticationStep:
+        try:
+            if self._state is _COMPLETE:
+                self._reauthentication_began_ns = self._clock.monotonic_ns()
+                self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
+            return self._receive(frame)
+        except AuthenticationFailedError as error:
+            return self._fail(str(error), error.send)
+        except WireError as error:
+            first = self._state is SaslState.INITIAL_REQUEST
+            return self._fail(f"{_NOT_A_CLIENT if first else 'a frame cannot be parsed'}: {error}")
+
+    def resume(self) -> AuthenticationStep:
+        outcome, self._outcome = self._outcome, None
+        assert outcome is not None
+        try:
+            return self._answer(self._evaluated(outcome))
+        except AuthenticationFailedError as error:
+            return self._fail(str(error), error.send)
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    # ---- requests
+
+    def _receive(self, frame: Buffer) -> AuthenticationStep:
+        state = self._state
+        if state is SaslState.AUTHENTICATE:
+            return self._receive_token(frame)
+        if state is SaslState.REAUTH_BAD_MECHANISM:
+            raise AuthenticationFailedError(
+                f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
+            )
+        if state in (SaslState.FAILED, SaslState.EVALUATING):
+            raise AssertionError(f"a frame in state {state.name}")
+        request = _Request(frame)
+        if request.api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
+            if state is SaslState.INITIAL_REQUEST:
+                raise AuthenticationFailedError(f"{_NOT_A_CLIENT}: {request.name}")
+            raise AuthenticationFailedError(f"{request.name} before authentication")
+        if state is SaslState.INITIAL_REQUEST:
+            self._move(SaslState.HANDSHAKE_OR_VERSIONS_REQUEST)
+        if request.api_key == ApiKey.API_VERSIONS:
+            return self._api_versions(frame)
+        return self._handshake(request)
+
+    def _api_versions(self, frame: Buffer) -> AuthenticationStep:
+        if self._state is not SaslState.HANDSHAKE_OR_VERSIONS_REQUEST:
+            raise AuthenticationFailedError(f"ApiVersions in state {self._state.name}")
+        try:
+            answer = self._connection.listener.answer_api_versions(frame, self._connection)
+        except ValueError as error:
+            raise AuthenticationFailedError(str(error)) from error
+        # After an answer that tells an error, e.g. of the version, the client may ask again.
+        if int.from_bytes(answer[4:6], "big", signed=True) == ErrorCode.NONE:
+            self._move(SaslState.HANDSHAKE_REQUEST)
+        return AuthenticationStep([answer])
+
+    def _handshake(self, request: _Request) -> AuthenticationStep:
+        self._request = None
+        name = SaslHandshakeRequest.decode(request.version, request.frame, request.body_offset).mechanism
+        self._with_headers = request.version >= 1
+        mechanism = self._mechanisms.get(name)
+        known = list(self._mechanisms)
+        if mechanism is None:
+            response = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, known)
+            raise AuthenticationFailedError(f"unsupported SASL mechanism {name[:64]!r}", [request.answer(response)])
+        answer = request.answer(SaslHandshakeResponse(ErrorCode.NONE, known))
+        if self._authenticated_before and name != self._mechanism:
+            self._refused_mechanism = name
+            self._move(SaslState.REAUTH_BAD_MECHANISM)
+            return AuthenticationStep([answer])
+        self._mechanism = self._connection.sasl_mechanism = name
+        self.close()
+        self._server = self._evaluated(lambda: mechanism.server(self._connection, self._transport))
+        self._move(SaslState.AUTHENTICATE)
+        return AuthenticationStep([answer])
+
+    def _receive_token(self, frame: Buffer) -> AuthenticationStep:
+        server = self._server
+        assert server is not None
+        self._request = None
+        if not self._with_headers:
+            token = bytes(frame)
+        else:
+            request = self._request = _Request(frame)
+            if request.api_key != ApiKey.SASL_AUTHENTICATE:
+                raise self._unexpected(request)
+            token = SaslAuthenticateRequest.decode(request.version, frame, request.body_offset).auth_bytes
+            self._knows_sessions = self._knows_sessions or request.version > 0
+        result = self._evaluated(lambda: server.evaluate(token))
+        if not isinstance(result, SaslTask):
+            return self._answer(result)
+        self._move(SaslState.EVALUATING)
+        run = result.run
+        return AuthenticationStep(pending=lambda resume: self._submit(lambda: self._work(run, resume)))
+
+    @staticmethod
+    def _unexpected(request: _Request) -> AuthenticationFailedError:
+        message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
+        if request.api_key not in ApiKey._value2member_map_:
+            return AuthenticationFailedError(message)
+        module = load(request.api_key)
+        body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
+        response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
+        return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
+
+    # ---- outcomes
+
+    def _work(self, run: Callable[[], SaslChallenge | SaslSuccess], resume: Callable[[], None]) -> None:
+        """On a thread of the authenticator's own: find the outcome, and leave it for `resume`."""
+        try:
+            result = run()
+        except Exception as error:
+            failure = error
+
+            def fail() -> SaslChallenge | SaslSuccess:
+                raise failure
+
+            self._outcome = fail
+        else:
+            self._outcome = lambda: result
+        resume()
+
+    def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
+        """What `evaluate` returns; what it raises becomes what Kafka answers to it."""
+        try:
+            return evaluate()
+        except SaslAuthenticationError as error:
+            raise self._refused(str(error), str(error)) from error
+        except SaslError as error:
+            raise self._refused(str(error), self._invalid_credentials()) from error
+        except Exception as error:
+            log.exception(
+                "listener=%s connection_id=%s: SASL mechanism %s failed",
+                self._connection.listener.name,
+                self._connection.connection_id,
+                self._mechanism,
+            )
+            raise self._refused(
+                f"mechanism {self._mechanism} failed: {error!r}", self._invalid_credentials()
+            ) from error
+
+    def _invalid_credentials(self) -> str:
+        which = "re-authentication" if self._authenticated_before else "authentication"
+        return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
+
+    def _refused(self, reason: str, message: str) -> AuthenticationFailedError:
+        reason = f"mechanism={self._mechanism} {reason}"
+        if self._request is None:
+            return AuthenticationFailedError(reason)
+        response = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+        return AuthenticationFailedError(reason, [self._request.answer(response)])
+
+    def _answer(self, result: SaslChallenge | SaslSuccess) -> AuthenticationStep:
+        lifetime_ms = 0
+        complete = isinstance(result, SaslSuccess)
+        if isinstance(result, SaslSuccess):
+            if self._authenticated_before and result.principal != self._principal:
+                message = (
+                    "Cannot change principals during re-authentication from "
+                    f"{self._principal.type}.{self._principal.name}: {result.principal.type}.{result.principal.name}"
+                )
+                raise self._refused(message, message)
+            lifetime_ms = self._start_session(result)
+            self._move(_COMPLETE)
+            self._metrics.succeeded(again=self._authenticated_before, knows_sessions=self._knows_sessions)
+            self._authenticated_before = True
+            self.close()
+        elif self._state is SaslState.EVALUATING:
+            self._move(SaslState.AUTHENTICATE)
+        if self._request is None:
+            return AuthenticationStep([result.token], complete=complete)
+        response = SaslAuthenticateResponse(
+            ErrorCode.NONE, None, auth_bytes=result.token, session_lifetime_ms=lifetime_ms
+        )
+        return AuthenticationStep([self._request.answer(response)], complete=complete)
+
+    def _start_session(self, result: SaslSuccess) -> int:
+        """Note who it is and until when; for how many milliseconds."""
+        self._principal = result.principal
+        limits_ms = []
+        if result.expires_ms is not None:
+            limits_ms.append(result.expires_ms - self._clock.wall_ms())
+        if self._max_reauth_ms.get(self._mechanism, 0) > 0:
+            limits_ms.append(self._max_reauth_ms[self._mechanism])
+        if not limits_ms:
+            self._expires_ns = None
+            return 0
+        lifetime_ms = max(0, min(limits_ms))
+        self._expires_ns = self._clock.monotonic_ns() + lifetime_ms * 1_000_000
+        return lifetime_ms
+
+    def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
+        self._move(SaslState.FAILED)
+        self._metrics.failed(again=self._authenticated_before)
+        self.close()
+        return AuthenticationStep(send, failed=reason)
+
+    def _move(self, state: SaslState) -> None:
+        self._state = moved(self._state, state)

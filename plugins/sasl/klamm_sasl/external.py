@@ -1,0 +1,33 @@
+"""The mechanism EXTERNAL: RFC 4422, appendix A. The client is who its transport proves, e.g. by a certificate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ANONYMOUS, KafkaPrincipal, SaslAuthenticationError, SaslError, SaslMechanism, SaslServer, SaslSuccess
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, TransportLayer
+
+
+class ExternalMechanism(SaslMechanism):
+    """EXTERNAL for one listener."""
+
+    def server(self, connection: ConnectionContext, transport: TransportLayer) -> ExternalServer:
+        return ExternalServer(transport.principal)
+
+
+class ExternalServer(SaslServer):
+    """One exchange: one message, which is empty or names the principal."""
+
+    def __init__(self, principal: KafkaPrincipal) -> None:
+        self._principal = principal
+
+    def evaluate(self, token: bytes) -> SaslSuccess:
+        if self._principal == ANONYMOUS:
+            raise SaslError("the transport proves nobody; EXTERNAL asks for client certificates")
+        if token and token != self._principal.name.encode():
+            raise SaslAuthenticationError(
+                "Authentication failed: Client requested an authorization id that is different from its principal"
+            )
+        return SaslSuccess(self._principal)

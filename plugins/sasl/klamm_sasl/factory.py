@@ -1,0 +1,110 @@
+"""The authenticator `sasl` of one listener: its mechanisms, its credential stores and its threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from klamm import (
+    ApiHandler,
+    AuthenticatorFactory,
+    CredentialStore,
+    ListenerContext,
+    SaslContext,
+    SaslMechanism,
+    bind_handlers,
+)
+from klamm_sasl import apis
+from klamm_sasl.authenticator import SaslServerAuthenticator
+from klamm_sasl.metrics import AuthenticationMetrics
+from klamm_sasl.settings import SaslSettings
+from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.workers import Workers
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, TransportLayer
+
+log = logging.getLogger("klamm.sasl")
+
+
+class SaslAuthenticatorFactory(AuthenticatorFactory):
+    """SASL for one listener: KIP-12, KIP-43, KIP-152 and KIP-368."""
+
+    security_protocol = "SASL_"
+
+    def __init__(
+        self,
+        settings: SaslSettings,
+        mechanisms: tuple[SaslMechanism, ...],
+        credential_stores: tuple[CredentialStore, ...] = (),
+    ) -> None:
+        super().__init__(settings)
+        self.max_receive_bytes = settings.server_max_receive_size
+        self._mechanisms = dict(zip(settings.mechanisms, mechanisms, strict=True))
+        inline = (InlineStore(settings.users),) if settings.users else ()
+        self._stores: tuple[CredentialStore, ...] = (*inline, *credential_stores)
+        self._max_reauth_ms = dict.fromkeys(self._mechanisms, settings.connections_max_reauth_ms)
+        self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
+        self._opened = ExitStack()
+        self._workers: Workers
+        self._metrics: AuthenticationMetrics
+        self._listener_name = ""
+
+    def open(self, listener: ListenerContext) -> None:
+        """Raises ValueError for a setting of a mechanism that is not there, and what stores and mechanisms raise."""
+        unknown = sorted(self._max_reauth_ms.keys() - self._mechanisms.keys())
+        if unknown:
+            raise ValueError(f'mechanism_connections_max_reauth_ms names "{unknown[0]}", which is not among mechanisms')
+        self._listener_name = listener.name
+        self._metrics = AuthenticationMetrics(listener.services.metrics, listener.name)
+        with ExitStack() as opened:
+            self._workers = workers = Workers(f"klamm-sasl-{listener.name}", self.settings.worker_threads)
+            opened.callback(workers.close)
+            opened.callback(
+                listener.services.metrics.gauge(
+                    "klamm:type=sasl,name=waiting-authentications",
+                    "Checks of credentials that wait for a thread.",
+                    lambda: workers.waiting,
+                    listener=listener.name,
+                )
+            )
+            for store in self._stores:
+                store.open(listener)
+                opened.callback(store.close)
+            context = SaslContext(listener, self._stores)
+            for name, mechanism in self._mechanisms.items():
+                try:
+                    mechanism.open(context)
+                except Exception as error:
+                    raise ValueError(f"SASL mechanism {name}: {error}") from error
+                opened.callback(mechanism.close)
+            self._opened = opened.pop_all()
+
+    def reload(self) -> None:
+        """Stores and mechanisms read their files again; raises what the last of them raised."""
+        failure: Exception | None = None
+        for reload in (
+            *(store.reload for store in self._stores),
+            *(mechanism.reload for mechanism in self._mechanisms.values()),
+        ):
+            try:
+                reload()
+            except Exception as error:
+                log.error("files of listener %s are kept as they were: %s", self._listener_name, error)
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """SaslHandshake and SaslAuthenticate: clients look for them in ApiVersions."""
+        return bind_handlers([apis.late_handshake, apis.late_authenticate])
+
+    def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:
+        return SaslServerAuthenticator(
+            connection, transport, self._mechanisms, self._max_reauth_ms, self._metrics, self._workers.submit
+        )

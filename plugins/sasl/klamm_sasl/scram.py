@@ -1,0 +1,190 @@
+"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512: RFC 5802, RFC 7677, KIP-84, and delegation tokens (KIP-48)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hmac
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from klamm import (
+    DELEGATION_TOKENS,
+    DelegationTokenCache,
+    KafkaPrincipal,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+    ScramCredential,
+    ScramMechanism,
+    ServerServices,
+)
+from klamm_sasl.credentials import Credentials
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, TransportLayer
+
+_NAME: Final = r"(?:[^\x00=,]|=2C|=3D)+"
+_PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"
+_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[^\x00,]+)*"
+_BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
+_CLIENT_FIRST: Final = re.compile(
+    rf"(?P<gs2>n,(?:a=(?P<authzid>{_NAME}))?,)(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})"
+    rf"(?P<extensions>{_EXTENSIONS}))"
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<unproved>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+_NONCE_BYTES: Final = 24
+_TOKEN_AUTH: Final = "tokenauth"  # noqa: S105
+
+
+class _State(enum.Enum):
+    """RECEIVE_CLIENT_FIRST ─► RECEIVE_CLIENT_FINAL ─► ENDED; Kafka's `ScramSaslServer.State`."""
+
+    RECEIVE_CLIENT_FIRST = enum.auto()
+    RECEIVE_CLIENT_FINAL = enum.auto()
+    ENDED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Who the client says it is, and what would prove it; `real` is False for somebody who does not exist."""
+
+    principal: KafkaPrincipal
+    credential: ScramCredential
+    real: bool
+    expires_ms: int | None = None
+
+
+class ScramServerMechanism(SaslMechanism):
+    """One of the two, for one listener."""
+
+    scram: ClassVar[ScramMechanism]
+
+    def open(self, context: SaslContext) -> None:
+        self.services = context.listener.services
+        self.credentials = Credentials(context.stores, self.services)
+        self.tokens = self.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+
+    def server(self, connection: ConnectionContext, transport: TransportLayer) -> ScramServer:
+        return ScramServer(self.scram, self.credentials, self.tokens, self.services)
+
+
+class ScramSha256(ScramServerMechanism):
+    """SCRAM-SHA-256."""
+
+    scram = ScramMechanism.SCRAM_SHA_256
+
+
+class ScramSha512(ScramServerMechanism):
+    """SCRAM-SHA-512."""
+
+    scram = ScramMechanism.SCRAM_SHA_512
+
+
+class ScramServer(SaslServer):
+    """One exchange. Users that do not exist go through all of it, and fail at its end as wrong passwords do."""
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credentials: Credentials,
+        tokens: DelegationTokenCache,
+        services: ServerServices,
+    ) -> None:
+        self._mechanism = mechanism
+        self._credentials = credentials
+        self._tokens = tokens
+        self._services = services
+        self._state = _State.RECEIVE_CLIENT_FIRST
+        self._claim: _Claim
+        self._gs2_header = ""
+        self._nonce = ""
+        self._first_messages = ""
+
+    def evaluate(self, token: bytes) -> SaslEvaluation:
+        state, self._state = self._state, _State.ENDED
+        try:
+            message = token.decode()
+        except UnicodeDecodeError as error:
+            raise SaslError("a SCRAM message is not UTF-8") from error
+        if state is _State.RECEIVE_CLIENT_FIRST:
+            return self._client_first(message)
+        if state is _State.RECEIVE_CLIENT_FINAL:
+            return self._client_final(message)
+        raise SaslError("a SCRAM message after the end of the exchange")
+
+    def _client_first(self, message: str) -> SaslEvaluation:
+        match = _CLIENT_FIRST.fullmatch(message)
+        if match is None:
+            raise SaslError("invalid SCRAM client first message")
+        user = match["name"].replace("=2C", ",").replace("=3D", "=")
+        authzid = match["authzid"]
+        if authzid is not None and authzid != match["name"]:
+            raise SaslAuthenticationError(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        extensions = dict(part.split("=", 1) for part in match["extensions"].split(",") if part)
+        self._gs2_header = match["gs2"]
+        self._nonce = match["nonce"] + base64.b64encode(self._services.random_bytes(_NONCE_BYTES)).decode()
+        bare = match["bare"]
+        if extensions.get(_TOKEN_AUTH, "").lower() == "true":
+            return self._challenge(bare, self._token_owner(user))
+        if self._credentials.blocking:
+            return SaslTask(lambda: self._challenge(bare, self._user(user)))
+        return self._challenge(bare, self._user(user))
+
+    def _user(self, user: str) -> _Claim:
+        found = self._credentials.find(user, self._mechanism)
+        imaginary = self._credentials.imaginary(user, self._mechanism)
+        return _Claim(KafkaPrincipal(user), found or imaginary, found is not None)
+
+    def _token_owner(self, token_id: str) -> _Claim:
+        token = self._tokens.tokens.get(token_id)
+        imaginary = self._credentials.imaginary(token_id, self._mechanism)
+        if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
+            return _Claim(KafkaPrincipal(token_id), imaginary, False)
+        owner = KafkaPrincipal(token.owner.name, token.owner.type, token_authenticated=True)
+        return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms)
+
+    def _challenge(self, bare: str, claim: _Claim) -> SaslChallenge:
+        salt = base64.b64encode(claim.credential.salt).decode()
+        server_first = f"r={self._nonce},s={salt},i={claim.credential.iterations}"
+        self._claim = claim
+        self._first_messages = f"{bare},{server_first},"
+        self._state = _State.RECEIVE_CLIENT_FINAL
+        return SaslChallenge(server_first.encode())
+
+    def _client_final(self, message: str) -> SaslSuccess:
+        match = _CLIENT_FINAL.fullmatch(message)
+        if match is None:
+            raise SaslError("invalid SCRAM client final message")
+        try:
+            binding = base64.b64decode(match["binding"], validate=True)
+            proof = base64.b64decode(match["proof"], validate=True)
+        except binascii.Error as error:
+            raise SaslError("invalid base64 in a SCRAM client final message") from error
+        if binding != self._gs2_header.encode():
+            raise SaslError("the channel binding is not that of the first message")
+        if not hmac.compare_digest(match["nonce"].encode(), self._nonce.encode()):
+            raise SaslError("the nonce is not that of the first messages")
+        mechanism, claim = self._mechanism, self._claim
+        auth_message = (self._first_messages + match["unproved"]).encode()
+        signature = mechanism.hmac(claim.credential.stored_key, auth_message)
+        if len(proof) != len(signature):
+            raise SaslError("the proof has a wrong length")
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        proved = hmac.compare_digest(mechanism.hash(client_key), claim.credential.stored_key)
+        if not proved or not claim.real:
+            raise SaslError(f"user {claim.principal.name!r}: wrong credentials, or no such user")
+        verifier = base64.b64encode(mechanism.hmac(claim.credential.server_key, auth_message)).decode()
+        return SaslSuccess(claim.principal, f"v={verifier}".encode(), claim.expires_ms)

@@ -1,0 +1,1 @@
+"""Credential stores of the authenticator `sasl`."""

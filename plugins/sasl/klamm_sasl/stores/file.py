@@ -1,0 +1,92 @@
+"""The store `file`: users and SCRAM verifiers, one pair in each line, read again when the content changes."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+
+from klamm import Counter, CredentialStore, ListenerContext, ScramCredential, ScramMechanism, Timer
+from klamm_sasl.settings import FileStoreSettings
+from klamm_sasl.stores.inline import UserTable
+
+log = logging.getLogger("klamm.sasl")
+
+
+def parse(text: str) -> list[tuple[str, ScramCredential]]:
+    """Users and credentials of a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
+
+    Raises ValueError with the line's number; it repeats nothing of what should be a verifier.
+    """
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        user, colon, verifier = line.partition(":")
+        if not colon or not user:
+            raise ValueError(f"line {number}: is not USER:VERIFIER")
+        try:
+            entries.append((user, ScramCredential.from_text(verifier.strip())))
+        except ValueError as error:
+            raise ValueError(f'line {number}: the verifier of user "{user}" {error}') from error
+    return entries
+
+
+class FileStore(CredentialStore):
+    """Looks at the file every `refresh_ms` and at SIGHUP. A bad new content keeps the old, is logged and counted."""
+
+    settings: FileStoreSettings
+
+    _failures: Counter
+    _timer: Timer
+
+    def __init__(self, settings: FileStoreSettings) -> None:
+        super().__init__(settings)
+        self._path: Path = settings.path
+        self._digest = b""
+        self._refused = b""
+        self._table = UserTable(())
+
+    def open(self, listener: ListenerContext) -> None:
+        """Raises ValueError or OSError if the file cannot be read or is wrong."""
+        services = listener.services
+        self._failures = services.metrics.counter(
+            "klamm:type=sasl,name=credential-file-failures-total",
+            "Changes of the file of users that could not be taken over.",
+            listener=listener.name,
+        )
+        self.reload()
+        self._timer = services.scheduler.every(self.settings.refresh_ms, self._look)
+
+    def reload(self) -> None:
+        """Raises ValueError or OSError; then what was there stays."""
+        data = self._path.read_bytes()
+        digest = hashlib.sha256(data).digest()
+        if digest == self._digest:
+            return
+        try:
+            table = UserTable(parse(data.decode()))
+        except ValueError as error:
+            self._refused = digest
+            raise ValueError(f"{self._path}: {error}") from error
+        self._table, self._digest, self._refused = table, digest, b""
+        log.info("%s: %d users", self._path, len(table))
+
+    def _look(self) -> None:
+        try:
+            if self._refused and hashlib.sha256(self._path.read_bytes()).digest() == self._refused:
+                return
+            self.reload()
+        except (OSError, ValueError) as error:
+            self._failures.add()
+            log.error("users are kept as they were: %s", error)
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._table.find(user, mechanism)
+
+    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
+        return self._table.draw(mechanism, draw)
+
+    def close(self) -> None:
+        self._timer.cancel()

@@ -1,0 +1,47 @@
+"""Users that stand in the configuration itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from klamm import CredentialStore, ScramCredential, ScramMechanism
+
+
+class UserTable:
+    """Users with their credentials; never changes."""
+
+    def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
+        self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
+        for user, credential in entries:
+            self._credentials[user, credential.mechanism] = credential
+        self._by_mechanism: dict[ScramMechanism, list[ScramCredential]] = {}
+        for credential in self._credentials.values():
+            self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
+
+    def __len__(self) -> int:
+        return len({user for user, _ in self._credentials})
+
+    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """A user's credential."""
+        return self._credentials.get((user, mechanism))
+
+    def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
+        """Anybody's credential."""
+        credentials = self._by_mechanism.get(mechanism)
+        return credentials[number % len(credentials)] if credentials else None
+
+
+class InlineStore(CredentialStore):
+    """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user stand in one string, with spaces between."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        super().__init__()
+        self._table = UserTable(
+            (user, ScramCredential.from_text(word)) for user, text in users.items() for word in text.split()
+        )
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self._table.find(user, mechanism)
+
+    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
+        return self._table.draw(mechanism, draw)

@@ -1,0 +1,187 @@
+"""`CertificateAuthority`: makes keys, certificates and revocation lists, for development and tests.
+
+No part of serving: a listener takes what files it is given and never makes any.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+# Clocks of others may be behind.
+_BACKDATED: Final = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A private key with its certificate; `chain` are the certificates between it and the root, without the root."""
+
+    key: EllipticCurvePrivateKey
+    certificate: x509.Certificate
+    chain: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate and its chain, as servers want them in one file."""
+        return b"".join(one.public_bytes(Encoding.PEM) for one in (self.certificate, *self.chain))
+
+    def key_pem(self, password: str | None = None) -> bytes:
+        """The key in PKCS#8, encrypted if there is a password."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, _encryption(password))
+
+    def pkcs12(self, password: str, authorities: Sequence[x509.Certificate] = ()) -> bytes:
+        """Everything in one file, as Java's keytool makes and reads them."""
+        return serialize_key_and_certificates(
+            b"klamm", self.key, self.certificate, [*self.chain, *authorities], _encryption(password)
+        )
+
+
+def _encryption(password: str | None) -> KeySerializationEncryption:
+    return BestAvailableEncryption(password.encode()) if password else NoEncryption()
+
+
+class CertificateAuthority:
+    """A root, or what a root made with `intermediate`. Keys are on P-256."""
+
+    def __init__(self, identity: Identity, root: x509.Certificate) -> None:
+        self.identity = identity
+        self.root = root
+
+    @classmethod
+    def create(cls, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
+        """A new root; `subject` as in RFC 4514, e.g. `CN=klamm development CA`."""
+        key = generate_private_key(SECP256R1())
+        name = x509.Name.from_rfc4514_string(subject)
+        builder = _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
+        certificate = _as_authority(builder, None).sign(key, hashes.SHA256())
+        return cls(Identity(key, certificate), certificate)
+
+    @property
+    def root_pem(self) -> bytes:
+        """What peers put into their trust stores."""
+        return self.root.public_bytes(Encoding.PEM)
+
+    def intermediate(self, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
+        """An authority below this one, which signs leaves only."""
+        key = generate_private_key(SECP256R1())
+        builder = _builder(
+            x509.Name.from_rfc4514_string(subject),
+            self.identity.certificate.subject,
+            key,
+            now - _BACKDATED,
+            now + timedelta(days=days),
+        )
+        certificate = _as_authority(builder, 0).sign(self.identity.key, hashes.SHA256())
+        return CertificateAuthority(Identity(key, certificate, self._chain), self.root)
+
+    @property
+    def _chain(self) -> tuple[x509.Certificate, ...]:
+        own = self.identity.certificate
+        return () if own == self.root else (own, *self.identity.chain)
+
+    def issue(
+        self,
+        subject: str,
+        *,
+        now: datetime,
+        hosts: Sequence[str] = (),
+        days: float = 397,
+        valid_from: datetime | None = None,
+    ) -> Identity:
+        """A certificate for a server (it has `hosts`: names or addresses) or a client (it has none).
+
+        A negative number of `days` makes one that has expired.
+        """
+        key = generate_private_key(SECP256R1())
+        start = valid_from if valid_from is not None else now - _BACKDATED
+        end = now + timedelta(days=days)
+        builder = _builder(
+            x509.Name.from_rfc4514_string(subject),
+            self.identity.certificate.subject,
+            key,
+            min(start, end - _BACKDATED),
+            end,
+        )
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if hosts:
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+            builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), False)
+        certificate = (
+            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+            .add_extension(x509.ExtendedKeyUsage(usages), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.identity.key.public_key()),
+                False,
+            )
+            .sign(self.identity.key, hashes.SHA256())
+        )
+        return Identity(key, certificate, self._chain)
+
+    def revocation_list(self, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30) -> bytes:
+        """A CRL of this authority, in PEM."""
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.identity.certificate.subject)
+            .last_update(now - _BACKDATED)
+            .next_update(now + timedelta(days=days))
+        )
+        for certificate in revoked:
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now).build()
+            )
+        return builder.sign(self.identity.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    )
+
+
+def _as_authority(builder: x509.CertificateBuilder, path_length: int | None) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return builder.add_extension(x509.BasicConstraints(ca=True, path_length=path_length), True).add_extension(
+        usage, True
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

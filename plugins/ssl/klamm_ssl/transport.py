@@ -1,0 +1,280 @@
+"""The transport `ssl`: TLS over a non-blocking socket; after Kafka's `SslTransportLayer`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from klamm import (
+    ANONYMOUS,
+    END_OF_STREAM,
+    WOULD_BLOCK,
+    Address,
+    Buffer,
+    Counter,
+    HandshakeError,
+    Interest,
+    KafkaPrincipal,
+    ListenerContext,
+    Timer,
+    Transport,
+    TransportLayer,
+)
+from klamm_ssl.certificate import distinguished_name, read_certificate
+from klamm_ssl.contexts import ServerSocket, SslContexts, SslFiles, SslFilesError
+from klamm_ssl.handshake_failures import handshake_error
+from klamm_ssl.principal_mapper import NoMatchingRuleError, SslPrincipalMapper
+from klamm_ssl.settings import SslSettings
+
+log = logging.getLogger("klamm.ssl")
+
+_PIECE_BYTES: Final = 64 * 1024
+_RECORD_BYTES: Final = 16 * 1024
+_DAY_MS: Final = 86_400_000
+_METRICS: Final = "klamm:type=SslTransport,name="
+
+
+class SslTransport(Transport):
+    """The transport `ssl`.
+
+    The files are looked at every `reload_interval_ms` and at SIGHUP. New content serves the connections that come
+    after it; what cannot be used is logged and counted, once for each content, and changes nothing.
+    """
+
+    security_protocol = "SSL"
+
+    def __init__(self, settings: SslSettings, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings)
+        self.settings: SslSettings = settings
+        self._environment = os.environ if environment is None else environment
+        self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        self._seen = b""
+        self._contexts: SslContexts
+        self._listener: ListenerContext
+        self._reloads: Counter
+        self._reload_failures: Counter
+        self._timers: list[Timer] = []
+        self._remove_metrics: Callable[[], None]
+
+    def open(self, listener: ListenerContext) -> None:
+        files = SslFiles(self.settings, self._environment)
+        self._contexts = files.contexts()
+        self._seen = files.digest
+        self._listener = listener
+        metrics = listener.services.metrics
+        labels = {"listener": listener.name}
+        self._reloads = metrics.counter(_METRICS + "Reloads", "Changed files that were taken over.", **labels)
+        self._reload_failures = metrics.counter(
+            _METRICS + "ReloadFailures", "Changed files that could not be used.", **labels
+        )
+        self._remove_metrics = metrics.register(
+            _METRICS + "CertificateExpiresInSeconds",
+            "gauge",
+            "Time that is left of a certificate, or of its chain.",
+            self._read_expirations,
+        )
+        self.warn_of_expiration()
+        scheduler = listener.services.scheduler
+        self._timers = [scheduler.every(_DAY_MS, self.warn_of_expiration)]
+        if self.settings.reload_interval_ms > 0:
+            self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
+
+    def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
+        wrapped = self._contexts.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return SslTransportLayer(cast(ServerSocket, wrapped), self._mapper)
+
+    def reload(self) -> None:
+        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was."""
+        try:
+            files = SslFiles(self.settings, self._environment)
+            if files.digest == self._seen:
+                return
+            self._seen = files.digest
+            self._contexts = files.contexts()
+        except SslFilesError:
+            self._reload_failures.add()
+            raise
+        self._reloads.add()
+        log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
+        self.warn_of_expiration()
+
+    def _reload_changed(self) -> None:
+        try:
+            self.reload()
+        except SslFilesError as error:
+            log.error("listener=%s: new files cannot be used, the old ones stay: %s", self._listener.name, error)
+
+    def warn_of_expiration(self) -> None:
+        """Log the certificates that end soon or have ended."""
+        for labels, seconds in self._read_expirations():
+            if seconds <= self.settings.expiry_warning_days * 86_400:
+                what = f"expires in {seconds / 86_400:.1f} days" if seconds > 0 else "has expired"
+                log.warning(
+                    "listener=%s: the certificate for server name %s %s",
+                    self._listener.name,
+                    labels["server_name"],
+                    what,
+                )
+
+    def _read_expirations(self) -> Iterable[tuple[Mapping[str, str], float]]:
+        now = datetime.fromtimestamp(self._listener.services.clock.wall_ms() / 1000, UTC)
+        for name, end in self._contexts.expirations.items():
+            yield {"listener": self._listener.name, "server_name": name}, (end - now).total_seconds()
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._remove_metrics()
+
+
+class SslTransportLayer(TransportLayer):
+    """One TLS connection.
+
+    OpenSSL keeps a record that the socket would not take and sends it before all else, so `write` must come again with
+    the same bytes in front: callers do, and `_pieces` cuts what comes at the same places.
+    """
+
+    __slots__ = ("_details", "_established", "_mapper", "_principal", "_socket", "_write_pending")
+
+    def __init__(self, sock: ServerSocket, mapper: SslPrincipalMapper) -> None:
+        self._socket = sock
+        self._mapper = mapper
+        self._principal = ANONYMOUS
+        self._details: Mapping[str, str] = {}
+        self._established = False
+        self._write_pending = False
+
+    def handshake(self) -> Interest:
+        """Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
+        sock = self._socket
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            return Interest.READ
+        except ssl.SSLWantWriteError:
+            return Interest.WRITE
+        except ssl.SSLError as error:
+            raise handshake_error(error, sock.name_refused, sock.server_name) from error
+        self._established = True
+        self._identify()
+        return Interest.NONE
+
+    def _identify(self) -> None:
+        sock = self._socket
+        cipher = sock.cipher()
+        self._details = {
+            "tls_version": sock.version() or "",
+            "tls_cipher": cipher[0] if cipher is not None else "",
+            "tls_server_name": sock.server_name,
+        }
+        certificate = sock.getpeercert(binary_form=True)
+        if certificate is None:
+            return
+        try:
+            name = self._mapper.name(distinguished_name(read_certificate(certificate).subject))
+        except NoMatchingRuleError as error:
+            raise HandshakeError("no_matching_rule", str(error)) from error
+        except ValueError as error:
+            raise HandshakeError("certificate_invalid", str(error)) from error
+        self._principal = KafkaPrincipal(name)
+
+    def read_into(self, buffer: memoryview) -> int:
+        read = self._socket.recv_into
+        filled = 0
+        try:
+            while filled < len(buffer):
+                # One record at most comes with each call.
+                count = read(buffer[filled:])
+                if count == 0:
+                    return filled or END_OF_STREAM
+                filled += count
+                if count < _RECORD_BYTES:
+                    # A record that is not full is the last for now: the peer had no more.
+                    break
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return filled or WOULD_BLOCK
+        return filled
+
+    def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
+        sent = 0
+        for piece in _pieces(chunks):
+            count = self._write(piece)
+            sent += count
+            if count < len(piece):
+                break
+        return sent
+
+    def _write(self, piece: Buffer) -> int:
+        try:
+            count = self._socket.send(piece)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            self._write_pending = True
+            return WOULD_BLOCK
+        self._write_pending = False
+        return count
+
+    def send_file(self, descriptor: int, position: int, count: int) -> int:
+        sent = 0
+        while sent < count:
+            piece = os.pread(descriptor, min(_PIECE_BYTES, count - sent), position + sent)
+            if not piece:
+                raise OSError("the file ended before the region that was promised")
+            written = self._write(piece)
+            sent += written
+            if written < len(piece):
+                break
+        return sent
+
+    @property
+    def has_buffered_data(self) -> bool:
+        return self._socket.pending() > 0
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        return self._principal
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        return self._details
+
+    def close(self) -> None:
+        if self._established and not self._write_pending:
+            self._established = False
+            try:
+                # Says that nothing was cut off. Whether the peer answers is all the same.
+                self._socket.unwrap()
+            except (OSError, ValueError):
+                log.debug("close_notify was not sent")
+        self._socket.close()
+
+
+def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in pieces of at most 64 KiB: small chunks joined, each piece being one call, large ones cut."""
+    joined: list[Buffer] = []
+    size = 0
+    for chunk in chunks:
+        if size + len(chunk) <= _PIECE_BYTES:
+            joined.append(chunk)
+            size += len(chunk)
+            continue
+        if joined:
+            yield _join(joined)
+        start = 0
+        if len(chunk) > _PIECE_BYTES:
+            view = memoryview(chunk)
+            while len(chunk) - start > _PIECE_BYTES:
+                yield view[start : start + _PIECE_BYTES]
+                start += _PIECE_BYTES
+            chunk = view[start:]
+        joined, size = [chunk], len(chunk)
+    if size:
+        yield _join(joined)
+
+
+def _join(chunks: list[Buffer]) -> Buffer:
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

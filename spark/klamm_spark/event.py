@@ -1,0 +1,193 @@
+"""The audit event: one flat record per thing that happened, as it stands in the spool and travels to Spark.
+
+The words are those of KIP-673 in snake_case. A field that has no value is left out of the JSON object. Nothing here
+carries keys, values or headers of records, tokens or passwords.
+
+The schema file `schema/audit_event.v1.json` and the table in docs/audit.md are made from `FIELDS`
+(`python -m klamm_spark.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are never
+taken away or renamed, so a reader of this version reads all earlier ones and leaves out what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+SCHEMA_VERSION: Final = 1
+
+REQUEST: Final = "request"
+AUTHENTICATION: Final = "authentication"
+CONNECTION: Final = "connection"
+ADMIN: Final = "admin"
+AUDIT_GAP: Final = "audit_gap"
+
+ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    REQUEST: ("completed",),
+    AUTHENTICATION: ("success", "failure", "reauthentication", "reauthentication_failure", "expiry"),
+    CONNECTION: ("opened", "refused", "closed"),
+    # What parts announce; a part of a stranger may add words of its own.
+    ADMIN: (
+        "server_started",
+        "server_stopping",
+        "config_reloaded",
+        "config_reload_failed",
+        "certificate_swapped",
+        "plugin_loaded",
+        "plugin_failed",
+    ),
+    AUDIT_GAP: ("dropped", "unclean_stop", "torn_tail", "segments_deleted"),
+}
+"""Each kind with its actions; those of `admin` are the known ones, the others are all there are."""
+
+OUTCOMES: Final = ("ok", "denied", "error", "throttled", "refused", "closed")
+
+
+class Field(NamedTuple):
+    """One field: `type` is string, int (32 bit), long (64 bit), double, or resources; empty `kinds` are all kinds."""
+
+    name: str
+    type: str
+    doc: str
+    kinds: tuple[str, ...] = ()
+    required: bool = False
+
+
+_CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
+
+FIELDS: Final[tuple[Field, ...]] = (
+    Field("schema_version", "int", "Version of this record: 1.", required=True),
+    Field("event_id", "string", "`node/boot/seq`; unique, and the key to remove duplicates by.", required=True),
+    Field("node", "string", "Which server: `[audit] node`, by default the host's name.", required=True),
+    Field("boot", "string", "Which life of the server; sorts by start time.", required=True),
+    Field(
+        "seq", "long", "Number within the boot, from 0, without a gap but those that `audit_gap` tells.", required=True
+    ),
+    Field("time_us", "long", "Wall-clock time in microseconds since 1970-01-01 UTC; when it ended.", required=True),
+    Field("kind", "string", "`request`, `authentication`, `connection`, `admin` or `audit_gap`.", required=True),
+    Field("action", "string", "What happened, within the kind; e.g. `completed`, `failure`, `refused`.", required=True),
+    Field("outcome", "string", "`ok`, `denied`, `error`, `throttled`, `refused` or `closed`.", required=True),
+    Field("reason", "string", "Why: of a failure, a refusal, a close or a gap.", (*_CLIENT, ADMIN, AUDIT_GAP)),
+    Field("detail", "string", "More about it, in words.", (CONNECTION, ADMIN, AUDIT_GAP)),
+    Field("listener", "string", "Name of the listener.", (*_CLIENT, ADMIN)),
+    Field("transport", "string", "Name of the listener's transport, e.g. `plaintext`, `ssl`.", _CLIENT),
+    Field("security_protocol", "string", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.", _CLIENT),
+    Field("tls_version", "string", "E.g. `TLSv1.3`.", _CLIENT),
+    Field("tls_cipher", "string", "Cipher suite.", _CLIENT),
+    Field("sni", "string", "Server name that the client asked for in the TLS handshake.", _CLIENT),
+    Field("sasl_mechanism", "string", "E.g. `SCRAM-SHA-512`.", _CLIENT),
+    Field("principal", "string", "Who, as `Type:name`, e.g. `User:alice`.", _CLIENT),
+    Field("client_id", "string", "What the client calls itself in the request header.", (REQUEST,)),
+    Field("client_software_name", "string", "From ApiVersions (KIP-511).", _CLIENT),
+    Field("client_software_version", "string", "From ApiVersions (KIP-511).", _CLIENT),
+    Field("client_address", "string", "IP address of the client; the real one behind a trusted proxy.", _CLIENT),
+    Field("client_port", "int", "Its port.", _CLIENT),
+    Field("connection_id", "string", "`local:port-remote:port-processor-index`.", _CLIENT),
+    Field("api_key", "int", "Number of the API.", (REQUEST,)),
+    Field("api_name", "string", "Its name, e.g. `Produce`.", (REQUEST,)),
+    Field("api_version", "int", "Version of the request.", (REQUEST,)),
+    Field("correlation_id", "int", "From the request header; of the first request of an aggregated row.", (REQUEST,)),
+    Field("resources", "resources", "What the request was about; see below.", (REQUEST,)),
+    Field("resource_count", "int", "How many there were, if `resources` was cut short.", (REQUEST,)),
+    Field(
+        "error_code", "int", "First error in the response that is not 0; 0 if there is none.", (REQUEST, AUTHENTICATION)
+    ),
+    Field("error_name", "string", "Kafka's name of it, e.g. `TOPIC_AUTHORIZATION_FAILED`.", (REQUEST, AUTHENTICATION)),
+    Field(
+        "request_bytes", "long", "Size of the request; bytes received when a connection closes.", (REQUEST, CONNECTION)
+    ),
+    Field(
+        "response_bytes", "long", "Size of the response; bytes sent when a connection closes.", (REQUEST, CONNECTION)
+    ),
+    Field("request_queue_time_ms", "double", "From receipt until a handler began.", (REQUEST,)),
+    Field("local_time_ms", "double", "In the handler.", (REQUEST,)),
+    Field("remote_time_ms", "double", "Waiting for others: data, members, replicas.", (REQUEST,)),
+    Field("throttle_time_ms", "double", "How long the client was told to wait.", (REQUEST,)),
+    Field("response_queue_time_ms", "double", "The response waiting for its processor.", (REQUEST,)),
+    Field("send_time_ms", "double", "Writing to the socket.", (REQUEST,)),
+    Field("total_time_ms", "double", "From receipt until the last byte was written.", (REQUEST,)),
+    Field("total_time_max_ms", "double", "The longest `total_time_ms` of an aggregated row.", (REQUEST,)),
+    Field(
+        "repeat_count",
+        "long",
+        "How many requests this row stands for, if more than one: bytes are sums, times are means.",
+        (REQUEST,),
+    ),
+    Field("duration_ms", "double", "Life of a closed connection; span of an aggregated row.", (REQUEST, CONNECTION)),
+    Field("gap_boot", "string", "Boot whose events are missing.", (AUDIT_GAP,)),
+    Field("gap_first_seq", "long", "First missing `seq`.", (AUDIT_GAP,)),
+    Field("gap_last_seq", "long", "Last missing `seq`.", (AUDIT_GAP,)),
+    Field("gap_count", "long", "How many events are missing; left out where nobody can know.", (AUDIT_GAP,)),
+)
+
+RESOURCE_FIELDS: Final[tuple[Field, ...]] = (
+    Field(
+        "type",
+        "string",
+        "Kafka's resource type: `TOPIC`, `GROUP`, `CLUSTER`, `TRANSACTIONAL_ID`, `USER` …",
+        required=True,
+    ),
+    Field("name", "string", "Its name.", required=True),
+    Field("operation", "string", "The operation that was authorized, e.g. `WRITE`; left out where none was."),
+    Field("granted", "boolean", "What the authorizer said."),
+    Field("error_code", "int", "First error of this resource in the response that is not 0."),
+    Field("error_name", "string", "Kafka's name of it."),
+    Field("partitions", "int", "How many partitions the request named."),
+    Field("records", "long", "Records produced or fetched, where batch headers tell."),
+    Field("bytes", "long", "Bytes of record batches produced or fetched."),
+)
+
+FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
+TIME_FIELDS: Final = tuple(field.name for field in FIELDS if field.name.endswith("_time_ms"))
+
+_JSON_TYPES: Final[dict[str, dict[str, Any]]] = {
+    "string": {"type": "string"},
+    "int": {"type": "integer", "minimum": -(1 << 31), "maximum": (1 << 31) - 1},
+    "long": {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1},
+    "double": {"type": "number", "minimum": 0},
+    "boolean": {"type": "boolean"},
+}
+
+
+def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for field in fields:
+        if field.type == "resources":
+            kind: dict[str, Any] = {"type": "array", "items": _object(RESOURCE_FIELDS)}
+        else:
+            kind = dict(_JSON_TYPES[field.type])
+        properties[field.name] = {**kind, "description": field.doc}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [field.name for field in fields if field.required],
+        "additionalProperties": False,
+    }
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of one event, as checked in."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:klamm:audit-event:v{SCHEMA_VERSION}",
+        "title": f"klamm audit event, version {SCHEMA_VERSION}",
+        **_object(FIELDS),
+    }
+    schema["properties"]["schema_version"]["const"] = SCHEMA_VERSION
+    schema["properties"]["kind"]["enum"] = list(ACTIONS)
+    schema["properties"]["outcome"]["enum"] = list(OUTCOMES)
+    return schema
+
+
+def markdown_table(fields: tuple[Field, ...] = FIELDS) -> str:
+    """The fields as docs/audit.md shows them."""
+    lines = ["| field | type | of | meaning |", "| --- | --- | --- | --- |"]
+    for field in fields:
+        kinds = ", ".join(field.kinds) or ("always" if field.required else "all")
+        lines.append(f"| `{field.name}` | {field.type} | {kinds} | {field.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))
+    print(markdown_table())
+    print(markdown_table(RESOURCE_FIELDS))

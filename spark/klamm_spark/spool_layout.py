@@ -1,0 +1,118 @@
+"""Names and side files of the spool, for those who write it and those who read it. No klamm server is needed.
+
+```
+SPOOL/NODE/                                        one folder per server
+    0190f3c2a1b49f3e21aa-00000000000000000000.open         being written: whole lines, but for a torn last one
+    0190f3c2a1b49f3e21aa-00000000000000048211.jsonl        sealed: never changes, goes away by retention only
+    0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the sealed segment must hold, and the hash chain
+    0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
+    .lock                                          held by the server that writes
+```
+
+A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
+event (see `klamm_spark.event`); there are no other lines. A segment holds events of one boot only.
+
+The seal is written and synced before the segment gets its final name: a sealed segment always has its seal. It holds
+`sha256`, that of the uncompressed lines, and `chain`, the SHA-256 of `previous_chain` and `sha256` as ASCII text: who
+changes, removes or inserts a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
+zeros. Retention removes seals with their segments, and leaves the newest one always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+OPEN_SUFFIX: Final = ".open"
+SEALED_SUFFIX: Final = ".jsonl"
+SEAL_SUFFIX: Final = ".seal"
+COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
+NO_CHAIN: Final = "0" * 64
+_SEQ_DIGITS: Final = 20
+
+
+class SegmentName(NamedTuple):
+    """A segment by its name; sorts by time within a node."""
+
+    boot: str
+    first_seq: int
+
+    @property
+    def stem(self) -> str:
+        """The name without a suffix."""
+        return f"{self.boot}-{self.first_seq:0{_SEQ_DIGITS}d}"
+
+
+def parse_name(file_name: str) -> SegmentName | None:
+    """The segment that a file belongs to, whatever its suffix; None if the file is no part of a spool."""
+    boot, dash, seq = file_name.partition(".")[0].rpartition("-")
+    if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
+        return None
+    return SegmentName(boot, int(seq))
+
+
+def is_sealed(file_name: str) -> bool:
+    """Whether it is the name of a sealed segment, compressed or not."""
+    return parse_name(file_name) is not None and file_name.partition(".")[2] in ("jsonl", "jsonl.zst", "jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a `.seal` file says: a JSON object with these keys.
+
+    `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
+    segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
+    the server that wrote it did not seal it itself. `sealed_time_us` is wall-clock time.
+    """
+
+    schema_version: int
+    node: str
+    boot: str
+    index: int
+    segment: str
+    first_seq: int
+    last_seq: int
+    events: int
+    size_bytes: int
+    sha256: str
+    previous_chain: str
+    chain: str
+    sealed_time_us: int
+    torn_bytes: int = 0
+    clean: bool = True
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
+
+    @staticmethod
+    def read(path: Path) -> Seal:
+        """From a file. Raises OSError, ValueError."""
+        try:
+            return Seal(**json.loads(path.read_bytes()))
+        except TypeError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def chain_of(previous_chain: str, sha256: str) -> str:
+    """The chain's next link."""
+    return hashlib.sha256(f"{previous_chain}{sha256}".encode("ascii")).hexdigest()
+
+
+def node_folders(spool: Path) -> Iterator[Path]:
+    """The folders of the nodes that have written in a spool."""
+    yield from sorted(path for path in spool.iterdir() if path.is_dir())
+
+
+def sealed_segments(node_folder: Path) -> list[Path]:
+    """A node's sealed segments, oldest first."""
+    return sorted(path for path in node_folder.iterdir() if is_sealed(path.name))
+
+
+def open_segments(node_folder: Path) -> list[Path]:
+    """A node's segment that is being written; more than one only after a crash, until the next start."""
+    return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
