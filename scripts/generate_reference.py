@@ -26,7 +26,7 @@ The column *Kafka* names the broker key of Apache Kafka with the same meaning. K
 handler sets can be given by that name on the command line: `klamm serve --set num.io.threads=4`.
 """
 
-_KIND_NAMES: Final = {bool: "true or false", int: "integer", float: "number", str: "string", Path: "path"}
+_KIND_NAMES: Final = {bool: "true or false", int: "integer", float: "number", str: "string", Path: "path", Any: "value"}
 
 
 def main() -> int:
@@ -79,7 +79,8 @@ def provider_section(found: Found) -> str:
     """The settings of one part, under the table that they stand in."""
     name, settings = found.provider.name, found.provider.load_settings()
     assert settings is not None
-    table = name if found.kind is ProviderKind.API_SET else f"listeners.NAME.{name}"
+    places = {ProviderKind.API_SET: name, ProviderKind.REQUEST_SCHEDULER: f"server.{name}"}
+    table = places.get(found.kind, f"listeners.NAME.{name}")
     return section(f"`[{table}]`", settings, f"The {found.kind.label} `{name}`: {found.provider.summary}.")
 
 

@@ -4,6 +4,9 @@ from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
 from klamm.clock import Clock, ManualClock, SystemClock
+from klamm.config.plan import read_tables
+from klamm.config.problems import ConfigError
+from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.context import (
     Address,
@@ -22,11 +25,14 @@ from klamm.contracts import (
     AuthenticatorFactory,
     Buffer,
     ConnectionGate,
+    ConnectionLoad,
     Delay,
     HandshakeError,
     Interest,
     ListenerPart,
+    Move,
     ProcessorAssigner,
+    ProcessorLoad,
     Refuse,
     RequestEvent,
     RequestObserver,
@@ -37,7 +43,7 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
-from klamm.metrics import Counter, MetricsRegistry
+from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -97,8 +103,10 @@ __all__ = [
     "CLIENT_QUOTAS",
     "CLUSTER_NAME",
     "Clock",
+    "ConfigError",
     "ConnectionContext",
     "ConnectionGate",
+    "ConnectionLoad",
     "Counter",
     "CredentialStore",
     "DELEGATION_TOKENS",
@@ -108,7 +116,10 @@ __all__ = [
     "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "Family",
     "HandshakeError",
+    "Histogram",
+    "HistogramValue",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
@@ -119,10 +130,12 @@ __all__ = [
     "MIN_ITERATIONS",
     "ManualClock",
     "MetricsRegistry",
+    "Move",
     "NO_RESPONSE",
     "PatternType",
     "Pending",
     "ProcessorAssigner",
+    "ProcessorLoad",
     "Provider",
     "ProviderKind",
     "Purgatory",
@@ -136,6 +149,7 @@ __all__ = [
     "ResourceType",
     "Row",
     "SCRAM_CREDENTIALS",
+    "Sample",
     "SaslAuthenticationError",
     "SaslChallenge",
     "SaslContext",
@@ -169,6 +183,8 @@ __all__ = [
     "client_quotas",
     "handles",
     "hookimpl",
+    "load_settings",
+    "read_tables",
     "setting",
     "specs_of",
 ]

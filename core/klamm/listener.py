@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klamm.api_set import ApiHandler
@@ -25,21 +25,25 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.balancer import LoadBalancer
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
+from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector, TimedSelector
-from klamm.scheduler import Scheduler
+from klamm.network.slow_log import SlowLog
+from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan
-    from klamm.metrics import Labels
 
 log = logging.getLogger("klamm.server")
 
@@ -60,7 +64,13 @@ class Listener:
         self.name = plan.name
         self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
+        self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self.counts = ConnectionCounts()
+        self._make_processor: Callable[[int], Processor]
+        self._next_index = 0
+        self._balancer: LoadBalancer
+        self._balancing: Timer | None = None
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
@@ -106,6 +116,7 @@ class Listener:
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
+        request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
         plan, settings = self.plan, self.plan.settings
@@ -145,10 +156,22 @@ class Listener:
             throttles=throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
+            failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         )
+        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
-        for index in range(settings.processors):
+        proxies = None
+        if settings.proxy_protocol != "off":
+            # Not for those who have no proxy: what takes time to load is start-up time.
+            from klamm.network.proxied import TrustedProxies
+
+            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+
+        def processor(index: int) -> Processor:
+            recorder = None
+            if request_metrics is not None:
+                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
             selector = (TimedSelector if throttles else Selector)(
                 make_poller(settings.poller),
@@ -160,26 +183,37 @@ class Listener:
                 failures=failures,
                 setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
             )
-            self.processors.append(
-                Processor(
-                    index,
-                    self.context,
-                    selector,
-                    waker,
-                    clock,
-                    scheduler,
-                    dispatcher,
-                    request_channel,
-                    transport=transport,
-                    authenticators=authenticators,
-                    observation=observation,
-                    failures=failures,
-                    pool=pool,
-                    max_incoming=settings.max_incoming,
-                    max_request_bytes=settings.socket_request_max_bytes,
-                    failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
-                )
+            return Processor(
+                index,
+                self.context,
+                selector,
+                waker,
+                clock,
+                scheduler,
+                dispatcher,
+                request_channel,
+                transport=transport,
+                authenticators=authenticators,
+                observation=observation,
+                failures=failures,
+                gates=gates,
+                proxies=proxies,
+                pool=pool,
+                max_incoming=settings.max_incoming,
+                max_request_bytes=settings.socket_request_max_bytes,
+                failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+                max_connection_age_ms=settings.max_connection_age_ms,
+                counts=self.counts,
+                recorder=recorder,
             )
+
+        self._make_processor = processor
+        self.processors = [processor(index) for index in range(settings.processors)]
+        self._next_index = settings.processors
+        self._balancer = LoadBalancer(self.name, assigner, clock)
+        self._balancer.processors = self.processors
+        if assigner.rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -189,14 +223,15 @@ class Listener:
             clock,
             scheduler,
             gates=gates,
-            assigner=assigner,
+            balancer=self._balancer,
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            failures=failures,
+            proxies=proxies,
             observation=observation,
         )
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
-        self._register_metrics(self.acceptor)
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
@@ -204,20 +239,8 @@ class Listener:
         self._plans.append(plan)
         return part
 
-    def _register_metrics(self, acceptor: Acceptor) -> None:
-        for name, doc, counts in (
-            ("RefusedConnections", "Connections that gates had closed at once, by reason.", acceptor.refused),
-            ("DelayedConnections", "Connections that gates had closed unserved after a delay.", acceptor.delayed),
-            ("PausedConnections", "Connections with which gates had the acceptor wait.", acceptor.paused),
-        ):
-            read = partial(self._by_reason, counts)
-            self.context.services.metrics.register(f"klamm:type=Acceptor,name={name}", "counter", doc, read)
-
-    def _by_reason(self, counts: Mapping[str, int]) -> list[tuple[Labels, float]]:
-        return [({"listener": self.name, "reason": reason}, count) for reason, count in list(counts.items())]
-
     def _close_least_recently_used(self) -> bool:
-        fullest = max(self.processors, key=lambda processor: processor.connection_count)
+        fullest = max(self.all_processors, key=lambda processor: processor.connection_count)
         return fullest.close_least_recently_used()
 
     def start(self) -> None:
@@ -225,10 +248,33 @@ class Listener:
         for processor in self.processors:
             processor.start()
         assert self.acceptor is not None
-        self.acceptor.start(self.processors)
+        self.acceptor.start()
+
+    def resize(self, count: int) -> None:
+        """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
+        many go to the others, each at its next quiet point."""
+        kept, surplus = self.processors[:count], self.processors[count:]
+        for _ in range(count - len(kept)):
+            # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
+            processor = self._make_processor(self._next_index)
+            self._next_index += 1
+            processor.start()
+            kept.append(processor)
+        self.retired = [processor for processor in self.retired if not processor.ended] + surplus
+        self.processors = self._balancer.processors = kept
+        for processor in surplus:
+            processor.retire(kept)
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
+
+    @property
+    def all_processors(self) -> list[Processor]:
+        """Those that take new connections, and those that have retired and still have some."""
+        return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
         """Close the door; connections that are in stay."""
+        if self._balancing is not None:
+            self._balancing.cancel()
         if self.acceptor is not None:
             self.acceptor.stop()
 

@@ -18,10 +18,13 @@ from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
 from klamm.network.handler_pool import KafkaRequestHandlerPool
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.recorder import RequestMetrics
 from klamm.network.request_channel import RequestChannel
 from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
+from klamm.server_metrics import ServerMetrics
 from klamm.version import __version__
+from klamm.wire.api_keys import spec_of
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -80,11 +83,18 @@ class SocketServer:
             listener.bind(self.services)
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
-            self.pool = MemoryPool(settings.queued_max_request_bytes)
+            self.pool = MemoryPool(
+                settings.queued_max_request_bytes,
+                strict=settings.queued_max_request_bytes_strict,
+                clock=self.clock,
+            )
         scheduler_plan = self.plan.request_scheduler
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
         handlers = self._open_api_sets()
+        request_metrics = None
+        if settings.metrics:
+            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
             listener.open_parts(
                 handlers[listener.plan.api_set],
@@ -92,8 +102,10 @@ class SocketServer:
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
+                request_metrics=request_metrics,
             )
             self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+        ServerMetrics(self).register(self.services.metrics)
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
@@ -179,7 +191,7 @@ class SocketServer:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
-        started = [p for listener in self.listeners for p in listener.processors if self._handlers_started]
+        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
         for processor in started:
             processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
         for processor in started:
@@ -221,6 +233,27 @@ class SocketServer:
                 problems += problems_here
         self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
         return taken, problems
+
+    def resize(self, plan: ServerPlan) -> list[str]:
+        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+
+        From then on `plan` has these numbers, and everything else as before.
+        """
+        changes = []
+        settings, io_threads = self.plan.server, plan.server.io_threads
+        if io_threads != settings.io_threads:
+            changes.append(f"[server] io_threads: {settings.io_threads} before, {io_threads} now")
+            self.handler_pool.resize(io_threads)
+            self.plan = replace(self.plan, server=replace(settings, io_threads=io_threads))
+        wanted = {one.name: one.settings.processors for one in plan.listeners}
+        for listener in self.listeners:
+            before = listener.plan.settings.processors
+            count = wanted.get(listener.name, before)
+            if count != before:
+                changes.append(f"[listeners.{listener.name}] processors: {before} before, {count} now")
+                listener.resize(count)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return changes
 
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""

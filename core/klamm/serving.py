@@ -67,6 +67,7 @@ def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -
     if reload_plan is not None:
         try:
             plan = reload_plan()
+            lines += [f"reload: {what}" for what in server.resize(plan)]
             taken, problems = server.reconfigure(plan)
         except Exception as error:
             return [f"reload: nothing changed: {error}"]

@@ -1,1 +1,31 @@
-"""The observer `audit`, and the pipeline that ships its spool to Spark."""
+"""The observer `audit`, and the pipeline that ships its spool to Spark.
+
+What `klamm serve` loads of this package imports no PySpark and starts no JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_request_observers() -> Iterator[Provider]:
+    """Who is told of requests."""
+    yield Provider(
+        "audit",
+        "klamm_spark.audit:AuditObserver",
+        settings="klamm_spark.settings:AuditSettings",
+        summary="every request, connection, authentication and administrative act as an event in a crash-safe spool",
+    )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """What `klamm` can do beside serving."""
+    yield Provider(
+        "audit",
+        "klamm_spark.cli:main",
+        summary="ship the audit spool to a lake with Spark, verify it, report on it",
+    )

@@ -66,7 +66,8 @@ class Seal:
 
     `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
-    the server that wrote it did not seal it itself. `sealed_time_us` is wall-clock time.
+    the server that wrote it did not seal it itself, `final` True for the last one of a boot that ended in order.
+    `sealed_time_us` is wall-clock time.
     """
 
     schema_version: int
@@ -84,6 +85,7 @@ class Seal:
     sealed_time_us: int
     torn_bytes: int = 0
     clean: bool = True
+    final: bool = False
 
     def to_json(self) -> bytes:
         """The file's content."""

@@ -4,7 +4,11 @@ import threading
 from dataclasses import dataclass
 
 from klamm import (
+    ANONYMOUS,
     ApiSet,
+    AuthenticationStep,
+    Authenticator,
+    AuthenticatorFactory,
     ConnectionGate,
     Delay,
     ErrorCode,
@@ -94,15 +98,19 @@ class FussyGate(ConnectionGate):
 
     def open(self, listener):
         self.admitted = self.released = self.failed = self.ready = 0
+        self.asked = []
         GATES.append(self)
 
     def admit(self, address):
+        self.asked.append(address)
         if self.settings.say == "raise":
             raise ZeroDivisionError("on purpose")
         if self.settings.say == "refuse":
             return Refuse("fussy")
         if self.settings.say == "delay":
             return Delay(50, "fussy")
+        if self.settings.say == "pause" and len(self.asked) < 3:
+            return Delay(20, "fussy", pause_acceptor=True)
         self.admitted += 1
         return None
 
@@ -160,12 +168,31 @@ class SlowDown(Throttle):
         return self.settings.throttle_time_ms
 
 
+class Endless(AuthenticatorFactory):
+    """Answers every frame with itself, and is never satisfied."""
+
+    def authenticator(self, connection, transport):
+        return NeverSatisfied()
+
+
+class NeverSatisfied(Authenticator):
+    complete = False
+    principal = ANONYMOUS
+
+    def receive(self, frame):
+        return AuthenticationStep([frame])
+
+
 class Plugin:
     """What an entry point would name."""
 
     @hookimpl
     def klamm_api_sets(self):
         yield Provider("trying", "tests.contract.api_sets:Trying")
+
+    @hookimpl
+    def klamm_authenticators(self):
+        yield Provider("endless", "tests.contract.api_sets:Endless")
 
     @hookimpl
     def klamm_connection_gates(self):

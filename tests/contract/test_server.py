@@ -266,6 +266,19 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):
     assert answers(busy)
 
 
+def test_an_authentication_that_never_ends_is_ended(start, connect):
+    client = connect(start("authenticator=endless", "connection_setup_timeout_ms=400"))
+
+    def go_on():
+        for _ in range(100):
+            client.send_frame(b"again")
+            assert client.receive_frame() == b"again"
+            threading.Event().wait(0.1)
+
+    with pytest.raises(ConnectionError):
+        go_on()
+
+
 def test_connections_go_round_the_processors(start, connect):
     server = start("processors=3")
     clients = [connect(server) for _ in range(6)]

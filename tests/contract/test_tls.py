@@ -237,11 +237,11 @@ def test_a_failed_handshake_is_logged_and_counted_and_harms_nobody(mutual, files
     server, revoked = mutual
     reason, attempt = REFUSED[what]
     attempt(server, files, revoked)
-    wait_for(lambda: metric(server, FAILURES, listener="default", reason=reason) == 1)
-    assert metric(server, FAILURES) == 1
+    # The gates are told last.
+    wait_for(lambda: [gate.failed for gate in GATES] == [1])
+    assert metric(server, FAILURES, listener="default", reason=reason) == metric(server, FAILURES) == 1
     (line,) = [record.getMessage() for record in caplog.records if "authentication failed" in record.getMessage()]
     assert re.match(r"listener=default connection_id=127.0.0.1:\d+-127.0.0.1:\d+-0-0 .*: authentication failed: ", line)
-    wait_for(lambda: [gate.failed for gate in GATES] == [1])
     assert answers(server, ssl_context=files.client_context(files.client), server_hostname="localhost")
     assert server.api_set("trying").seen[0].principal.name == "alice", "nobody else got as far as a request"
 

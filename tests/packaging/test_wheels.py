@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import tomli
 from confluent_kafka import Consumer, Producer
 
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
 PRINT = ROOT / "examples" / "plugins" / "klamm-print"
-PACKAGE_ROOTS = ["core", "plugins/plaintext", "plugins/dispatch", "plugins/quotas", "plugins/apis"]
+PACKAGE_ROOTS = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["dev-mode-dirs"]
 TWO_DOORS = """\
 [server]
 data_dir = "data"

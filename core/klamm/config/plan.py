@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -235,7 +236,8 @@ class _Planner:
         path = ("listeners", name)
         table = self.table(path)
         # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
-        parts = {key for key, value in table.items() if isinstance(value, dict)}
+        own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
+        parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
         before = len(self.problems)
         settings: ListenerSettings | None = self.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
@@ -245,6 +247,10 @@ class _Planner:
         advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
         if advertise is not None and advertise[0] in ANY_HOST:
             self.report((*path, "advertise"), "must name a host that clients can connect to")
+        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+            self.report(
+                (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
+            )
         used: set[str] = set()
 
         def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:

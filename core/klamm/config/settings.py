@@ -7,8 +7,20 @@ from pathlib import Path
 from typing import Final
 
 from klamm.config.setting import setting
+from klamm.network.slow_log import check_thresholds
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def _check_networks(networks: tuple[str, ...]) -> str | None:
+    import ipaddress
+
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            return f'"{network}" is no address or CIDR network'
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +44,17 @@ class ServerSettings:
     queued_max_request_bytes: int = setting(
         -1, doc="Bytes of requests that may be held at once; -1 is no limit.", kafka="queued.max.request.bytes"
     )
+    queued_max_request_bytes_strict: bool = setting(
+        False,
+        doc="Close connections that send a request larger than half of queued.max.request.bytes; otherwise one such "
+        "request at a time may exceed the limit.",
+    )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
+    metrics: bool = setting(
+        True, doc="Count requests and time their stages; what costs nothing until it is asked for is there anyway."
+    )
+    metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     shutdown_deadline_ms: int = setting(
         30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
     )
@@ -108,6 +129,10 @@ class ListenerSettings:
         doc="Connections on which nothing happens for that long are closed; -1 never.",
         kafka="connections.max.idle.ms",
     )
+    max_connection_age_ms: int = setting(
+        -1,
+        doc="Connections older than that are closed as soon as they have nothing under way; -1 never.",
+    )
     connection_failed_authentication_delay_ms: int = setting(
         100,
         doc="A connection that failed to authenticate is closed after this delay.",
@@ -119,9 +144,22 @@ class ListenerSettings:
         doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
         minimum=0,
     )
+    proxy_protocol: str = setting(
+        "off",
+        doc="Whether trusted proxies may or must say in a PROXY header (v1 or v2) who their client is.",
+        choices=("off", "optional", "required"),
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=_check_networks
+    )
     poller: str = setting(
         "auto",
         doc="What tells readiness: epoll where there is one, else selectors.",
         choices=("auto", "epoll", "selectors"),
+    )
+    slow_log: dict[str, int] = setting(
+        {},
+        doc="Milliseconds beyond which a request is logged, by API name or `default`. Its requests are then all timed.",
+        check=check_thresholds,
     )
     send_file: bool = setting(True, doc="Send records straight from files where the transport can.")

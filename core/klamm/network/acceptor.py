@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.clock import Clock
 from klamm.context import Address
-from klamm.contracts import ConnectionGate, Delay, ProcessorAssigner, Refuse
+from klamm.contracts import ConnectionGate, Delay, Refuse
+from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.balancer import LoadBalancer
+from klamm.network.failures import ConnectionFailures
 from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.processor import Processor
+    from klamm.network.proxied import TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -47,10 +51,12 @@ class Acceptor:
         scheduler: Scheduler,
         *,
         gates: tuple[ConnectionGate, ...],
-        assigner: ProcessorAssigner,
+        balancer: LoadBalancer,
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        failures: ConnectionFailures,
         observation: Observation | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         self.name = name
         self._socket = server_socket
@@ -59,11 +65,12 @@ class Acceptor:
         self._clock = clock
         self._scheduler = scheduler
         self._gates = gates
+        self._proxies = proxies
+        self._failures = failures
         self._observation = observation
-        self._assigner = assigner
+        self._balancer = balancer
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self.processors: Sequence[Processor] = ()
         self.blocked_ns = 0
         self.accepted = 0
         self.refused: Counter[str] = Counter()
@@ -77,9 +84,13 @@ class Acceptor:
         self._out_of_descriptors = False
         self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
 
-    def start(self, processors: Sequence[Processor]) -> None:
+    @property
+    def processors(self) -> Sequence[Processor]:
+        """Who takes new connections."""
+        return self._balancer.processors
+
+    def start(self) -> None:
         """Begin to accept."""
-        self.processors = processors
         self._socket.setblocking(False)
         self._poller.register(self._socket.fileno(), READ)
         self._poller.register(self._waker.descriptor, READ)
@@ -154,17 +165,16 @@ class Acceptor:
             self._release(admitted, peer)
             raise
         self._release(admitted, peer)
+        self._failures.count(refusal.reason)
+        if self._observation is not None:
+            self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
         if isinstance(refusal, Delay):
             self.delayed[refusal.reason] += 1
-            detail = f"closed after {refusal.delay_ms} ms"
             self._close_later(sock, refusal.delay_ms)
         else:
             self.refused[refusal.reason] += 1
-            detail = refusal.detail
-            log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, detail)
+            log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
             sock.close()
-        if self._observation is not None:
-            self._observation.refused(peer, refusal.reason, detail)
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
         # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Those that
@@ -186,33 +196,26 @@ class Acceptor:
         self._resume.set()
 
     def _ask_gates(self, peer: Address, admitted: list[ConnectionGate]) -> Refuse | Delay | None:
-        for gate in self._gates:
-            waited = False
-            while True:
-                try:
-                    answer = gate.admit(peer)
-                except Exception:
-                    # A gate that fails protects nothing: it must not be a way in.
-                    log.exception("listener=%s peer=%s: gate %r failed", self.name, peer, gate)
-                    return Refuse("gate_failed")
-                if not isinstance(answer, Delay) or not answer.pause_acceptor:
-                    break
-                if not waited:
-                    waited = True
-                    self.paused[answer.reason] += 1
-                self._wait(answer.delay_ms)
-                if self._stopping:
-                    return Refuse("stopping")
-            if answer is not None:
+        if self._proxies is not None:
+            if self._proxies.trusts(peer):
+                # Not the proxy is asked for, but its client, whom the processor will hear of.
+                return None
+            if self._proxies.required:
+                return Refuse("proxy_untrusted", "not one of trusted_proxies")
+        waited_for: set[str] = set()
+        while True:
+            answer = ask_gates(self.name, self._gates, peer, admitted)
+            if not isinstance(answer, Delay) or not answer.pause_acceptor:
                 return answer
-            admitted.append(gate)
-        return None
-
-    def _wait(self, delay_ms: int) -> None:
-        start_ns = self._clock.monotonic_ns()
-        self._resume.wait(delay_ms / 1000)
-        self._resume.clear()
-        self.blocked_ns += self._clock.monotonic_ns() - start_ns
+            if answer.reason not in waited_for:
+                waited_for.add(answer.reason)
+                self.paused[answer.reason] += 1
+            start_ns = self._clock.monotonic_ns()
+            self._resume.wait(answer.delay_ms / 1000)
+            self._resume.clear()
+            self.blocked_ns += self._clock.monotonic_ns() - start_ns
+            if self._stopping:
+                return Refuse("stopping")
 
     def _release(self, gates: list[ConnectionGate], peer: Address) -> None:
         for gate in gates:
@@ -232,7 +235,7 @@ class Acceptor:
 
     def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         processors = self.processors
-        first = self._assigner.assign(peer, [processor.connection_count for processor in processors])
+        first = self._balancer.assign(peer)
         count = len(processors)
         for step in range(count):
             processor = processors[(first + step) % count]
@@ -241,5 +244,8 @@ class Acceptor:
         start_ns = self._clock.monotonic_ns()
         accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
         self.blocked_ns += self._clock.monotonic_ns() - start_ns
-        if not accepted:
+        if not accepted and not self._stopping and processors is not self.processors:
+            # It has retired meanwhile.
+            self._assign(sock, peer, gates)
+        elif not accepted:
             raise ConnectionAbortedError("the listener is stopping")

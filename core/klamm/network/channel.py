@@ -99,16 +99,20 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out, `tallies` count those that were answered from kept answers. `network_ns` is the time
-    spent on reading and writing since the last request was taken up, where somebody wants to know. `accepted_from` is
-    the peer as the gates saw it. Requests are taken from `receive.frames` only while `can_process`, so answers keep
-    their order.
+    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
+    `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent
+    on reading and writing since the last request was taken up, only where there is a throttle; `requests` says how many
+    were taken up.
     """
 
     __slots__ = (
         "accepted_from",
+        "admitted",
         "answering",
         "authenticator",
+        "busy_ns",
         "close_reason",
         "connection",
         "descriptor",
@@ -117,9 +121,11 @@ class KafkaChannel:
         "interest",
         "last_active_ns",
         "may_buffer",
+        "moving",
         "mute_state",
         "network_ns",
         "receive",
+        "requests",
         "send",
         "sending",
         "session_expires_ns",
@@ -142,10 +148,11 @@ class KafkaChannel:
         self.transport = transport
         self.connection = connection
         self.receive = receive
+        self.requests = 0
         self.gates = gates
         self.accepted_from = accepted_from
-        # A transport that keeps no bytes of its own need not be asked for them after each read.
-        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
+        self.may_buffer = False
+        self.admitted = False
         self.authenticator: Authenticator | None = None
         self.state = ChannelState.HANDSHAKE
         self.mute_state = MuteState.NOT_MUTED
@@ -160,6 +167,8 @@ class KafkaChannel:
         self.close_reason = ""
         self.waiting_for_turn = False
         self.tallies: dict[RequestContext, Tally] = {}
+        self.moving = False
+        self.busy_ns = 0
 
     @property
     def can_process(self) -> bool:
@@ -170,6 +179,25 @@ class KafkaChannel:
     def may_read(self) -> bool:
         """Whether more bytes may be taken from the transport."""
         return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
+
+    def admit(self, transport: TransportLayer) -> None:
+        """Let the peer in: its bytes go through this transport from here on."""
+        self.admitted = True
+        self.transport = transport
+        # A transport that keeps no bytes of its own need not be asked for them after each read.
+        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: no request, no answer, no throttle, no wait. Bytes of a next request may be
+        there: they are the channel's own."""
+        return (
+            self.state is ChannelState.READY
+            and self.can_process
+            and self.in_flight is None
+            and not self.waiting_for_turn
+            and not self.receive.waiting_for_memory
+        )
 
     def move(self, state: ChannelState) -> None:
         """Change state; IllegalTransitionError if the table does not know the way."""

@@ -3,24 +3,82 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
+
+from klamm.clock import Clock, SystemClock
+
+_TENURE_NS: Final = 500_000_000
+_SILENT_NS: Final = 1_000_000_000
+_TENURE_BYTES: Final = 64 * 1024
+_VACANT_NS: Final = 50_000_000
+
+
+class Claim:
+    """What one connection holds for a request that has not come whole yet, and its place among those that wait.
+
+    `evicted` says that the pool wants it back: the connection is to be closed.
+    """
+
+    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses")
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self.lapses = 0
+        self.evicted = False
+        self.asked_ns = 0
 
 
 class MemoryPool:
-    """Counts bytes; holds none. Kafka's strict pool, except that one request larger than the whole pool may pass
-    while nothing else is taken, as in Kafka's weak one: otherwise its connection would wait for ever.
+    """Counts bytes; holds none. All methods may be called from any thread.
 
-    `try_allocate` on processor threads, `release` on any.
+    Bytes are taken as they arrive, so what is held belongs either to *complete* requests, which are answered in the end
+    without any more memory, or to *partial* ones, which need more. Partial ones could fill the pool and then wait for
+    each other for ever. So:
+
+    1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
+    2. Whoever would be refused while nobody is first becomes first. While the first lacks memory, what is given back
+       goes to nobody else.
+    3. If the first lacks memory and nothing complete is held, no waiting helps. A peer that was first, did not come to
+       its end and has been silent for a second is closed then. If there is none, the first goes over the limit; if
+       somebody else has gone over it already, the one of those that were first is closed which was so most often.
+    4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
+       that asks is first. Who asks has bytes to store, so a peer that has gone quiet holds nobody up; and one that has
+       lost its turn gets another only when nobody else wants it.
+
+    Hence the first always comes to its end or loses its turn to one that does, and each end frees memory: nobody waits
+    for ever. The limit is exceeded by less than one request at any time, and not at all while no request is larger than
+    half of the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
     """
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
         self.size_bytes = size_bytes
-        self._available = size_bytes
+        self.strict = strict
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
+        self._available = size_bytes
+        self._partial = 0
+        self._partial_limit = size_bytes // 2
+        self._first: Claim | None = None
+        self._over: Claim | None = None
+        self._first_lacks = False
+        self._first_until_ns = 0
+        self._first_arrived = 0
+        self._vacant_since_ns = 0
+        self._lapsed: set[Claim] = set()
+        self._evicted: set[Claim] = set()
+        self._depleted_since_ns: int | None = None
+        self._depleted_ns = 0
         self.depletions = 0
+        self.evictions = 0
+
+    @property
+    def largest_bytes(self) -> int | None:
+        """The largest request that may come; None is no limit of the pool's."""
+        return self._partial_limit if self.strict else None
 
     @property
     def available_bytes(self) -> int:
-        """What is left; the metric MemoryPoolAvailable."""
+        """What is left, below 0 while the limit is exceeded; the metric MemoryPoolAvailable."""
         return self._available
 
     @property
@@ -29,20 +87,149 @@ class MemoryPool:
         return self.size_bytes - self._available
 
     @property
+    def depleted_ns(self) -> int:
+        """The time for which somebody has been refused and nothing been given back since, ever growing; the metric
+        MemoryPoolDepletedTimeTotal, and its rate MemoryPoolAvgDepletedPercent."""
+        since_ns = self._depleted_since_ns
+        return self._depleted_ns + (self._clock.monotonic_ns() - since_ns if since_ns is not None else 0)
+
+    @property
     def is_low(self) -> bool:
-        """Less than a tenth is left: reads are then served in random order, so that none starves."""
-        return self._available * 10 < self.size_bytes
+        """Less than a tenth is left, or partial requests have all that they may: then reads are served in random order,
+        and little is read before it is known what it is."""
+        return self._available * 10 < self.size_bytes or self._partial >= self._partial_limit
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Take bytes, or return False and count a depletion."""
+        """Take memory for a request that has come whole; the common case."""
         with self._lock:
-            if size_bytes <= self._available or self._available == self.size_bytes:
+            if size_bytes <= self._available and not self._first_lacks:
                 self._available -= size_bytes
                 return True
-            self.depletions += 1
-            return False
+        return False
+
+    def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
+        """`try_allocate` for one that waits in line if there is no memory."""
+        with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            fits = size_bytes <= self._available and not self._first_lacks
+            if not fits and not self._goes_first(claim, size_bytes, now_ns):
+                self._refuse(now_ns)
+                return False
+            self._available -= size_bytes
+            if self._first is claim:
+                self._forget(claim)
+            return True
+
+    def grow(self, claim: Claim, wanted_bytes: int, at_least: int = 1) -> int:
+        """Take memory for bytes of a partial request: how much was granted, 0 or from `at_least` to what is wanted."""
+        with self._lock:
+            now_ns = claim.asked_ns = self._clock.monotonic_ns()
+            granted = 0
+            if not self._first_lacks:
+                granted = min(wanted_bytes, self._partial_limit - self._partial, self._available)
+            if granted < at_least:
+                if not self._goes_first(claim, at_least, now_ns):
+                    self._refuse(now_ns)
+                    return 0
+                granted = max(at_least, min(wanted_bytes, self._available))
+            self._available -= granted
+            self._partial += granted
+            claim.held_bytes += granted
+            return granted
+
+    def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
+        """A read is over for which memory was granted: so much has come, and so much is given back."""
+        with self._lock:
+            self._available += unused_bytes
+            self._partial -= unused_bytes
+            claim.held_bytes -= unused_bytes
+            if self._first is claim:
+                self._first_arrived += arrived_bytes
+                if self._first_arrived >= _TENURE_BYTES:
+                    self._first_arrived = 0
+                    self._first_until_ns = self._clock.monotonic_ns() + _TENURE_NS
+
+    def complete(self, claim: Claim) -> None:
+        """The partial request has come whole: `release` gives back its memory."""
+        with self._lock:
+            self._partial -= claim.held_bytes
+            claim.held_bytes = claim.lapses = 0
+            claim.evicted = False
+            self._forget(claim)
 
     def release(self, size_bytes: int) -> None:
-        """Give bytes back."""
+        """Give memory of a complete request back."""
         with self._lock:
             self._available += size_bytes
+            if self._depleted_since_ns is not None:
+                self._end_depletion()
+
+    def abandon(self, claim: Claim) -> None:
+        """The connection is gone: what it holds for a partial request goes back, and its place too."""
+        with self._lock:
+            self._available += claim.held_bytes
+            self._partial -= claim.held_bytes
+            claim.held_bytes = 0
+            self._forget(claim)
+            if self._depleted_since_ns is not None:
+                self._end_depletion()
+
+    # ---- with the lock held
+
+    def _goes_first(self, claim: Claim, size_bytes: int, now_ns: int) -> bool:
+        """Whether the claim is first, or becomes it, and can have the memory as such."""
+        first = self._first
+        if first is not None and first is not claim and now_ns >= self._first_until_ns:
+            first.lapses += 1
+            self._lapsed.add(first)
+            self._vacate(now_ns)
+        if self._first is None and (not claim.lapses or now_ns - self._vacant_since_ns >= _VACANT_NS):
+            self._first = claim
+            self._lapsed.discard(claim)
+            self._first_until_ns = now_ns + _TENURE_NS
+            self._first_arrived = 0
+        return self._first is claim and self._fits_first(size_bytes, now_ns)
+
+    def _fits_first(self, size_bytes: int, now_ns: int) -> bool:
+        if size_bytes <= self._available:
+            self._first_lacks = False
+            return True
+        # It is not to blame for waiting.
+        self._first_lacks = True
+        self._first_until_ns = now_ns + _TENURE_NS
+        if self.used_bytes > self._partial or self._evicted:
+            return False
+        silent = [one for one in self._lapsed if now_ns - one.asked_ns >= _SILENT_NS]
+        if not silent and (self._over is None or self._over is self._first):
+            self._over = self._first
+            self._first_lacks = False
+            return True
+        victim = max(silent or self._lapsed, key=lambda one: (one.lapses, one.held_bytes))
+        self._lapsed.discard(victim)
+        self._evicted.add(victim)
+        victim.evicted = True
+        self.evictions += 1
+        return False
+
+    def _refuse(self, now_ns: int) -> None:
+        self.depletions += 1
+        if self._depleted_since_ns is None:
+            self._depleted_since_ns = now_ns
+
+    def _forget(self, claim: Claim) -> None:
+        self._lapsed.discard(claim)
+        self._evicted.discard(claim)
+        if self._over is claim:
+            self._over = None
+        if self._first is claim:
+            self._vacate(self._clock.monotonic_ns())
+
+    def _vacate(self, now_ns: int) -> None:
+        self._first = None
+        self._first_lacks = False
+        self._vacant_since_ns = now_ns
+
+    def _end_depletion(self) -> None:
+        assert self._depleted_since_ns is not None
+        self._depleted_ns += self._clock.monotonic_ns() - self._depleted_since_ns
+        self._depleted_since_ns = None

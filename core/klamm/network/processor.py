@@ -7,25 +7,29 @@ import logging
 import socket
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
-from klamm.network.channel import KafkaChannel
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
+from klamm.network.recorder import RequestRecorder
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.poller import Waker
+    from klamm.network.proxied import ProxyAdmission, TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -35,8 +39,8 @@ _POLL_S: Final = 0.3
 class Processor:
     """Runs Kafka's turn until drained; nothing that one channel does may stop it.
 
-    Its own thread calls everything but `accept`, `respond`, `close_connection`, `run_request`, `enqueue`, `wakeup`,
-    and what starts and stops it.
+    Its own thread calls everything but `accept`, `adopt`, `move`, `retire`, `respond`, `close_connection`,
+    `run_request`, `enqueue`, `wakeup`, and what starts and stops it.
     """
 
     def __init__(
@@ -54,18 +58,26 @@ class Processor:
         authenticators: AuthenticatorFactory | None,
         observation: Observation | None,
         failures: ConnectionFailures,
+        gates: tuple[ConnectionGate, ...],
+        proxies: TrustedProxies | None,
         pool: MemoryPool | None,
         max_incoming: int,
         max_request_bytes: int,
         failed_authentication_delay_ms: int,
+        max_connection_age_ms: int,
+        counts: ConnectionCounts,
+        recorder: RequestRecorder | None,
     ) -> None:
         self.index = index
         self.listener = listener
+        self._counts = counts
         self._selector = selector
         self._waker = waker
         self._clock = clock
+        dispatcher = dispatcher.for_processor(recorder)
         self._dispatcher = dispatcher
         self._transport = transport
+        self._proxies = proxies
         self._pool = pool
         self._max_incoming = max_incoming
         limit = authenticators.max_receive_bytes if authenticators is not None else None
@@ -81,10 +93,26 @@ class Processor:
             failures,
             failed_authentication_delay_ms,
             max_request_bytes,
+            clock,
+            counts,
+            recorder,
         )
+        self._proxied: ProxyAdmission | None = None
+        if proxies is not None:
+            self._proxied = proxies.admission(listener, gates, transport, selector, self._pump, self._connection_id)
         self._new_connections: deque[tuple[socket.socket, Address, tuple[ConnectionGate, ...]]] = deque()
         self._room = threading.Condition()
+        self._adopted: deque[KafkaChannel] = deque()
+        self._wanted_moves: deque[tuple[KafkaChannel, Processor]] = deque()
+        self._moving: dict[KafkaChannel, Processor] = {}
+        self._heirs: Sequence[Processor] = ()
+        self._max_connection_age_ns = max_connection_age_ms * 1_000_000
+        self._aged: set[KafkaChannel] = set()
+        self._next_age_check_ns = 0
+        self._ended = False
         self._responses: deque[Response] = deque()
+        self._advance = self._pump.advance
+        self._respond = self._pump.respond
         self._connection_index = itertools.count()
         self._evictions = 0
         self._sleeping = False
@@ -93,7 +121,9 @@ class Processor:
         self._drain_deadline_ns = 0
         self._grace_end_ns = 0
         self.idle_ns = 0
-        self.expired_connections = 0
+        self._poll_begun_ns = 0
+        self.created_ns = clock.monotonic_ns()
+        self.moved_connections = 0
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
     # ---- from other threads
@@ -105,7 +135,28 @@ class Processor:
     @property
     def connection_count(self) -> int:
         """Connections it has or is about to have."""
-        return len(self._selector.channels) + len(self._new_connections)
+        return len(self._selector.channels) + len(self._new_connections) + len(self._adopted)
+
+    @property
+    def channels(self) -> list[KafkaChannel]:
+        """Its connections at this moment, to look at."""
+        return list(self._selector.channels.values())
+
+    def idle_ns_until(self, now_ns: int) -> int:
+        """The time spent waiting, with the wait it may be in."""
+        begun_ns = self._poll_begun_ns
+        return self.idle_ns + (max(0, now_ns - begun_ns) if begun_ns else 0)
+
+    @property
+    def turn_ns(self) -> int:
+        """When it last looked for something to do, on the monotonic clock."""
+        return self._selector.now_ns
+
+    def measure(self) -> None:
+        """Count `busy_ns` of each channel from now on."""
+        self._selector.measuring = True
+        self._advance = self._measured_advance
+        self._respond = self._measured_respond
 
     @property
     def response_queue_size(self) -> int:
@@ -124,6 +175,26 @@ class Processor:
             self._new_connections.append((sock, peer, gates))
         self.wakeup()
         return True
+
+    def move(self, channel: KafkaChannel, target: Processor) -> None:
+        """Have another processor take a channel over, once it is quiet; nothing happens if it closes before."""
+        self._wanted_moves.append((channel, target))
+        self.wakeup()
+
+    def adopt(self, channel: KafkaChannel) -> bool:
+        """Take a quiet channel over from another processor; False if this one has ended."""
+        with self._room:
+            if self._ended:
+                return False
+            self._adopted.append(channel)
+        self.wakeup()
+        return True
+
+    def retire(self, heirs: Sequence[Processor]) -> None:
+        """Give all connections to `heirs`, in turns, as each becomes quiet, and end when none is left."""
+        self.stop_accepting()
+        self._heirs = heirs
+        self.wakeup()
 
     def stop_accepting(self) -> None:
         """Refuse further connections, and let an acceptor that waits go."""
@@ -211,6 +282,11 @@ class Processor:
         self._draining = True
         self._waker.wake()
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has closed or given away all that it had."""
+        return self._ended
+
     def join(self) -> None:
         """Wait for the thread's end."""
         self._thread.join()
@@ -229,6 +305,10 @@ class Processor:
             sock, peer, gates = self._new_connections.popleft()
             sock.close()
             release_gates(gates, peer)
+        with self._room:
+            self._ended = True
+        for channel in self._adopted:
+            self._pump.close(channel, "server stops")
         self._selector.close_all()
         self._waker.close()
 
@@ -236,15 +316,23 @@ class Processor:
         """One turn, in the order of Kafka's `Processor.run`."""
         if self._new_connections:
             self._configure_new_connections()
+        if self._adopted:
+            self._take_over()
         if self._responses:
             self._process_new_responses()
+        if self._wanted_moves or self._moving or self._heirs:
+            self._move_quiet_channels()
+        if self._aged:
+            self._close_aged_connections()
         if self._pump.waiting_for_queue:
-            self._pump.retry_queue()
+            self._pump.waiting_for_queue.retry()
         self._poll()
         if self._selector.completed_receives:
             self._process_completed_receives()
         if self._selector.completed_sends:
             self._process_completed_sends()
+        if self._selector.proxied and self._proxied is not None:
+            self._proxied.process()
         if self._selector.failed_handshakes:
             self._process_failed_handshakes()
         if self._selector.disconnected:
@@ -269,20 +357,88 @@ class Processor:
     def _register(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         name = sock.getsockname()
         local = Address(name[0], name[1])
-        connection_id = f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+        connection_id = self._connection_id(local, peer)
         connection = ConnectionContext(connection_id, self.listener, local, peer, opened_ns=self._clock.monotonic_ns())
         receive = NetworkReceive(self._max_first_bytes, self._pool)
-        channel = KafkaChannel(sock.fileno(), self._transport.wrap(sock, peer), connection, receive, gates, peer)
+        proxies = self._proxies
+        # Asked before a transport takes the socket over.
+        descriptor = sock.fileno()
+        layer = self._transport.wrap(sock, peer) if proxies is None else proxies.layer(sock, peer)
+        channel = KafkaChannel(descriptor, layer, connection, receive, gates, peer)
+        if proxies is None:
+            channel.admit(layer)
         try:
             self._selector.register(channel)
         except Exception:
             self._selector.close(channel)
             raise
+        self._counts.created.add()
+
+    def _connection_id(self, local: Address, peer: Address) -> str:
+        return f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
+
+    def admit(self, channel: KafkaChannel) -> None:
+        """Let the client behind a proxy in, if the gates do."""
+        assert self._proxied is not None
+        self._proxied.admit(channel)
+
+    def _take_over(self) -> None:
+        for _ in range(len(self._adopted)):
+            channel = self._adopted.popleft()
+            try:
+                self._selector.adopt(channel)
+            except OSError as error:
+                self._pump.close(channel, f"cannot be moved: {error}")
+
+    def _move_quiet_channels(self) -> None:
+        while self._wanted_moves:
+            channel, target = self._wanted_moves.popleft()
+            self._begin_move(channel, target)
+        if self._heirs:
+            for number, channel in enumerate(self.channels):
+                if channel not in self._moving:
+                    self._begin_move(channel, self._heirs[number % len(self._heirs)])
+        for channel, target in list(self._moving.items()):
+            if channel.state is not ChannelState.READY or self._draining:
+                del self._moving[channel]
+                channel.moving = False
+                self._pump.proceed(channel)
+            elif self._pump.hand_over(channel):
+                del self._moving[channel]
+                self._aged.discard(channel)
+                channel.moving = False
+                if target.adopt(channel):
+                    self.moved_connections += 1
+                else:
+                    self._selector.adopt(channel)
+
+    def _begin_move(self, channel: KafkaChannel, target: Processor) -> None:
+        if self._selector.channels.get(channel.descriptor) is channel and channel.state is ChannelState.READY:
+            channel.moving = True
+            self._moving[channel] = target
+
+    def _close_aged_connections(self) -> None:
+        for channel in list(self._aged):
+            if channel.state is not ChannelState.READY:
+                self._aged.discard(channel)
+            elif channel.is_quiet and channel.receive.idle and not channel.receive.frames:
+                self._aged.discard(channel)
+                self._pump.close(channel, "older than max_connection_age_ms")
 
     def _process_new_responses(self) -> None:
         responses = self._responses
         for _ in range(len(responses)):
-            self._pump.respond(responses.popleft())
+            self._respond(responses.popleft())
+
+    def _measured_respond(self, response: Response) -> None:
+        begun_ns = self._clock.monotonic_ns()
+        self._pump.respond(response)
+        response.channel.busy_ns += self._clock.monotonic_ns() - begun_ns
+
+    def _measured_advance(self, channel: KafkaChannel) -> None:
+        begun_ns = self._clock.monotonic_ns()
+        self._pump.advance(channel)
+        channel.busy_ns += self._clock.monotonic_ns() - begun_ns
 
     def _poll(self) -> None:
         timeout_s = _POLL_S
@@ -293,20 +449,30 @@ class Processor:
         self._sleeping = True
         # Whoever enqueues either sees that we sleep, or is seen here.
         selector = self._selector
-        if self._responses or self._new_connections or self._pump.unfinished or selector.completed_receives:
+        if (
+            self._responses
+            or self._new_connections
+            or self._adopted
+            or self._wanted_moves
+            or self._pump.unfinished
+            or selector.completed_receives
+            or selector.failed_handshakes
+            or selector.disconnected
+            or selector.proxied
+            or self._evictions
+        ):
             timeout_s = 0.0
-        if selector.failed_handshakes or selector.disconnected or self._evictions:
-            timeout_s = 0.0
-        started_ns = self._clock.monotonic_ns() if timeout_s else 0
+        begun_ns = self._poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
         self._selector.poll(timeout_s)
         self._sleeping = False
         if timeout_s:
-            self.idle_ns += self._selector.now_ns - started_ns
+            self._poll_begun_ns = 0
+            self.idle_ns += self._selector.now_ns - begun_ns
 
     def _process_completed_receives(self) -> None:
         channels, self._selector.completed_receives = self._selector.completed_receives, []
         for channel in channels:
-            self._pump.advance(channel)
+            self._advance(channel)
 
     def _process_completed_sends(self) -> None:
         channels, self._selector.completed_sends = self._selector.completed_sends, []
@@ -333,8 +499,10 @@ class Processor:
             self._evict()
         for channel in self._selector.overdue_channels():
             self._pump.give_up(channel)
+        if self._max_connection_age_ns > 0:
+            self._find_aged_connections()
         for channel in self._selector.idle_channels():
-            self.expired_connections += 1
+            self._counts.idle_closed.add()
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")
 
     def _evict(self) -> None:
@@ -347,9 +515,17 @@ class Processor:
             log.info("%s: closed to make room: least recently used", describe(channel))
             self._pump.close(channel, "closed to make room")
 
+    def _find_aged_connections(self) -> None:
+        now_ns = self._selector.now_ns
+        if now_ns < self._next_age_check_ns:
+            return
+        self._next_age_check_ns = now_ns + min(1_000_000_000, self._max_connection_age_ns // 4)
+        limit_ns = now_ns - self._max_connection_age_ns
+        self._aged.update(c for c in self._selector.channels.values() if c.connection.opened_ns <= limit_ns)
+
     def _drained(self) -> bool:
         if not self._draining:
-            return False
+            return bool(self._heirs) and not self.connection_count and not self._responses
         self._selector.stop_reading()
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._drain_deadline_ns:
@@ -360,4 +536,4 @@ class Processor:
                 request is not None and not (request.parked and now_ns >= self._grace_end_ns)
             ):
                 return False
-        return not self._responses and not self._pump.waiting_for_queue
+        return not self._responses and not self._adopted and not self._pump.waiting_for_queue

@@ -13,15 +13,28 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
+from klamm.clock import Clock
 from klamm.context import RequestContext
-from klamm.contracts import AuthenticationStep, AuthenticatorFactory, Buffer, ConnectionGate, HandshakeError
+from klamm.contracts import (
+    AuthenticationStep,
+    AuthenticatorFactory,
+    Buffer,
+    ConnectionGate,
+    Delay,
+    HandshakeError,
+    Refuse,
+)
+from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
+from klamm.network.kept_answers import CountedAnswers
 from klamm.network.observation import Observation
+from klamm.network.recorder import RequestRecorder
 from klamm.network.repeats import Repeats
-from klamm.network.request_channel import RequestChannel, Response, ResponseKind
+from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
 from klamm.scheduler import Scheduler
@@ -57,14 +70,20 @@ class ChannelPump:
         failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
         max_request_bytes: int,
+        clock: Clock,
+        counts: ConnectionCounts,
+        recorder: RequestRecorder | None,
     ) -> None:
+        self._clock = clock
+        self._counts = counts
         self._processor = processor
         self._selector = selector
         self._scheduler = scheduler
         self._dispatcher = dispatcher
+        self._recorder = recorder
+        self._counted = dispatcher.kept if isinstance(dispatcher.kept, CountedAnswers) else None
         self._find_kept = dispatcher.kept.find
         self._find_kept_with_request = dispatcher.kept.find_with_request
-        self._request_channel = request_channel
         self._authenticators = authenticators
         self._observation = observation
         self._failures = failures
@@ -75,7 +94,7 @@ class ChannelPump:
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
         self._order = itertools.count()
-        self.waiting_for_queue: deque[RequestContext] = deque()
+        self.waiting_for_queue = WaitingRequests(request_channel, processor)
         self.unfinished: deque[KafkaChannel] = deque()
 
     def advance(self, channel: KafkaChannel) -> None:
@@ -98,7 +117,9 @@ class ChannelPump:
             self.close(channel, f"channel failed: {error!r}")
 
     def proceed(self, channel: KafkaChannel) -> None:
-        """A channel may go on: first with what it has received, then with reading."""
+        """A channel may go on: first with what it has received, then with reading. One that moves goes on elsewhere."""
+        if channel.moving and channel.state is _READY:
+            return
         if channel.receive.frames or channel.state is ChannelState.CLOSING:
             self.advance(channel)
         if channel.state is not ChannelState.CLOSED and channel.can_process:
@@ -118,24 +139,14 @@ class ChannelPump:
     def sent(self, channel: KafkaChannel) -> None:
         """A send that had to wait has gone out whole."""
         requests, channel.sending = channel.sending, None
-        if self._observation is not None and requests:
-            self._observation.completed(requests)
+        if requests:
+            self._completed(requests)
         if channel.answering:
             channel.answering = False
             channel.response_sent()
         if channel.state is ChannelState.AUTHENTICATE:
             self.advance(channel)
         self.proceed(channel)
-
-    def retry_queue(self) -> None:
-        """A handler may have made room in the request queue."""
-        waiting = self.waiting_for_queue
-        while waiting:
-            channel: KafkaChannel | None = waiting[0].owner
-            alive = channel is not None and channel.state is not ChannelState.CLOSED
-            if alive and not self._request_channel.send_request(waiting[0], self._processor):
-                return
-            waiting.popleft()
 
     def take_turns(self) -> None:
         """Go on with the channels that had more to serve than one turn allows."""
@@ -168,11 +179,20 @@ class ChannelPump:
         if channel.in_flight is not None:
             channel.receive.release(channel.in_flight.size_bytes)
         release_gates(channel.gates, channel.accepted_from)
+        self._counts.note_closed(channel.connection)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observation is not None:
             if self._repeats is not None:
                 self._repeats.closed(channel)
             self._observation.closed(channel.connection, reason)
+
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a channel that is quiet, for another processor; False if it is not."""
+        if not self._selector.hand_over(channel):
+            return False
+        if self._repeats is not None:
+            self._repeats.closed(channel)
+        return True
 
     # ---- requests
 
@@ -188,8 +208,12 @@ class ChannelPump:
         ):
             answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
+                channel.requests += 1
                 channel.receive.release(len(frames.popleft()))
-                self._selector.send_at_once(channel, answer)
+                if self._counted is None or self._counted.sampled is None:
+                    self._selector.send_at_once(channel, answer)
+                else:
+                    self._send(channel, [answer], [self._sampled(channel, self._counted)])
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []
@@ -217,6 +241,9 @@ class ChannelPump:
                     self._send(channel, ready, served)
                     served = []
         finally:
+            channel.requests += _FRAMES_A_TURN - left
+            if out and self._counted is not None and self._counted.sampled is not None:
+                served = [*served, self._sampled(channel, self._counted)]
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
@@ -226,7 +253,7 @@ class ChannelPump:
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[RequestContext]) -> list[Chunk] | None:
         """Start one request; its answer, if that is there at once and is to be sent."""
         if channel.authenticator is not None:
-            step = intercept(channel, frame, self._selector.now_ns, self._observation)
+            step = intercept(channel, frame, self._selector.now_ns, self._counts, self._observation)
             if step is not None:
                 channel.receive.release(len(frame))
                 return self._take_step(channel, step) or None
@@ -234,34 +261,69 @@ class ChannelPump:
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
-        dispatcher = self._dispatcher
+        dispatcher, recorder = self._dispatcher, self._recorder
         request = dispatcher.parse(frame, channel.connection, self._processor)
         request.owner = channel
+        if channel.connection.client_id is None:
+            channel.connection.client_id = request.client_id
         if dispatcher.timed:
             request.received_ns = self._selector.now_ns
             request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
+            if recorder is not None:
+                request.received_ns = self._selector.now_ns
             channel.request_received(request)
-            if self.waiting_for_queue or not self._request_channel.send_request(request, self._processor):
-                self.waiting_for_queue.append(request)
+            self.waiting_for_queue.send(request)
             return None
+        if recorder is not None:
+            count = request.handler.counts[request.api_version]
+            if count.count >= count.next_sample:
+                request.weight = count.sample(count.count + 1)
+                request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
             request.parked = True
             channel.request_received(request)
+            if recorder is not None:
+                # What waits for others is worth more than the looks at the clock.
+                count.always()
             return None
         request.owner = None
+        if recorder is not None:
+            count.count += 1
+            if request.errors is not None:
+                recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
         if request.throttle_time_ms:
             channel.on_mute_event(MuteEvent.MUTE)
             self._start_throttling(channel, request.throttle_time_ms)
         if result is NO_RESPONSE:
-            if self._observation is not None:
-                self._observation.completed([request])
+            self._completed([request])
             return None
-        if self._observation is not None:
+        if request.weight or self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]
+
+    def _completed(self, requests: list[RequestContext]) -> None:
+        if self._recorder is not None:
+            self._recorder.completed(requests)
+        if self._observation is not None:
+            self._observation.completed(requests)
+
+    def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
+        """A request that was answered from kept answers, with its times. Observers are told of none such."""
+        kept, counted.sampled = counted.sampled, None
+        assert kept is not None
+        size_bytes = kept.size_bytes
+        request = RequestContext(
+            channel.connection, self._processor, kept.api_key, kept.api_version, 0, kept.client_id, size_bytes
+        )
+        request.handler = kept.handler
+        count = kept.handler.counts[kept.api_version]
+        request.weight = count.sample(count.count)
+        request.received_ns = self._selector.now_ns
+        request.handler_start_ns = self._clock.monotonic_ns()
+        return request
 
     def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
         """The kept answer to a frame, noted for the observers."""
@@ -280,12 +342,16 @@ class ChannelPump:
             if served:
                 channel.sending = [*channel.sending, *served] if channel.sending else served
             return False
-        if served and self._observation is not None:
-            self._observation.completed(served)
+        if served:
+            self._completed(served)
         return True
 
     def _respond(self, channel: KafkaChannel, response: Response) -> None:
         kind, request = response.kind, response.request
+        if kind is ResponseKind.ADMIT:
+            if channel.state is not ChannelState.CLOSED:
+                self._processor.admit(channel)
+            return
         if kind is ResponseKind.END_THROTTLING:
             if channel.state is not ChannelState.CLOSED:
                 channel.on_mute_event(MuteEvent.THROTTLE_ENDED)
@@ -298,6 +364,8 @@ class ChannelPump:
             elif channel.state is not ChannelState.CLOSED:
                 self._resume_authentication(channel)
             return
+        if self._recorder is not None and request is not None and kind is not ResponseKind.START_THROTTLING:
+            self._recorder.answered(request)
         if channel.state is ChannelState.CLOSED or request is None or channel.in_flight is not request:
             close_chunks(response.chunks or [])
         elif kind is ResponseKind.START_THROTTLING:
@@ -310,14 +378,10 @@ class ChannelPump:
             self._answer(channel, request, response.chunks)
 
     def _answer(self, channel: KafkaChannel, request: RequestContext, chunks: list[Chunk] | None) -> None:
-        observed: list[RequestContext] = []
-        if self._observation is not None:
-            request.dequeued_ns = self._selector.now_ns
-            observed.append(request)
+        request.dequeued_ns = self._clock.monotonic_ns() if request.received_ns else 0
         if chunks is None:
-            if self._observation is not None:
-                self._observation.completed(observed)
-        elif not self._send(channel, chunks, observed):
+            self._completed([request])
+        elif not self._send(channel, chunks, [request]):
             channel.answering = True
             return
         channel.response_sent()
@@ -365,6 +429,7 @@ class ChannelPump:
             step.pending(lambda: self._processor.enqueue(resume))
         elif step.complete and channel.state is _READY:
             self._note_session(channel)
+            self._counts.reauthenticated.add()
             if self._observation is not None:
                 self._observation.authenticated(channel.connection, again=True)
         return reply
@@ -386,6 +451,8 @@ class ChannelPump:
         channel.move(_READY)
         self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
+        if channel.connection.listener.security_protocol != "PLAINTEXT":
+            self._counts.authenticated.add()
         if self._observation is not None:
             if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
                 self._observation.authenticated(channel.connection, again=False)
@@ -401,11 +468,31 @@ class ChannelPump:
         self._failures.count(error.reason)
         self._fail_authentication(channel, str(error), [])
 
+    def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:
+        """A gate does not admit the client of a proxy: close, after the delay if there is one."""
+        self._failures.count(refusal.reason)
+        channel.close_reason = f"refused: {refusal.reason}"
+        if self._observation is not None:
+            self._observation.refused(channel.accepted_from, refusal.reason, describe_refusal(refusal))
+        if isinstance(refusal, Refuse):
+            log.info("%s: refused: %s %s", describe(channel), refusal.reason, refusal.detail)
+            self.close(channel, channel.close_reason)
+        else:
+            self._close_later(channel, refusal.delay_ms * 1_000_000, [])
+
+    def wait_for_admission(self, channel: KafkaChannel, delay_ms: int) -> None:
+        """Ask the gates again after a while."""
+        again = Response(ResponseKind.ADMIT, channel)
+        self._scheduler.schedule(delay_ms, lambda: self._processor.enqueue(again))
+
     def give_up(self, channel: KafkaChannel) -> None:
         """Handshake and authentication have taken too long."""
         self._failures.count("timed_out")
         log.warning("%s: closing connection: not ready within connection_setup_timeout_ms", describe(channel))
         tell_gates(channel, ConnectionGate.authentication_failed.__name__)
+        if self._observation is not None:
+            reason = "not ready within connection_setup_timeout_ms"
+            self._observation.authentication_failed(channel.connection, reason, again=False)
         self.close(channel, "not ready within connection_setup_timeout_ms")
 
     @staticmethod
@@ -417,6 +504,7 @@ class ChannelPump:
     def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
+        (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observation is not None:
             self._observation.authentication_failed(channel.connection, reason, again=again)
         if channel.state is _CLOSING:
@@ -428,7 +516,10 @@ class ChannelPump:
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)
-        due_ns = self._selector.now_ns + self._failed_authentication_delay_ns
+        self._close_later(channel, self._failed_authentication_delay_ns, reply)
+
+    def _close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
+        due_ns = self._selector.now_ns + delay_ns
         heapq.heappush(self._delayed_closes, (due_ns, next(self._order), channel, reply))
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:

@@ -3,7 +3,8 @@
 One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor
 share; only a frame that has not come whole gets a buffer of its own. A declared size costs no memory: large buffers
 are anonymous maps, whose pages the system hands out as bytes arrive. That takes twice the time of memory that the
-process has already, so a connection that has sent a large frame whole gets such memory for its next ones.
+process has already, so a connection that has sent a large frame whole gets such memory for its next ones, unless a
+`MemoryPool` counts the bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections import deque
 from struct import Struct
 from typing import Final
 
-from klamm.network.memory_pool import MemoryPool
+from klamm.network.memory_pool import Claim, MemoryPool
 
 _SIZE: Final = Struct(">i")
 _MAP_FROM_BYTES: Final = 64 * 1024
+_POOLED_MAP_FROM_BYTES: Final = 16 * 1024
+_STEP_BYTES: Final = 1024 * 1024
+_LOW_READ_BYTES: Final = 4096
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 # The first two bytes of a TLS handshake: its content type and the major version.
 _TLS_HANDSHAKE: Final = 0x1603
@@ -41,12 +45,14 @@ class NetworkReceive:
                      ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
                      └──────────────────┴──┘
     ```
-    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's. While `waiting_for_memory` the
-    pool has no room, and nothing may be read until `resume` returns True.
+    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's. With a pool, `reserve` goes
+    before each read and `settle` after it; while `waiting_for_memory` nothing may be read until `resume` returns True.
     """
 
     __slots__ = (
+        "_claim",
         "_filled",
+        "_granted_bytes",
         "_head",
         "_pool",
         "_stash",
@@ -60,10 +66,12 @@ class NetworkReceive:
     def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
         self.max_size_bytes = max_size_bytes
         self._pool = pool
+        self._claim = Claim() if pool is not None else None
+        self._granted_bytes = 0
         self._head = b""
         self.target: memoryview | None = None
         self._filled = 0
-        self._trusted_bytes = _MAP_FROM_BYTES
+        self._trusted_bytes = _MAP_FROM_BYTES if pool is None else _POOLED_MAP_FROM_BYTES
         self._stash = b""
         self.waiting_for_memory = False
         self.frames: deque[bytearray | memoryview] = deque()
@@ -73,10 +81,42 @@ class NetworkReceive:
         """Whether the last frame has come whole and nothing follows."""
         return not self._head and self.target is None and not self._stash
 
+    @property
+    def evicted(self) -> bool:
+        """Whether the pool wants back what is held for a frame that does not come."""
+        return self._claim is not None and self._claim.evicted
+
+    def reserve(self) -> int:
+        """Get memory from the pool for the next read; how much may be read, 0 if it has to wait."""
+        pool, claim, target = self._pool, self._claim, self.target
+        assert pool is not None
+        assert claim is not None
+        most_bytes = _LOW_READ_BYTES if pool.is_low else _STEP_BYTES
+        if target is None:
+            # What comes is not known yet: memory for it is taken when it is.
+            return most_bytes
+        lacking = len(target) - self._filled
+        if not self._granted_bytes:
+            self._granted_bytes = pool.grow(claim, min(lacking, _STEP_BYTES), min(lacking, _LOW_READ_BYTES))
+            self.waiting_for_memory = not self._granted_bytes
+        if self._granted_bytes < lacking:
+            return self._granted_bytes
+        return lacking + most_bytes
+
+    def settle(self, arrived_bytes: int) -> None:
+        """Give back what was reserved and has not come."""
+        if self._granted_bytes:
+            assert self._pool is not None
+            assert self._claim is not None
+            self._pool.settle(self._claim, arrived_bytes, self._granted_bytes - arrived_bytes)
+            self._granted_bytes = 0
+
     def direct_buffer(self, at_least: int) -> memoryview | None:
         """Where to read to, if the frame in `target` misses `at_least` bytes or more; followed by `filled`."""
         target = self.target
         if target is not None and len(target) - self._filled >= at_least:
+            if self._pool is not None:
+                return target[self._filled : self._filled + self._granted_bytes]
             return target[self._filled :]
         return None
 
@@ -85,8 +125,14 @@ class NetworkReceive:
         target = self.target
         assert target is not None
         self._filled += count
+        if self._pool is not None:
+            self.settle(count)
         if self._filled == len(target):
-            self._trusted_bytes = min(max(self._trusted_bytes, 2 * self._filled), _TRUST_UP_TO_BYTES)
+            if self._pool is None:
+                self._trusted_bytes = min(max(self._trusted_bytes, 2 * self._filled), _TRUST_UP_TO_BYTES)
+            else:
+                assert self._claim is not None
+                self._pool.complete(self._claim)
             self.frames.append(target)
             self.target = None
 
@@ -120,7 +166,7 @@ class NetworkReceive:
                     f"declared size {size_bytes} bytes; between 0 and {self.max_size_bytes} may be sent "
                     "(socket.request.max.bytes, before authentication sasl.server.max.receive.size)"
                 )
-            if self._pool is not None and not self._pool.try_allocate(size_bytes):
+            if self._pool is not None and not self._take_in(size_bytes, count - position - 4):
                 self._stash = bytes(data[position:count])
                 self.waiting_for_memory = True
                 return
@@ -134,11 +180,28 @@ class NetworkReceive:
         if position < count:
             self._head = bytes(data[position:count])
 
+    def _take_in(self, size_bytes: int, arrived_bytes: int) -> bool:
+        """Take memory for a frame that begins: for all of it if it is there, else for what has come."""
+        pool, claim = self._pool, self._claim
+        assert pool is not None
+        assert claim is not None
+        if size_bytes <= arrived_bytes:
+            return pool.try_allocate(size_bytes) or pool.allocate_whole(claim, size_bytes)
+        if pool.largest_bytes is not None and size_bytes > pool.largest_bytes:
+            raise InvalidReceiveError(
+                f"declared size {size_bytes} bytes; no request may take more than half of queued.max.request.bytes, "
+                f"{pool.largest_bytes}, as that is strict"
+            )
+        return arrived_bytes == 0 or pool.grow(claim, arrived_bytes, at_least=arrived_bytes) > 0
+
     def resume(self) -> bool:
-        """Try again for memory; True if reading may go on."""
-        stash, self._stash = self._stash, b""
+        """Try again for memory; True if reading may go on. Raises InvalidReceiveError."""
         self.waiting_for_memory = False
-        self.feed(memoryview(stash), len(stash))
+        if self._stash:
+            stash, self._stash = self._stash, b""
+            self.feed(memoryview(stash), len(stash))
+        elif self.target is not None:
+            self.reserve()
         return not self.waiting_for_memory
 
     def release(self, frame_bytes: int) -> None:
@@ -149,8 +212,10 @@ class NetworkReceive:
     def discard(self) -> None:
         """The channel is gone: everything that is held goes back to the pool."""
         if self._pool is not None:
-            held = sum(map(len, self.frames)) + (len(self.target) if self.target is not None else 0)
-            self._pool.release(held)
+            assert self._claim is not None
+            self._pool.abandon(self._claim)
+            self._pool.release(sum(map(len, self.frames)))
+        self._granted_bytes = 0
         self.frames.clear()
         self.target = None
         self._stash = self._head = b""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from klamm.contracts import RequestScheduler
+from klamm.network.channel import ChannelState
 
 if TYPE_CHECKING:
     from klamm.context import RequestContext
@@ -22,6 +25,7 @@ class ResponseKind(enum.Enum):
     CLOSE_CONNECTION = enum.auto()
     START_THROTTLING = enum.auto()
     END_THROTTLING = enum.auto()
+    ADMIT = enum.auto()
     RESUME_AUTHENTICATION = enum.auto()
 
 
@@ -55,6 +59,10 @@ class RequestChannel:
 
     def __init__(self, scheduler: RequestScheduler) -> None:
         self._scheduler = scheduler
+        self.lane = scheduler.lane
+        self.lane_sizes = scheduler.lane_sizes
+        self.handled = scheduler.handled
+        self.resized = scheduler.resized
         self._waiting: set[Processor] = set()
         self.take = scheduler.take
         self.wake_handler = scheduler.wake
@@ -81,3 +89,51 @@ class RequestChannel:
             for processor in waiting:
                 processor.wakeup()
         return request
+
+
+class WaitingRequests:
+    """Requests of one processor for which the queue had no room: by lane, so that none waits for another lane's."""
+
+    def __init__(self, channel: RequestChannel, processor: Processor) -> None:
+        self._channel = channel
+        self._processor = processor
+        self._lanes: dict[Hashable, deque[RequestContext]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def send(self, request: RequestContext) -> None:
+        """Queue a request, or keep it until `retry`."""
+        if self._lanes:
+            waiting = self._lanes.get(self._channel.lane(request))
+            if waiting is not None:
+                waiting.append(request)
+                return
+        if not self._channel.send_request(request, self._processor):
+            self._lanes[self._channel.lane(request)] = deque((request,))
+
+    def retry(self) -> None:
+        """A handler may have made room: one request of each lane at a time, while there is any."""
+        refused: set[Hashable] = set()
+        while len(refused) < len(self._lanes):
+            for lane in [lane for lane in self._lanes if lane not in refused]:
+                waiting = self._lanes[lane]
+                while waiting and _is_gone(waiting[0]):
+                    waiting.popleft()
+                if waiting and not self._channel.send_request(waiting[0], self._processor):
+                    refused.add(lane)
+                    continue
+                # Whoever got a place is last in the order now: the next goes to another lane.
+                del self._lanes[lane]
+                if waiting:
+                    waiting.popleft()
+                if waiting:
+                    self._lanes[lane] = waiting
+
+
+def _is_gone(request: RequestContext) -> bool:
+    channel: KafkaChannel | None = request.owner
+    return channel is None or channel.state is ChannelState.CLOSED

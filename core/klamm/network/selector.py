@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from klamm.clock import Clock
 from klamm.contracts import END_OF_STREAM, HandshakeError, Interest
@@ -44,7 +44,7 @@ class Selector:
         use_send_file: bool,
         failures: ConnectionFailures,
         setup_timeout_ns: int,
-        shuffle: Callable[[list[tuple[int, int]]], None] = random.shuffle,
+        shuffle: Callable[[list[Any]], None] = random.shuffle,
     ) -> None:
         self._poller = poller
         self._poll = poller.poll
@@ -62,11 +62,15 @@ class Selector:
         self._next_setup_check_ns = 0
         self._setting_up: set[KafkaChannel] = set()
         self._reading_stopped = False
+        self.measuring = False
         self._buffered: set[KafkaChannel] = set()
+        self._handshakes: dict[KafkaChannel, None] = {}
         self._memory_waiters: set[KafkaChannel] = set()
+        self._seen_evictions = 0
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
         self.disconnected: list[KafkaChannel] = []
+        self.proxied: list[KafkaChannel] = []
         self.failed_handshakes: list[tuple[KafkaChannel, HandshakeError]] = []
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
@@ -77,22 +81,78 @@ class Selector:
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
         self._setting_up.add(channel)
+        self.begin_handshake(channel)
+
+    def begin_handshake(self, channel: KafkaChannel) -> None:
+        """Take the first step of what the transport has to do."""
+        if channel.may_buffer:
+            self._handshakes[channel] = None
+            return
         try:
             self._handshake(channel)
         except OSError as error:
             self._lost(channel, str(error))
+
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Let go of a quiet channel, so that another selector can `adopt` it; False if it is not quiet."""
+        if (
+            not channel.is_quiet
+            or self.channels.get(channel.descriptor) is not channel
+            or channel in self.completed_receives
+            or channel in self.completed_sends
+            or channel in self.disconnected
+        ):
+            return False
+        self._forget(channel)
+        self._buffered.discard(channel)
+        return True
+
+    def adopt(self, channel: KafkaChannel) -> None:
+        """Take over a channel from another selector, with all that it has received."""
+        channel.last_active_ns = self.now_ns
+        channel.interest = 0 if self._reading_stopped else channel.wanted_interest
+        self._poller.register(channel.descriptor, channel.interest)
+        self.channels[channel.descriptor] = channel
+        if channel.receive.frames:
+            self.completed_receives.append(channel)
+        if channel.transport.has_buffered_data:
+            self._buffered.add(channel)
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
         if self._memory_waiters:
             # Memory may come back on another processor, which wakes nobody.
             timeout_s = 0.0 if self._resume_memory_waiters() else min(timeout_s, _MEMORY_POLL_S)
-        if self._buffered:
+        if self._buffered or self._handshakes:
+            timeout_s = 0.0
+        if self._pool is not None and self._pool.evictions != self._seen_evictions:
+            self._close_evicted()
             timeout_s = 0.0
         events = self._poll(timeout_s)
         now_ns = self.now_ns = self._clock.monotonic_ns()
         if self._pool is not None and len(events) > 1 and self._pool.is_low:
             self._shuffle(events)
+        if self.measuring:
+            self._process_measured(events)
+        else:
+            self._process(events)
+        if self._buffered:
+            self._read_buffered(now_ns)
+        if self._handshakes:
+            self._next_handshake()
+
+    def _process_measured(self, events: list[tuple[int, int]]) -> None:
+        begun_ns = self.now_ns
+        for event in events:
+            channel = self.channels.get(event[0])
+            self._process((event,))
+            ended_ns = self._clock.monotonic_ns()
+            if channel is not None:
+                channel.busy_ns += ended_ns - begun_ns
+            begun_ns = ended_ns
+
+    def _process(self, events: Iterable[tuple[int, int]]) -> None:
+        now_ns = self.now_ns
         channels = self.channels
         for descriptor, mask in events:
             channel = channels.get(descriptor)
@@ -111,8 +171,8 @@ class Selector:
                     self._read(channel)
                 elif mask & (HANG_UP | ERROR):
                     self._lost(channel, "connection reset by peer")
-                elif mask & WRITE and channel.state is ChannelState.HANDSHAKE:
-                    self._handshake(channel)
+                elif mask & WRITE and channel.state is _HANDSHAKE:
+                    self._handshakes[channel] = None
             except OSError as error:
                 self._lost(channel, str(error))
             except InvalidReceiveError as error:
@@ -122,12 +182,10 @@ class Selector:
             except Exception as error:
                 log.exception("%s: channel failed", describe(channel))
                 self.reject(channel, f"channel failed: {error!r}")
-        if self._buffered:
-            self._read_buffered(now_ns)
 
     def _read(self, channel: KafkaChannel) -> None:
         if channel.state is _HANDSHAKE:
-            self._handshake(channel)
+            self._handshakes[channel] = None
             return
         receive = channel.receive
         # `channel.may_read`, spelled out: this runs for every request.
@@ -141,15 +199,24 @@ class Selector:
             # Lazy mute: the mask changes only now that it matters.
             self.update_interest(channel)
             return
+        read_ahead = self._read_ahead
+        if self._pool is not None:
+            limit_bytes = receive.reserve()
+            if not limit_bytes:
+                self._wait_for_memory(channel)
+                return
+            read_ahead = read_ahead[:limit_bytes]
         direct = receive.direct_buffer(_DIRECT_FROM_BYTES) if receive.target is not None else None
         if direct is not None:
             count = channel.transport.read_into(direct)
             if count > 0:
                 receive.filled(count)
         else:
-            count = channel.transport.read_into(self._read_ahead)
+            count = channel.transport.read_into(read_ahead)
             if count > 0:
-                receive.feed(self._read_ahead, count)
+                receive.feed(read_ahead, count)
+        if self._pool is not None and count <= 0:
+            receive.settle(0)
         if count > 0:
             channel.connection.received_bytes += count
         if receive.frames:
@@ -158,16 +225,32 @@ class Selector:
             self._lost(channel, "closed by peer")
             return
         if receive.waiting_for_memory:
-            self._memory_waiters.add(channel)
-            self.update_interest(channel)
+            self._wait_for_memory(channel)
         if channel.may_buffer and channel.transport.has_buffered_data:
             self._buffered.add(channel)
+
+    def _next_handshake(self) -> None:
+        # One a turn: a step takes as long as a hundred requests, and who is in must not wait for a crowd outside.
+        channel = next(iter(self._handshakes))
+        del self._handshakes[channel]
+        try:
+            self._handshake(channel)
+        except OSError as error:
+            self._lost(channel, str(error))
+        except Exception as error:
+            log.exception("%s: channel failed", describe(channel))
+            self.reject(channel, f"channel failed: {error!r}")
 
     def _handshake(self, channel: KafkaChannel) -> None:
         try:
             interest = channel.transport.handshake()
         except HandshakeError as error:
+            channel.close_reason = str(error)
             self.failed_handshakes.append((channel, error))
+            self._watch(channel, Interest.NONE)
+            return
+        if interest is Interest.NONE and not channel.admitted:
+            self.proxied.append(channel)
             self._watch(channel, Interest.NONE)
             return
         if interest is Interest.NONE:
@@ -202,16 +285,38 @@ class Selector:
                 # Taken up again by `resume` once the channel may go on.
                 self._buffered.discard(channel)
 
+    def _wait_for_memory(self, channel: KafkaChannel) -> None:
+        self._memory_waiters.add(channel)
+        self.update_interest(channel)
+
     def _resume_memory_waiters(self) -> bool:
+        """Try for all that wait, in random order, so that none is always last; True if there is something to do."""
+        waiters = list(self._memory_waiters)
+        self._shuffle(waiters)
         progress = False
-        for channel in random.sample(list(self._memory_waiters), len(self._memory_waiters)):
-            if channel.receive.resume():
+        for channel in waiters:
+            try:
+                goes_on = channel.receive.resume()
+            except InvalidReceiveError as error:
+                self._memory_waiters.discard(channel)
+                self._reject_receive(channel, error)
+                continue
+            if goes_on:
                 self._memory_waiters.discard(channel)
                 self.update_interest(channel)
+                if channel.transport.has_buffered_data:
+                    self._buffered.add(channel)
             if channel.receive.frames and channel.can_process:
                 self.completed_receives.append(channel)
                 progress = True
         return progress
+
+    def _close_evicted(self) -> None:
+        assert self._pool is not None
+        self._seen_evictions = self._pool.evictions
+        for channel in list(self.channels.values()):
+            if channel.receive.evicted:
+                self.reject(channel, "the rest of its request does not come, and memory is short")
 
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
@@ -230,17 +335,21 @@ class Selector:
             channel.send.extend(chunks)
             return False
         send = channel.send = NetworkSend(chunks, None if self._use_send_file else self._read_ahead)
-        if send.write_to(channel.transport):
-            channel.connection.sent_bytes += send.size_bytes
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes
+        if whole:
             channel.send = None
             return True
         self.update_interest(channel)
         return False
 
     def _write(self, channel: KafkaChannel) -> None:
-        assert channel.send is not None
-        if channel.send.write_to(channel.transport):
-            channel.connection.sent_bytes += channel.send.size_bytes
+        send = channel.send
+        assert send is not None
+        before_bytes = send.size_bytes
+        whole = send.write_to(channel.transport)
+        channel.connection.sent_bytes += send.size_bytes - before_bytes
+        if whole:
             channel.send = None
             self.completed_sends.append(channel)
 
@@ -269,7 +378,6 @@ class Selector:
             channel.move(ChannelState.CLOSING)
             self._forget(channel)
             if channel.send is not None:
-                channel.connection.sent_bytes += channel.send.size_bytes
                 channel.send.close()
                 channel.send = None
             if channel.can_process:
@@ -295,9 +403,9 @@ class Selector:
         self._forget(channel)
         self._memory_waiters.discard(channel)
         self._buffered.discard(channel)
+        self._handshakes.pop(channel, None)
         self._setting_up.discard(channel)
         if channel.send is not None:
-            channel.connection.sent_bytes += channel.send.size_bytes
             channel.send.close()
             channel.send = None
         channel.receive.discard()

@@ -6,7 +6,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from klamm import (
-    CLUSTER_NAME,
     AclBindingFilter,
     AclOperation,
     AclPermission,
@@ -15,6 +14,7 @@ from klamm import (
     PatternType,
     ResourceType,
 )
+from klamm_broker.authorization import require_cluster
 
 if TYPE_CHECKING:
     from klamm import Authorizer, RequestContext
@@ -41,9 +41,9 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
     """
     authorizer = context.listener.authorizer
     if authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    if not context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        where = " on the broker" if operation is AclOperation.DESCRIBE else "."
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
+    require_cluster(context, operation)
     return authorizer
 
 

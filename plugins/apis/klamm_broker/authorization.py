@@ -46,7 +46,20 @@ _OPERATIONS: Final = {
 }
 """What can be done to a resource of each type; Kafka's `AclEntry.supportedOperations`."""
 
+_MESSAGES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+"""What Kafka's tools show for these codes; some clients show the message alone."""
+
 _ALL: Final = {kind: sum(1 << operation for operation in operations) for kind, operations in _OPERATIONS.items()}
+
+
+def denial(code: ErrorCode) -> KafkaError:
+    """A denial, with the text that Kafka gives it."""
+    return KafkaError(code, _MESSAGES[code])
 
 
 def may_topic(context: RequestContext, operation: AclOperation, name: str, *, log_if_denied: bool = True) -> bool:
@@ -67,19 +80,19 @@ def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_deni
 def require_topic(context: RequestContext, operation: AclOperation, name: str) -> None:
     """Raises KafkaError TOPIC_AUTHORIZATION_FAILED."""
     if not may_topic(context, operation, name):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def require_group(context: RequestContext, operation: AclOperation, group_id: str) -> None:
     """Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
     if not may_group(context, operation, group_id):
-        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise denial(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def require_cluster(context: RequestContext, operation: AclOperation) -> None:
     """Raises KafkaError CLUSTER_AUTHORIZATION_FAILED."""
     if not may_cluster(context, operation):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def denied_topics(context: RequestContext, operation: AclOperation, names: Iterable[str]) -> frozenset[str]:

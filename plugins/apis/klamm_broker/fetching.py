@@ -113,9 +113,7 @@ class PendingFetch:
         for key, asked in self._wanted:
             index = asked.partition
             if denied is not None and key in denied:
-                reading.failed = True
-                refused = PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, aborted_transactions=None)
-                reading.add(key, refused)
+                reading.add(key, PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1))
                 continue
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None

@@ -8,7 +8,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
-- WRITE on the topic, and on the transactional id if there is one, is asked of the authorizer.
+- WRITE on the topic, and for transactional batches on the transactional id, is asked of the authorizer.
 - The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
 
 Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
@@ -51,11 +51,14 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is not None and not context.authorize(
-        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    if (
+        request.transactional_id is not None
+        and _is_transactional(request)
+        and not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     ):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    guarded = context.listener.authorizer is not None
     now_ms = broker.clock.wall_ms()
     appended: list[Partition] = []
     failed: PartitionProduceResponse | None = None
@@ -63,7 +66,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
-        denied = name is not None and not may_topic(context, AclOperation.WRITE, name)
+        denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
         results = []
         for data in wanted.partition_data:
             partition = topic.partition(data.index) if topic is not None else None
@@ -89,6 +92,18 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     return context.no_response()
 
 
+def _is_transactional(request: ProduceRequest) -> bool:
+    return any(_in_transaction(data.records) for each in request.topic_data for data in each.partition_data)
+
+
+def _in_transaction(records: Any) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_BYTE
+        and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL != 0
+    )
+
+
 def _check_codec(records: Any, version: int) -> None:
     if version >= _FIRST_VERSION_WITH_ZSTD or records is None or len(records) <= _ATTRIBUTES_LOW_BYTE:
         return
@@ -99,7 +114,7 @@ def _check_codec(records: Any, version: int) -> None:
 def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
-    if len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL:
+    if _in_transaction(records):
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     log = partition.log
     if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:

@@ -56,10 +56,11 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
+        guarded = context.listener.authorizer is not None
         visible = [
             _topic(broker, request, context, topic)
             for topic in broker.topics.all()
-            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+            if not guarded or may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
         ]
         return _response(broker, request, context, visible)
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -98,9 +99,9 @@ def _create_and_respond(
         except KafkaError as error:
             if error.error_code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 # As long as it is not there, clients ask again.
-                failures[name] = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+                failures[name] = _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
             elif error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                failures[name] = _failure(error.error_code, name)
+                failures[name] = _failure(request, context, error.error_code, name)
         except Exception as error:
             context.respond(error)
             return
@@ -134,8 +135,8 @@ def _by_name(
     try:
         check_topic_name(name)
     except KafkaError as error:
-        return _failure(error.error_code, name)
-    return _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return _failure(request, context, error.error_code, name)
+    return _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
 
 
 def _by_id(broker: Broker, request: MetadataRequest, context: RequestContext, topic_id: bytes) -> MetadataResponseTopic:
@@ -147,8 +148,13 @@ def _by_id(broker: Broker, request: MetadataRequest, context: RequestContext, to
     return _topic(broker, request, context, topic)
 
 
-def _failure(error: ErrorCode, name: str) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error, name, is_internal=name in INTERNAL_TOPICS)
+def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
+    # Who may describe the name is told what he may do, though there is no such topic.
+    asked = request.include_topic_authorized_operations
+    operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
+    return MetadataResponseTopic(
+        error, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=operations
+    )
 
 
 def _topic(broker: Broker, request: MetadataRequest, context: RequestContext, topic: Topic) -> MetadataResponseTopic:

@@ -98,17 +98,18 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     wanted: list[tuple[str, TopicPartitions | None]] = []
     unknown: list[list[OffsetFetchResponseTopics]] = []
-    denied: list[OffsetFetchResponseGroup] = []
-    for group in request.groups:
+    denied: list[tuple[int, OffsetFetchResponseGroup]] = []
+    for position, group in enumerate(request.groups):
         if not may_group(context, AclOperation.DESCRIBE, group.group_id):
-            denied.append(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            denied.append((position, OffsetFetchResponseGroup(group.group_id, error_code=code)))
             continue
         partitions, not_found = _named_partitions(broker, context, group, by_id)
         wanted.append((group.group_id, partitions))
         unknown.append(not_found)
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
-        response = OffsetFetchResponse(groups=denied)
+        response = OffsetFetchResponse()
         for (group_id, named), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
             topics = [
                 OffsetFetchResponseTopics(name, topic_id, _partitions(by_partition))
@@ -117,6 +118,8 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
                 if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
             ]
             response.groups.append(OffsetFetchResponseGroup(group_id, topics + not_found))
+        for position, refused in denied:
+            response.groups.insert(position, refused)
         context.respond(response)
 
     broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)

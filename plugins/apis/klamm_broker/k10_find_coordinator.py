@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.messages import find_coordinator
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from klamm_broker.authorization import may_cluster, may_group
+from klamm_broker.authorization import denial, require_cluster, require_group
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -39,31 +39,27 @@ def find_coordinators(
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     address = context.listener.advertised
     if not many:
-        code = _error(context, request.key_type, request.key)
-        if code is not ErrorCode.NONE:
-            raise KafkaError(code)
+        _check(context, request.key_type, request.key)
         return FindCoordinatorResponse(node_id=broker.node_id, host=address.host, port=address.port)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key, broker.node_id, address.host, address.port)
-            if (code := _error(context, request.key_type, key)) is ErrorCode.NONE
-            else Coordinator(key, _NO_NODE_ID, "", -1, code)
-            for key in request.coordinator_keys
-        ]
-    )
+    coordinators = []
+    for key in request.coordinator_keys:
+        try:
+            _check(context, request.key_type, key)
+            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
+        except KafkaError as error:
+            coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _error(context: RequestContext, key_type: int, key: str) -> ErrorCode:
-    if key_type == _GROUP and not may_group(context, AclOperation.DESCRIBE, key):
-        return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if key_type == _TRANSACTION and not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if key_type == _SHARE and not may_cluster(context, AclOperation.CLUSTER_ACTION):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ErrorCode.NONE if _is_valid(key_type, key, context.api_version) else ErrorCode.INVALID_REQUEST
-
-
-def _is_valid(key_type: int, key: str, api_version: int) -> bool:
-    if key_type == _SHARE:
-        return api_version >= _FIRST_VERSION_WITH_SHARE_KEYS and _SHARE_KEY.fullmatch(key) is not None
-    return key_type in (_GROUP, _TRANSACTION)
+def _check(context: RequestContext, key_type: int, key: str) -> None:
+    if key_type == _GROUP:
+        require_group(context, AclOperation.DESCRIBE, key)
+    elif key_type == _TRANSACTION:
+        if not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif key_type == _SHARE and context.api_version >= _FIRST_VERSION_WITH_SHARE_KEYS:
+        require_cluster(context, AclOperation.CLUSTER_ACTION)
+        if _SHARE_KEY.fullmatch(key) is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)

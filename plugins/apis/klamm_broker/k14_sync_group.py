@@ -26,11 +26,11 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 
 @handles(sync_group, versions=range(0, 6), blocking=False)
 def sync(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Pending:
-    """Ask for the assignment. Raises KafkaError when the protocol is missing."""
-    require_group(context, AclOperation.READ, request.group_id)
+    """Ask for the assignment. Raises KafkaError when the protocol is missing or the group denied."""
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    require_group(context, AclOperation.READ, request.group_id)
 
     def reply(result: SyncResult) -> None:
         context.respond(

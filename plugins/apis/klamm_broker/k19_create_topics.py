@@ -56,6 +56,8 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
         try:
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            if wanted.name == KRAFT_METADATA_TOPIC:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
             if not every:
                 require_topic(context, AclOperation.CREATE, wanted.name)
             result = _create(broker, wanted, request.validate_only, context)
@@ -72,8 +74,6 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
 def _create(
     broker: Broker, wanted: CreatableTopic, validate_only: bool, context: RequestContext
 ) -> CreatableTopicResult:
-    if wanted.name == KRAFT_METADATA_TOPIC:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:

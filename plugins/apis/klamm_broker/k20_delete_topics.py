@@ -8,7 +8,7 @@ By name, or from version 6 by id. A topic is gone at once; its files follow afte
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
 
-Asked of the authorizer: DESCRIBE and DELETE on each topic.
+Asked of the authorizer: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klamm.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from klamm.wire.primitives import ZERO_UUID
-from klamm_broker.authorization import require_topic
+from klamm_broker.authorization import may_cluster, require_topic
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -49,18 +49,21 @@ def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: R
     else:
         wanted = [DeleteTopicState(name) for name in request.topic_names]
     times = Counter((each.name, each.topic_id) for each in wanted)
+    every = may_cluster(context, AclOperation.DELETE, log_if_denied=False)
     results = []
     for (name, topic_id), count in times.items():
         try:
             if count > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
-            if name is not None:
+            if name is not None and not every:
                 require_topic(context, AclOperation.DESCRIBE, name)
             topic = _find(broker, name, topic_id)
-            # Who may not know of the topic is not told the name that goes with its id.
-            require_topic(context, AclOperation.DESCRIBE, topic.name)
+            if name is None and not every:
+                # Who may not know of the topic is not told the name that goes with its id.
+                require_topic(context, AclOperation.DESCRIBE, topic.name)
             name = topic.name
-            require_topic(context, AclOperation.DELETE, name)
+            if not every:
+                require_topic(context, AclOperation.DELETE, name)
             context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
             broker.delete_topic(topic)
             results.append(DeletableTopicResult(name, topic.id))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
 from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from klamm_broker.authorization import may_cluster
+from klamm_broker.authorization import denial, may_cluster
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 @handles(init_producer_id, versions=range(0, 6))
 def new_producer_id(broker: Broker, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Hand out a producer id."""
-    if request.transactional_id == "":
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        empty = request.transactional_id == ""
+        raise KafkaError(ErrorCode.INVALID_REQUEST if empty else ErrorCode.UNSUPPORTED_VERSION)
     if not may_cluster(
         context, AclOperation.IDEMPOTENT_WRITE, log_if_denied=False
     ) and not context.authorize_by_resource_type(AclOperation.WRITE, ResourceType.TOPIC):
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return InitProducerIdResponse(producer_id=broker.producer_ids.allocate(), producer_epoch=0)

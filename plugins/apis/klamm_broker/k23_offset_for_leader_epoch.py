@@ -6,7 +6,7 @@ here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedL
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
 
-Asked of the authorizer: DESCRIBE on each topic.
+Asked of the authorizer: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from klamm_broker.authorization import may_topic
+from klamm_broker.authorization import may_cluster, may_topic
 from klamm_broker.topics import LEADER_EPOCH, check_leader_epoch
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def end_offsets(
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
     """Tell the end offset of an epoch, per partition."""
+    every = may_cluster(context, AclOperation.CLUSTER_ACTION, log_if_denied=False)
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.topic)
-        denied = not may_topic(context, AclOperation.DESCRIBE, wanted.topic)
+        denied = not every and not may_topic(context, AclOperation.DESCRIBE, wanted.topic)
         results = []
         for each in wanted.partitions:
             try:

@@ -23,8 +23,11 @@ from klamm_broker.authorization import require_topic
 from klamm_broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from klamm import RequestContext
     from klamm_broker.broker import Broker
+    from klamm_broker.topics import Topic
 
 
 @handles(describe_producers, versions=range(0, 1))
@@ -34,24 +37,27 @@ def active_producers(
     """Tell of producers, per partition."""
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(
-                wanted.name, [_describe(broker, context, wanted.name, index) for index in wanted.partition_indexes]
-            )
+            TopicResponse(wanted.name, _describe_topic(broker, context, wanted.name, wanted.partition_indexes))
             for wanted in request.topics
         ]
     )
 
 
-def _describe(broker: Broker, context: RequestContext, name: str, index: int) -> PartitionResponse:
+def _describe_topic(
+    broker: Broker, context: RequestContext, name: str, indexes: Sequence[int]
+) -> list[PartitionResponse]:
     try:
-        require_topic(context, AclOperation.READ, name)
         check_topic_name(name)
-        topic = broker.topics.get(name)
-        partition = topic.partition(index) if topic is not None else None
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        require_topic(context, AclOperation.READ, name)
     except KafkaError as error:
-        return PartitionResponse(index, error.error_code, error.message)
+        return [PartitionResponse(index, error.error_code, error.message) for index in indexes]
+    return [_describe(broker.topics.get(name), index) for index in indexes]
+
+
+def _describe(topic: Topic | None, index: int) -> PartitionResponse:
+    partition = topic.partition(index) if topic is not None else None
+    if partition is None:
+        return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     return PartitionResponse(
         index,
         active_producers=[

@@ -109,7 +109,7 @@ def _check(binding: AclBinding) -> None:
     if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER_NAME:
         raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not binding.resource_name:
-        raise ValueError("Resource name should not be empty")
+        raise ValueError("Invalid empty resource name")
     if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise ValueError(f"Invalid patternType {binding.pattern_type.name}")
     if binding.operation in (AclOperation.UNKNOWN, AclOperation.ANY):

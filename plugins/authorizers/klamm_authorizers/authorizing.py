@@ -53,34 +53,40 @@ class IndexAuthorizer(Authorizer):
     ) -> bool:
         principal = str(context.principal)
         if principal in self._super_users:
-            self._allowed.value += 1
-            return True
+            return self._counted(True)
         verdict = self.index.decide(
             principal, context.client_address.host, operation, resource_type, resource_name, default=self._default
         )
-        counter = self._allowed if verdict.allowed else self._denied
-        counter.value += 1
         level = logging.INFO if not verdict.allowed and log_if_denied else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(
                 level,
                 "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
                 context.listener.name,
-                principal,
+                _in_one_line(principal),
                 "allowed" if verdict.allowed else "denied",
                 operation.name,
                 context.client_address.host,
                 resource_type.name,
-                resource_name,
+                _in_one_line(resource_name),
                 verdict.rule or "default",
             )
-        return verdict.allowed
+        return self._counted(verdict.allowed)
 
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         principal, host = str(context.principal), context.client_address.host
         if principal in self._super_users:
-            return True
+            return self._counted(True)
         verdict = self.index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=self._default)
-        return verdict.allowed or self.index.decide_for_any(principal, host, operation, resource_type)
+        return self._counted(verdict.allowed or self.index.decide_for_any(principal, host, operation, resource_type))
+
+    def _counted(self, allowed: bool) -> bool:
+        (self._allowed if allowed else self._denied).add()
+        return allowed
+
+
+def _in_one_line(name: str) -> str:
+    """Clients choose names: none may begin a line of the log."""
+    return name if name.isprintable() else ascii(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from klamm import (
@@ -39,6 +40,26 @@ _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """A client's address in the one spelling that rules are compared with; `address` is None for what is none."""
+
+    text: str
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+
+
+@lru_cache(maxsize=4096)
+def host_of(text: str) -> Host:
+    """However an address is written: in full, short, with a zone, or as an IPv4 address of a listener for both."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return Host(text, None)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return Host(str(address), address)
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A binding with its host made ready; `network` is None for an exact address or every host."""
 
@@ -48,19 +69,11 @@ class Rule:
     host: str
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
-    def is_for_host(self, host: str) -> bool:
+    def is_for_host(self, host: Host) -> bool:
         """Whether it speaks of clients from this address."""
-        if self.host in (WILDCARD, host):
+        if self.host in (WILDCARD, host.text):
             return True
-        if self.network is None:
-            return False
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return address in self.network
+        return self.network is not None and host.address is not None and host.address in self.network
 
 
 _ByPrincipal: TypeAlias = dict[str, tuple[Rule, ...]]
@@ -80,10 +93,13 @@ class AclIndex:
     def __init__(self, bindings: Iterable[AclBinding]) -> None:
         literals: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
         prefixed: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
+        self._by_principal: dict[tuple[ResourceType, str], list[Rule]] = {}
         for binding in bindings:
+            rule = _rule(binding)
             patterns = prefixed if binding.pattern_type is PatternType.PREFIXED else literals
             below = patterns.setdefault((binding.resource_type, binding.resource_name), {})
-            below.setdefault(binding.principal, []).append(_rule(binding))
+            below.setdefault(binding.principal, []).append(rule)
+            self._by_principal.setdefault((binding.resource_type, binding.principal), []).append(rule)
         self._literals = {key: _frozen(rules) for key, rules in literals.items()}
         self._prefixed = {key: _frozen(rules) for key, rules in prefixed.items()}
         lengths: dict[ResourceType, set[int]] = {}
@@ -102,6 +118,7 @@ class AclIndex:
         default: bool,
     ) -> Verdict:
         """What the rules say. `default` is for a resource that no rule of anybody speaks of."""
+        client = host_of(host)
         allowing = _IMPLIED_BY[operation]
         allowed: AclBinding | None = None
         spoken_of = False
@@ -109,7 +126,7 @@ class AclIndex:
             spoken_of = True
             for who in (principal, ANYBODY):
                 for rule in by_principal.get(who, ()):
-                    if not rule.is_for_host(host):
+                    if not rule.is_for_host(client):
                         continue
                     if rule.denies:
                         if rule.operation is operation or rule.operation is AclOperation.ALL:
@@ -134,18 +151,18 @@ class AclIndex:
 
     def decide_for_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether some resource of the type may be had; after `Authorizer.authorizeByResourceType` (KIP-679)."""
+        client = host_of(host)
         allow_literals, deny_literals = set[str](), set[str]()
         allow_prefixes, deny_prefixes = set[str](), set[str]()
-        for patterns, allows, denies in (
-            (self._literals, allow_literals, deny_literals),
-            (self._prefixed, allow_prefixes, deny_prefixes),
-        ):
-            for (kind, name), by_principal in patterns.items():
-                if kind is not resource_type:
+        for who in (principal, ANYBODY):
+            for rule in self._by_principal.get((resource_type, who), ()):
+                if rule.operation not in (operation, AclOperation.ALL) or not rule.is_for_host(client):
                     continue
-                for rule in (rule for who in (principal, ANYBODY) for rule in by_principal.get(who, ())):
-                    if rule.operation in (operation, AclOperation.ALL) and rule.is_for_host(host):
-                        (denies if rule.denies else allows).add(name)
+                if rule.binding.pattern_type is PatternType.PREFIXED:
+                    names = deny_prefixes if rule.denies else allow_prefixes
+                else:
+                    names = deny_literals if rule.denies else allow_literals
+                names.add(rule.binding.resource_name)
         if WILDCARD in deny_literals:
             return False
         if WILDCARD in allow_literals:
@@ -156,7 +173,7 @@ class AclIndex:
 
 
 def _begins_with_one_of(name: str, prefixes: Collection[str]) -> bool:
-    return any(name.startswith(prefix) for prefix in prefixes)
+    return any(name[:length] in prefixes for length in range(1, len(name) + 1))
 
 
 def _rule(binding: AclBinding) -> Rule:
@@ -164,7 +181,7 @@ def _rule(binding: AclBinding) -> Rule:
     if "/" in binding.host:
         network = ipaddress.ip_network(binding.host, strict=False)
     denies = binding.permission is AclPermission.DENY
-    return Rule(binding, denies, binding.operation, binding.host, network)
+    return Rule(binding, denies, binding.operation, host_of(binding.host).text, network)
 
 
 def _frozen(rules: dict[str, list[Rule]]) -> _ByPrincipal:

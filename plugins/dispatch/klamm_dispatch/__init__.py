@@ -1,4 +1,4 @@
-"""Who gets a connection, and which request is next: the assigner `round_robin` and the request scheduler `fifo`."""
+"""Who gets a connection, and which request is next: assigners of processors, and request schedulers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_processor_assigners() -> Iterator[Provider]:
-    """Kafka's way."""
+    """Kafka's way, and one that looks at loads."""
     yield Provider(
         "round_robin", "klamm_dispatch.assigners:RoundRobin", summary="each new connection to the next processor"
+    )
+    yield Provider(
+        "least_loaded",
+        "klamm_dispatch.least_loaded:LeastLoaded",
+        settings="klamm_dispatch.least_loaded:LeastLoadedSettings",
+        summary="each new connection to the processor with the least to do; connections move when one runs hot",
     )
 
 
 @hookimpl
 def klamm_request_schedulers() -> Iterator[Provider]:
-    """Kafka's way."""
+    """Kafka's way, and two with lanes."""
     yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in the order they came")
+    yield Provider(
+        "priority",
+        "klamm_dispatch.priority:Priority",
+        settings="klamm_dispatch.priority:PrioritySettings",
+        summary="control requests ahead of data, by API or by listener",
+    )
+    yield Provider(
+        "fair",
+        "klamm_dispatch.fair:Fair",
+        settings="klamm_dispatch.fair:FairSettings",
+        summary="a round over clients, by what their requests cost",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from klamm import Address, ProcessorAssigner
+from klamm import Address, ProcessorAssigner, ProcessorLoad
 
 
 class RoundRobin(ProcessorAssigner):
@@ -15,7 +15,7 @@ class RoundRobin(ProcessorAssigner):
         super().__init__(settings)
         self._next = 0
 
-    def assign(self, address: Address, loads: Sequence[int]) -> int:
+    def assign(self, address: Address, loads: Sequence[ProcessorLoad]) -> int:
         index = self._next % len(loads)
         self._next = index + 1
         return index

@@ -9,7 +9,8 @@ from klamm_quotas.addresses import NetworkMap, host_of
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.settings import ConnectionQuotaSettings
 
-_ASK_AGAIN_MS: Final = 1000
+# An acceptor is woken before; who waits behind a proxy is not.
+_ASK_AGAIN_MS: Final = 100
 
 
 class ConnectionQuota(ConnectionGate):

@@ -13,7 +13,7 @@ class CreationRate(ConnectionGate):
 
     A connection over the rate of its address is closed after the delay that would bring the rate down, and not
     counted. Over the rate of the listener or the server the acceptor waits that long, and then takes it. No delay is
-    longer than a window.
+    longer than a window. Behind a proxy each connection waits for itself.
     """
 
     settings: CreationRateSettings
@@ -21,7 +21,8 @@ class CreationRate(ConnectionGate):
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
         self._overrides = NetworkMap[float](dict(self.settings.overrides))
-        self._waiting: tuple[Address, int, str] | None = None
+        # Those for which an acceptor or, behind a proxy, a processor waits: until when, and for what rate.
+        self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
         self._listener: ListenerContext
@@ -72,12 +73,12 @@ class CreationRate(ConnectionGate):
         host = host_of(address)
         limit = self.limit_of(host)
         with rates.lock:
-            waiting = self._waiting
-            if waiting is not None and waiting[0] == address:
-                # The one for which the acceptor waits: it is counted already.
-                if waiting[1] > now_ms:
-                    return Delay(waiting[1] - now_ms, waiting[2], pause_acceptor=True)
-                self._waiting = None
+            waiting = self._waiting.get(address)
+            if waiting is not None:
+                # It was counted when it was first asked for.
+                if waiting[0] > now_ms:
+                    return Delay(waiting[0] - now_ms, waiting[1], pause_acceptor=True)
+                del self._waiting[address]
                 return None
             if limit < UNLIMITED:
                 rate = rates.of(host, now_ms)
@@ -93,8 +94,15 @@ class CreationRate(ConnectionGate):
                     delay_ms, reason = broker_ms, "per_broker_rate"
             if not delay_ms:
                 return None
-            self._waiting = (address, now_ms + delay_ms, reason)
+            self._forget_who_gave_up(now_ms)
+            self._waiting[address] = (now_ms + delay_ms, reason)
             return Delay(delay_ms, reason, pause_acceptor=True)
+
+    def _forget_who_gave_up(self, now_ms: int) -> None:
+        for address, (until_ms, _reason) in list(self._waiting.items()):
+            if until_ms + self._window_ms > now_ms:
+                return
+            del self._waiting[address]
 
     def _record(self, rate: Rate, limit: float, now_ms: int) -> int:
         rate.record(1, now_ms)

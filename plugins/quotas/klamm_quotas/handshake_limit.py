@@ -10,7 +10,8 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm_quotas.addresses import host_of
 from klamm_quotas.settings import HandshakeLimitSettings
 
-_ASK_AGAIN_MS: Final = 1000
+# An acceptor is woken before; who waits behind a proxy is not.
+_ASK_AGAIN_MS: Final = 100
 
 
 class HandshakeLimit(ConnectionGate):

@@ -16,3 +16,9 @@ def klamm_transports() -> Iterator[Provider]:
         settings="klamm_ssl.settings:SslSettings",
         summary="bytes under TLS 1.2 or 1.3, with certificates of clients if wanted",
     )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """Certificates for development."""
+    yield Provider("certs", "klamm_ssl.certs:run", summary="make a development CA, server and client certificates")

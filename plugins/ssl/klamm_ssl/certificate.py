@@ -23,8 +23,8 @@ _KEYWORDS: Final = {
 }
 """RFC 2253's table; Java writes every other attribute as a number."""
 
-# UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString.
-_CHARSETS: Final = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 27: "ascii", 30: "utf-16-be"}
+# UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString; Java reads them all as UTF-8.
+_TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 27, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
 _EXPLICIT_VERSION: Final = 0xA0
@@ -92,9 +92,9 @@ def _attribute(content: bytes) -> str:
     (_, identifier, _), (tag, value, whole) = _elements(content)
     dotted = _dotted(identifier)
     keyword = _KEYWORDS.get(dotted)
-    if keyword is None or tag not in _CHARSETS:
+    if keyword is None or tag not in _TEXT_TAGS:
         return f"{keyword or dotted}=#{whole.hex()}"
-    return f"{keyword}={_escape(value.decode(_CHARSETS[tag], 'replace'))}"
+    return f"{keyword}={_escape(value.decode('utf-8', 'replace'))}"
 
 
 def _dotted(identifier: bytes) -> str:

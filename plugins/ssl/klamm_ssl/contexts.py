@@ -240,13 +240,17 @@ def _loading(what: str, load: Callable[[], object]) -> None:
     try:
         load()
     except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace(" ", "_")
+        # OpenSSL names no reason for what it cannot find in a file.
+        reason = (error.reason or "PEM_LIB").replace(" ", "_")
         raise SslFilesError(f"{what}: {_CAUSES.get(reason, reason)}") from error
 
 
 def _expiration(pem: bytes, label: str) -> datetime:
     """The end of the first certificate of a chain, or of any later one that ends before it."""
-    ends = [read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace"))]
+    try:
+        ends = [read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace"))]
+    except ValueError as error:
+        raise SslFilesError(f"{label}: {error}") from error
     if not ends:
         raise SslFilesError(f"{label}: there is no certificate in it")
     return min(ends)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
+    load_pem_private_key,
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -72,6 +73,17 @@ class CertificateAuthority:
         certificate = _as_authority(builder, None).sign(key, hashes.SHA256())
         return cls(Identity(key, certificate), certificate)
 
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
+        """A root that was made before. Raises ValueError for what is none of `create`'s."""
+        key = load_pem_private_key(key_pem, None)
+        if not isinstance(key, EllipticCurvePrivateKey):
+            raise ValueError("the key of the authority is not on an elliptic curve")
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
+        if certificate.public_key() != key.public_key():
+            raise ValueError("the key does not belong to the certificate")
+        return cls(Identity(key, certificate), certificate)
+
     @property
     def root_pem(self) -> bytes:
         """What peers put into their trust stores."""
@@ -87,7 +99,7 @@ class CertificateAuthority:
             now - _BACKDATED,
             now + timedelta(days=days),
         )
-        certificate = _as_authority(builder, 0).sign(self.identity.key, hashes.SHA256())
+        certificate = self._signed_by_this(_as_authority(builder, 0))
         return CertificateAuthority(Identity(key, certificate, self._chain), self.root)
 
     @property
@@ -122,16 +134,14 @@ class CertificateAuthority:
         if hosts:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
             builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), False)
-        certificate = (
-            builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-            .add_extension(x509.ExtendedKeyUsage(usages), False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.identity.key.public_key()),
-                False,
-            )
-            .sign(self.identity.key, hashes.SHA256())
-        )
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        certificate = self._signed_by_this(builder.add_extension(x509.ExtendedKeyUsage(usages), False))
         return Identity(key, certificate, self._chain)
+
+    def _signed_by_this(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        key = self.identity.key
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        return builder.add_extension(issuer, False).sign(key, hashes.SHA256())
 
     def revocation_list(self, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30) -> bytes:
         """A CRL of this authority, in PEM."""

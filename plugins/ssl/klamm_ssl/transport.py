@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, cast
@@ -53,6 +54,7 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        self._reload_lock = threading.Lock()
         self._seen = b""
         self._contexts: SslContexts
         self._listener: ListenerContext
@@ -91,15 +93,21 @@ class SslTransport(Transport):
     def reload(self) -> None:
         """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was."""
         try:
-            files = SslFiles(self.settings, self._environment)
-            if files.digest == self._seen:
-                return
-            self._seen = files.digest
-            self._contexts = files.contexts()
-        except SslFilesError:
+            # A timer and a signal may want it at the same time.
+            with self._reload_lock:
+                files = SslFiles(self.settings, self._environment)
+                if files.digest == self._seen:
+                    return
+                self._seen = files.digest
+                self._contexts = files.contexts()
+        except SslFilesError as error:
             self._reload_failures.add()
+            self._listener.services.announce(
+                "certificate_swapped", str(error), listener=self._listener.name, failed=True
+            )
             raise
         self._reloads.add()
+        self._listener.services.announce("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
@@ -262,7 +270,7 @@ def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
             joined.append(chunk)
             size += len(chunk)
             continue
-        if joined:
+        if size:
             yield _join(joined)
         start = 0
         if len(chunk) > _PIECE_BYTES:

@@ -122,6 +122,40 @@ def test_a_network_holds_mapped_addresses_too(host: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "client"),
+    [
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("FE80::1", "fe80::1%eth0"),
+    ],
+)
+def test_one_address_however_it_is_written(rule: str, client: str) -> None:
+    index = rules("allow User:* ALL topic:*", f"deny User:alice READ topic:orders from {rule}")
+    assert not index.decide("User:alice", client, AclOperation.READ, TOPIC, "orders", default=False).allowed
+
+
+@pytest.mark.parametrize(
+    ("texts", "allowed"),
+    [
+        (("allow User:alice WRITE topic:orders",), True),
+        (("allow User:bob WRITE topic:orders",), False),
+        (("allow User:alice READ topic:orders",), False),
+        (("allow User:* ALL topic:*", "deny User:alice WRITE topic:orders"), True),
+        (("allow User:alice WRITE topic:orders", "deny User:alice WRITE topic:orders"), False),
+        (("allow User:alice WRITE topic:orders", "deny User:* ALL topic:ord*"), False),
+        (("allow User:alice WRITE topic:ord*", "deny User:* ALL topic:orders"), True),
+        (("allow User:alice WRITE topic:orders*", "deny User:* ALL topic:ord*"), False),
+        (("allow User:alice WRITE topic:orders", "deny User:* WRITE topic:*"), False),
+        (("allow User:alice WRITE topic:orders", "deny User:* WRITE topic:* from 10.9.0.0/16"), True),
+        (("allow User:alice WRITE group:orders",), False),
+    ],
+)
+def test_some_topic_may_be_written_by_alice(texts: tuple[str, ...], allowed: bool) -> None:
+    assert rules(*texts).decide_for_any("User:alice", "10.0.0.1", AclOperation.WRITE, TOPIC) is allowed
+
+
+@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("permit User:alice READ topic:x", "allow or deny"),

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from klamm import ErrorCode
+from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
 from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.delete_acls import DeleteAclsRequest
 from klamm.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -25,6 +30,7 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -60,12 +66,15 @@ from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
 TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
 TOPIC_TYPE, BROKER_TYPE = 2, 4
+ATTRIBUTES_LOW_BYTE, TRANSACTIONAL = 22, 0x10
+SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,10 @@ def fetch() -> FetchRequest:
     return FetchRequest(max_wait_ms=0, topics=[FetchTopic("t", partitions=[FetchPartition(0)])], session_epoch=-1)
 
 
-def produce(transactional_id: str | None = None) -> ProduceRequest:
-    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, records(b"x"))])]
+def produce(transactional_id: str | None = None, *, in_transaction: bool = False) -> ProduceRequest:
+    batch = bytearray(records(b"x"))
+    batch[ATTRIBUTES_LOW_BYTE] |= TRANSACTIONAL if in_transaction else 0
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])]
     return ProduceRequest(transactional_id, -1, 1000, data)
 
 
@@ -101,8 +112,12 @@ READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
     "Produce": Asked(produce(), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Produce with a transaction": Asked(
-        produce("x"), 9, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t")
+        produce("x", in_transaction=True),
+        9,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
     ),
+    "Produce outside of the transaction": Asked(produce("x"), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Fetch": Asked(fetch(), 12, {TOPIC}, ("allow User:* READ topic:t",)),
     "ListOffsets": Asked(
         ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])]),
@@ -132,6 +147,12 @@ ASKED = {
     "FindCoordinator of a transaction": Asked(
         FindCoordinatorRequest("x", 1), 3, {TRANSACTIONAL_ID}, ("allow User:* DESCRIBE transactional_id:x",)
     ),
+    "FindCoordinator of a share": Asked(
+        FindCoordinatorRequest(key_type=2, coordinator_keys=[SHARE_KEY]),
+        6,
+        {CLUSTER},
+        ("allow User:* CLUSTER_ACTION cluster",),
+    ),
     "JoinGroup": Asked(JoinGroupRequest("g", 6000, 6000), 4, {GROUP}, READ_GROUP),
     "SyncGroup": Asked(SyncGroupRequest("g", 1, "m"), 3, {GROUP}, READ_GROUP),
     "Heartbeat": Asked(HeartbeatRequest("g", 1, "m"), 3, {GROUP}, READ_GROUP),
@@ -150,6 +171,9 @@ ASKED = {
         ("allow User:* CREATE,DESCRIBE_CONFIGS topic:new",),
     ),
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
+    "DeleteTopics by the cluster": Asked(
+        DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
+    ),
     "DeleteRecords": Asked(
         DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 0)])]),
         2,
@@ -165,6 +189,12 @@ ASKED = {
         4,
         {TOPIC},
         ("allow User:* DESCRIBE topic:t",),
+    ),
+    "OffsetForLeaderEpoch by the cluster": Asked(
+        OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic("t", [OffsetForLeaderPartition(0, -1, 0)])]),
+        4,
+        {TOPIC},
+        ("allow User:* CLUSTER_ACTION cluster",),
     ),
     "DescribeConfigs of a topic": Asked(
         DescribeConfigsRequest([DescribeConfigsResource(TOPIC_TYPE, "t")]),
@@ -184,6 +214,18 @@ ASKED = {
         {TOPIC},
         ("allow User:* ALTER_CONFIGS topic:t",),
     ),
+    "AlterConfigs of the broker": Asked(
+        AlterConfigsRequest([AlterConfigsResource(BROKER_TYPE, "1")]),
+        2,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
+    ),
+    "IncrementalAlterConfigs of a topic": Asked(
+        IncrementalAlterConfigsRequest([IncrementalResource(TOPIC_TYPE, "t")]),
+        1,
+        {TOPIC},
+        ("allow User:* ALTER_CONFIGS topic:t",),
+    ),
     "IncrementalAlterConfigs": Asked(
         IncrementalAlterConfigsRequest([IncrementalResource(BROKER_TYPE, "1")]),
         1,
@@ -198,6 +240,9 @@ ASKED = {
     "ElectLeaders": Asked(ElectLeadersRequest(0, None), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
     "ListPartitionReassignments": Asked(
         ListPartitionReassignmentsRequest(topics=None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "InitProducerId of a transaction": Asked(
+        InitProducerIdRequest("x", 1000), 4, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)
     ),
     "OffsetDelete": Asked(
         OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
@@ -220,7 +265,26 @@ ASKED = {
     "DescribeTopicPartitions": Asked(
         DescribeTopicPartitionsRequest([DescribedTopic("t")]), 0, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
+    "DescribeUserScramCredentials": Asked(
+        DescribeUserScramCredentialsRequest(None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "AlterUserScramCredentials": Asked(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+        0,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
+    ),
 }
+
+
+ASKED_WHEN_DENIED = [
+    (ListGroupsRequest(), 4),
+    (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
+    (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
+    (CreateAclsRequest([]), 3),
+    (DeleteAclsRequest([]), 3),
+]
+"""What the table above cannot hold: they answer without a denial, or have tests of their own."""
 
 
 def guard(harness: BrokerHarness, *rules: str) -> None:
@@ -302,10 +366,101 @@ def test_operations_are_told(guarded: BrokerHarness) -> None:
     assert cluster.cluster_authorized_operations == 0
 
 
-def test_every_api_that_needs_a_permission_is_here(guarded: BrokerHarness) -> None:
-    free = {"ApiVersions", "DescribeCluster", "ListGroups"}
-    elsewhere = {"CreateAcls", "DescribeAcls", "DeleteAcls"}
-    served = {handler.name for handler in guarded.broker.handlers()}
-    assert served - free - elsewhere == {
-        type(asked.request).__name__.removesuffix("Request") for asked in ASKED.values()
-    }
+def test_operations_are_told_of_a_name_that_may_be_described_and_is_not_there(guarded: BrokerHarness) -> None:
+    guard(guarded, "allow User:* WRITE topic:none")
+    names = [MetadataRequestTopic(name="none"), MetadataRequestTopic(name="denied")]
+    request = MetadataRequest(names, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
+    none, denied = guarded.call(request, 12).topics
+    assert (none.error_code, none.topic_authorized_operations) == (3, 1 << 4 | 1 << 8)
+    assert (denied.error_code, denied.topic_authorized_operations) == (TOPIC, -(2**31))
+
+
+def test_a_denied_partition_does_not_keep_a_fetch_from_waiting(guarded: BrokerHarness) -> None:
+    guarded.listener.authorizer = None
+    guarded.create_topic("seen")
+    guard(guarded, "allow User:* READ topic:seen")
+    topics = [FetchTopic(name, partitions=[FetchPartition(0)]) for name in ("t", "seen")]
+    reply = guarded.send(FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, session_epoch=-1), 12)
+    assert reply.pending
+    guarded.advance_ms(501)
+    assert [topic.partitions[0].error_code for topic in reply.response.responses] == [TOPIC, 0]
+
+
+def test_groups_are_answered_in_the_order_of_the_request(guarded: BrokerHarness) -> None:
+    guard(guarded, "allow User:* DESCRIBE group:b")
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None) for name in ("a", "b", "c")])
+    groups = guarded.call(request, 8).groups
+    assert [(group.group_id, group.error_code) for group in groups] == [("a", GROUP), ("b", 0), ("c", GROUP)]
+
+
+def test_what_is_wrong_for_everybody_comes_before_the_denial(guarded: BrokerHarness) -> None:
+    (producers,) = guarded.call(DescribeProducersRequest([TopicRequest("no/name", [0])]), 0).topics
+    assert producers.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (created,) = guarded.call(CreateTopicsRequest([CreatableTopic("__cluster_metadata", 1, 1)]), 7).topics
+    assert created.error_code == ErrorCode.INVALID_REQUEST
+    assert guarded.call(SyncGroupRequest("g", 1, "m"), 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    share = FindCoordinatorRequest(key_type=2, coordinator_keys=[SHARE_KEY])
+    assert guarded.call(share, 5).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_denials_have_a_text(guarded: BrokerHarness) -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_TYPE, "t")])
+    assert guarded.call(request, 4).results[0].error_message == "Topic authorization failed."
+
+
+class Recorder(Authorizer):
+    """Notes what it is asked; allows nothing, everything, or everything but the cluster."""
+
+    def __init__(self, allow: Callable[[ResourceType], bool]) -> None:
+        self._allow = allow
+        self.asked: set[str] = set()
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        return self.authorize_by_resource_type(context, operation, resource_type)
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        self.asked.add(f"{operation.name} {resource_type.name.lower()}")
+        return self._allow(resource_type)
+
+
+def permissions_in_the_documentation() -> dict[str, set[str]]:
+    rows = re.findall(r"^\| (\w+) \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
+    found = {api: set(re.findall(r"[A-Z_]{4,} (?:topic|group|cluster|transactional_id)\b", text)) for api, text in rows}
+    return {api: permissions for api, permissions in found.items() if permissions}
+
+
+def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> None:
+    guarded.listener.authorizer = None
+    guarded.send(commit(), 8)
+    guarded.broker.store.write_and_wait([])
+    policies: list[Callable[[ResourceType], bool]] = [
+        lambda _: False,
+        lambda kind: kind is not ResourceType.CLUSTER,
+        lambda _: True,
+    ]
+    found: dict[str, set[str]] = {}
+    for request, version in ASKED_WHEN_DENIED:
+        recorder = guarded.listener.authorizer = Recorder(policies[0])
+        guarded.send(request, version)
+        found[type(request).__name__.removesuffix("Request")] = recorder.asked
+    for asked in ASKED.values():
+        # Where it is allowed, this one tells all operations that are, so it asks for each of them.
+        tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
+        for policy in policies[:1] if tells_operations else policies:
+            recorder = guarded.listener.authorizer = Recorder(policy)
+            guarded.send(asked.request, asked.version)
+            found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
+    assert found == permissions_in_the_documentation()
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+    assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()

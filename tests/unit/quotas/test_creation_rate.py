@@ -77,6 +77,21 @@ def test_the_connection_that_waits_is_counted_once(house):
     assert house.metric("kafka.server:type=socket-server-metrics,name=connection-accept-rate") == {("a",): 2.0}
 
 
+def test_several_may_wait_at_once_and_who_gave_up_is_forgotten(house):
+    """Behind a proxy, where each connection waits for itself."""
+    gate = rate(max_connection_creation_rate=2)
+    door = Door(house, "a", gate)
+    burst(door)
+    addresses = [house.new_address("10.0.0.7") for _ in range(5)]
+    delays = [door.ask(address).delay_ms for address in addresses]
+    assert delays == [1000] * 5
+    house.clock.advance_ms(1000)
+    assert [door.ask(address) for address in addresses[:2]] == [None, None]
+    house.clock.advance_ms(60_000)
+    burst(door)
+    assert set(gate._waiting) & set(addresses) == set()
+
+
 def test_the_rate_of_the_server_is_of_all_listeners_but_protected_ones(house):
     settings = {"broker_max_connection_creation_rate": 1}
     one, two = (Door(house, name, rate(**settings)) for name in "ab")

@@ -137,6 +137,9 @@ class LogReader:
     def _find(self, offset: int, active: LogSegment, active_size: int) -> tuple[LogSegment, int | None, int]:
         """The segment with the batch that holds an offset, or the next one; its position; the end of the segment."""
         for segment in self._segments_from(offset):
+            if segment is not active and segment.base_offset >= active.base_offset:
+                # The active one has been removed or replaced meanwhile: this one may end behind what we call the end.
+                break
             end = active_size if segment is active else segment.size_bytes
             position = segment.position_of(offset, end)
             if position is not None:

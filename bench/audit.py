@@ -1,0 +1,183 @@
+"""What the observer `audit` costs: `python -m bench.audit [--suites small paced] [--rounds 5]`.
+
+Two servers, one without and one with the observer, run the whole time; the load goes to them in turn, so that whatever
+else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
+latency and to the processor time per request, which says most where other programs run too. Then how many events the
+spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own,
+without any server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.load import LoadResult
+from bench.peers import SETTINGS
+from bench.suites import SUITES, Benchmark, Measure
+from klamm import Address, ConnectionContext, ListenerContext, RequestContext, ServerServices
+from klamm.wire.messages import produce
+from klamm_spark.audit import AuditObserver
+from klamm_spark.settings import AuditSettings
+from tests.peers.klamm_server import KlammServer
+from tests.peers.server import Server
+
+WARMUP_S = 0.5
+_MICRO_EVENTS = 20_000
+_MICRO_BATCH = 5
+
+
+@contextmanager
+def off_and_on(directory: Path, more: dict[str, str]) -> Iterator[tuple[Server, Server]]:
+    """A server without the observer, and one with it that writes below `directory`."""
+    audited = {
+        "listeners.default.observers": "audit",
+        "listeners.default.audit.spool": str(directory / "spool"),
+        "listeners.default.audit.node": "bench",
+    }
+    with ExitStack() as stack:
+        off = stack.enter_context(KlammServer(directory / "off", SETTINGS))
+        on = stack.enter_context(KlammServer(directory / "on", {**SETTINGS, **audited, **more}))
+        yield off, on
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What one run of a benchmark gave; `cpu_us` is the server's processor time per request."""
+
+    load: LoadResult
+    cpu_us: float
+
+
+def cpu_seconds(server: Server) -> float:
+    """Processor time that a server has taken, in the kernel and outside."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run(benchmark: Benchmark, server: Server, seconds: float) -> Result:
+    """One run. The warm-up takes processor time as well, at the same rate."""
+    before = cpu_seconds(server)
+    load = benchmark.run(server, seconds)
+    taken = cpu_seconds(server) - before
+    return Result(load, taken / (load.requests_per_s * (load.seconds + WARMUP_S)) * 1e6)
+
+
+def measure(benchmark: Benchmark, servers: Sequence[Server], rounds: int, seconds: float) -> list[list[Result]]:
+    """The results of each server, taken in turn."""
+    results: list[list[Result]] = [[] for _ in servers]
+    for server in servers:
+        benchmark.run(server, seconds)
+    for _ in range(rounds):
+        for number, server in enumerate(servers):
+            results[number].append(run(benchmark, server, seconds))
+    return results
+
+
+def rows(benchmark: Benchmark, results: Sequence[Sequence[Result]]) -> Iterator[str]:
+    """The table's lines for one benchmark."""
+    for quantity in benchmark.measures:
+        read = [[quantity.read(result.load) for result in many] for many in results]
+        yield _row(benchmark.name, quantity, read, 0)
+    taken = Measure("processor, µs a request", lambda result: 0.0, more_is_better=False)
+    yield _row(benchmark.name, taken, [[result.cpu_us for result in many] for many in results], 2)
+
+
+def _row(name: str, quantity: Measure, values: list[list[float]], digits: int) -> str:
+    off, on = (median(many) for many in values)
+    cost = 1 - on / off if quantity.more_is_better else on / off - 1
+    cells = [f"{median(many):,.{digits}f} ({min(many):,.{digits}f}–{max(many):,.{digits}f})" for many in values]
+    return f"| {name} | {quantity.unit} | {cells[0]} | {cells[1]} | {cost:.1%} |"
+
+
+def _requests(listener: ListenerContext, count: int) -> list[RequestContext]:
+    class Route:
+        name = "Produce"
+
+    connection = ConnectionContext("c", listener, Address("127.0.0.1", 9092), Address("10.1.2.3", 5000))
+    topic = produce.TopicProduceData("orders", partition_data=[produce.PartitionProduceData(0, b"." * 200)])
+    answered = produce.TopicProduceResponse(
+        "orders", partition_responses=[produce.PartitionProduceResponse(0, 0, base_offset=1)]
+    )
+    requests = []
+    for number in range(count):
+        request = RequestContext(connection, None, 0, 9, number, "client", 300)  # type: ignore[arg-type]
+        request.handler = Route
+        request.frame = produce.ProduceRequest(acks=1, topic_data=[topic])
+        request.response = produce.ProduceResponse([answered])
+        request.response_bytes = 60
+        requests.append(request)
+    return requests
+
+
+def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, float]:
+    """Microseconds per event: handing over, and recording with writing."""
+    settings = AuditSettings(
+        spool=directory,
+        node="micro",
+        queue_capacity=10 * _MICRO_EVENTS,
+        flush_interval_ms=3_600_000,
+        aggregate_above_per_second=aggregate_above_per_second,
+    )
+    services = ServerServices()
+    listener = ListenerContext("bench", Address("", 0), Address("", 0), services=services)
+    observer = AuditObserver(settings)
+    observer.open(listener)
+    requests = _requests(listener, _MICRO_EVENTS)
+    batches = [requests[start : start + _MICRO_BATCH] for start in range(0, _MICRO_EVENTS, _MICRO_BATCH)]
+    begin = time.perf_counter()
+    for batch in batches:
+        observer.completed_many(batch, time.monotonic_ns())
+    handed_over = time.perf_counter()
+    # Closing writes what waits, on the writer's thread, with nobody else about.
+    observer.close()
+    written = time.perf_counter()
+    return (handed_over - begin) / _MICRO_EVENTS * 1e6, (written - handed_over) / _MICRO_EVENTS * 1e6
+
+
+def spooled(folder: Path) -> tuple[int, int]:
+    """Events in a spool, and the requests that they stand for."""
+    events = requests = 0
+    for path in (*folder.glob("*.jsonl"), *folder.glob("*.open")):
+        with path.open("rb") as lines:
+            for line in lines:
+                event = json.loads(line)
+                events += 1
+                requests += event.get("repeat_count", 1) if event["kind"] == "request" else 0
+    return events, requests
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.audit", description="What the observer audit costs")
+    parser.add_argument("--suites", nargs="*", choices=SUITES, default=["small", "paced"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each round of each benchmark")
+    parser.add_argument("--quick", action="store_true", help="three rounds of one second")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="of the audited server: KEY=VALUE")
+    chosen = parser.parse_args(arguments)
+    rounds, seconds = (3, 1.0) if chosen.quick else (chosen.rounds, chosen.seconds)
+    more = dict(setting.split("=", 1) for setting in chosen.settings)
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
+        with off_and_on(Path(directory), more) as servers:
+            print("| | | off | on | cost |\n| --- | --- | --- | --- | --- |", flush=True)
+            for suite in chosen.suites:
+                for benchmark in SUITES[suite]():
+                    results = measure(benchmark, servers, rounds, seconds)
+                    print("\n".join(rows(benchmark, results)), flush=True)
+        events, requests = spooled(Path(directory) / "spool" / "bench")
+        print(f"\n{events:,} events in the spool stand for {requests:,} requests and what came with them")
+        for above, name in ((-1, "each by itself"), (10, "aggregated")):
+            path_us, writer_us = micro(Path(directory) / f"micro{above}", above)
+            print(f"{name}: {path_us:.2f} µs per event where requests are served, {writer_us:.2f} µs on the writer")
+
+
+if __name__ == "__main__":
+    main()

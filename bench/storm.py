@@ -1,0 +1,150 @@
+"""A good client while others fail to come in: `python -m bench.storm [--connections 2000] [--rounds 3]`.
+
+A client that is authenticated already asks for Metadata every few milliseconds, first alone, then while a storm of
+connections comes with wrong passwords (PLAIN, SCRAM) or makes TLS handshakes and goes away. Prints its p99 in
+each round and the ratio of the two; the storm comes from a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+from klamm import ScramCredential, ScramMechanism
+from klamm.testing import RawClient
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.peers.klamm_server import KlammServer
+from tests.peers.server import HOST, free_port
+from tests.tls_files import TlsFiles
+
+PASSWORD = "correct horse"  # noqa: S105
+EVERY_S = 0.002
+WORKERS = 20
+STORMS = ("plain", "scram", "tls")
+
+
+class Client(RawClient):
+    """Logs in as `alice` with PLAIN before anything else."""
+
+    def log_in(self, password: str) -> int:
+        """The error code of SaslAuthenticate."""
+        self.call(SaslHandshakeRequest("PLAIN"), 1)
+        return int(self.call(SaslAuthenticateRequest(f"\0alice\0{password}".encode()), 2).error_code)
+
+
+def begin_scram(client: RawClient) -> None:
+    """Two rounds of SCRAM with a wrong proof."""
+    client.call(SaslHandshakeRequest("SCRAM-SHA-256"), 1)
+    first = client.call(SaslAuthenticateRequest(b"n,,n=alice,r=abcdefgh"), 2).auth_bytes
+    nonce = bytes(first).split(b",")[0]
+    proof = base64.b64encode(os.urandom(32))
+    client.call(SaslAuthenticateRequest(b"c=biws," + nonce + b",p=" + proof), 2)
+
+
+def storm(kind: str, port: int, ca: str, connections: int) -> None:
+    """Come and fail that many times, some side by side."""
+    context = ssl.create_default_context(cafile=ca) if kind == "tls" else None
+    numbers = count()
+
+    def work() -> None:
+        while next(numbers) < connections:
+            try:
+                with Client((HOST, port), ssl_context=context) as client:
+                    if kind == "plain":
+                        client.log_in("wrong")
+                    elif kind == "scram":
+                        begin_scram(client)
+            except (ConnectionError, TimeoutError):
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> tuple[float, int]:
+    """The 99th percentile of its latency, until a time or the end of a process; and of how many requests."""
+    taken = []
+    request = MetadataRequest([])
+    due = time.perf_counter()
+    while (until.poll() is None) if isinstance(until, subprocess.Popen) else (due < until):
+        begun = time.perf_counter()
+        client.call(request, 12)
+        taken.append(time.perf_counter() - begun)
+        due += EVERY_S
+        time.sleep(max(0.0, due - time.perf_counter()))
+    taken.sort()
+    return taken[int(len(taken) * 0.99)] * 1e6, len(taken)
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[tuple[KlammServer, dict[str, int], TlsFiles]]:
+    """A listener for passwords and one for TLS."""
+    files = TlsFiles(folder / "tls")
+    verifiers = [
+        ScramCredential.from_password(mechanism, PASSWORD, os.urandom(16)).to_text()
+        for mechanism in (ScramMechanism.named("SCRAM-SHA-256"),)
+    ]
+    settings = {
+        "listeners.default.authenticator": "sasl",
+        "listeners.default.sasl.mechanisms": '["PLAIN", "SCRAM-SHA-256"]',
+        "listeners.default.sasl.users.alice": verifiers[0],
+    }
+    ports = {"tls": free_port()}
+    settings["listeners.tls.bind"] = f"{HOST}:{ports['tls']}"
+    settings |= dict(text.split("=", 1) for text in files.server_settings("tls"))
+    with KlammServer(folder / "server", settings) as running:
+        ports["plain"] = ports["scram"] = running.port
+        yield running, ports, files
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.storm", description="a good client in a storm of bad ones")
+    parser.add_argument("--connections", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--storm", nargs=3, metavar=("KIND", "PORT", "CA"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.storm:
+        kind, port, ca = chosen.storm
+        storm(kind, int(port), ca, chosen.connections)
+        return
+    print("| storm of | connections/s | quiet p99, µs | in the storm, µs | ratio |\n| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory(prefix="klamm-storm-") as folder, server(Path(folder)) as (_, ports, files):
+        for kind in STORMS:
+            quiet, stormy, rates = [], [], []
+            for _ in range(chosen.rounds):
+                context = files.client_context() if kind == "tls" else None
+                with Client((HOST, ports[kind]), ssl_context=context) as client:
+                    if kind != "tls" and client.log_in(PASSWORD):
+                        raise RuntimeError("the good client cannot log in")
+                    quiet.append(p99_us(client, time.perf_counter() + 2)[0])
+                    # Attackers have machines of their own: here they get only what is left of this one.
+                    command = ["nice", "-n", "15", sys.executable, "-m", "bench.storm"]
+                    command += ["--connections", str(chosen.connections)]
+                    begun = time.perf_counter()
+                    with subprocess.Popen([*command, "--storm", kind, str(ports[kind]), str(files.ca)]) as process:
+                        stormy.append(p99_us(client, process)[0])
+                    rates.append(chosen.connections / (time.perf_counter() - begun))
+            cells = [f"{median(rates):,.0f}"]
+            cells += [f"{median(v):,.0f} ({min(v):,.0f}–{max(v):,.0f})" for v in (quiet, stormy)]
+            print(f"| {kind} | {' | '.join(cells)} | {median(stormy) / median(quiet):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`LoadBalancer`: measures the processors of one listener, and moves connections as its assigner says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm.clock import Clock
+from klamm.contracts import ConnectionLoad, ProcessorAssigner, ProcessorLoad
+from klamm.network.channel import KafkaChannel
+
+if TYPE_CHECKING:
+    from klamm.context import Address
+    from klamm.network.processor import Processor
+
+log = logging.getLogger("klamm.network")
+
+
+class LoadBalancer:
+    """`assign` on the acceptor's thread, `tick` on the scheduler's; neither touches a channel but to read its counters.
+
+    Nothing is measured before `tick` is called for the first time, nor while there is but one processor.
+    """
+
+    def __init__(self, name: str, assigner: ProcessorAssigner, clock: Clock) -> None:
+        self._name = name
+        self._assigner = assigner
+        self._clock = clock
+        self.processors: Sequence[Processor] = ()
+        self._measured: Sequence[Processor] = ()
+        self._measured_ns = 0
+        self._idle_ns: dict[Processor, int] = {}
+        self._seen: dict[KafkaChannel, tuple[int, int]] = {}
+        self._rates: dict[Processor, tuple[float, float]] = {}
+
+    def assign(self, peer: Address) -> int:
+        """Index of the processor for a new connection."""
+        rates = self._rates
+        loads = [ProcessorLoad(p.connection_count, *rates.get(p, (0.0, 0.0))) for p in self.processors]
+        return self._assigner.assign(peer, loads)
+
+    def tick(self) -> None:
+        """One interval is over: work the loads out, and have connections moved."""
+        processors = self.processors
+        if len(processors) < 2:
+            self._measured = ()
+            return
+        now_ns = self._clock.monotonic_ns()
+        if processors is not self._measured:
+            self._begin(processors, now_ns)
+            return
+        seconds = max(now_ns - self._measured_ns, 1) / 1e9
+        self._measured_ns = now_ns
+        loads, connections, channels, seen = [], [], {}, {}
+        for processor in processors:
+            own = []
+            for channel in processor.channels:
+                counters = _counters(channel)
+                before = self._seen.get(channel, (0, 0))
+                seen[channel] = counters
+                connection_id = channel.connection.connection_id
+                channels[connection_id] = (processor, channel)
+                bytes_per_s = (counters[0] - before[0]) / seconds
+                own.append(ConnectionLoad(connection_id, bytes_per_s, (counters[1] - before[1]) / 1e9 / seconds))
+            idle_ns = processor.idle_ns_until(now_ns)
+            busy = min(1.0, max(0.0, 1.0 - (idle_ns - self._idle_ns[processor]) / 1e9 / seconds))
+            self._idle_ns[processor] = idle_ns
+            self._rates[processor] = (sum(load.bytes_per_s for load in own), busy)
+            loads.append(ProcessorLoad(processor.connection_count, *self._rates[processor]))
+            connections.append(own)
+        self._seen = seen
+        for move in self._assigner.rebalance(loads, connections):
+            source, channel = channels[move.connection_id]
+            target = processors[move.processor]
+            if target is not source:
+                log.info("listener=%s connection_id=%s: moves to %d", self._name, move.connection_id, target.index)
+                source.move(channel, target)
+
+    def _begin(self, processors: Sequence[Processor], now_ns: int) -> None:
+        for processor in processors:
+            processor.measure()
+        self._measured, self._measured_ns = processors, now_ns
+        self._idle_ns = {processor: processor.idle_ns_until(now_ns) for processor in processors}
+        self._seen = {channel: _counters(channel) for processor in processors for channel in processor.channels}
+        self._rates = {}
+
+
+def _counters(channel: KafkaChannel) -> tuple[int, int]:
+    connection = channel.connection
+    return connection.received_bytes + connection.sent_bytes, channel.busy_ns

@@ -1,0 +1,113 @@
+"""`LaneScheduler`: what `priority` and `fair` have in common: lanes, bounds, and handlers that no lane may take."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections import deque
+from queue import SimpleQueue
+from typing import Any
+
+from klamm import RequestContext, RequestScheduler
+
+
+class Lane:
+    """Requests that wait together, in order. `running` are those that handlers are at."""
+
+    __slots__ = ("capacity", "credit", "estimate", "name", "running", "waiting", "weight")
+
+    def __init__(self, name: str, capacity: int, weight: float = 1.0) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.weight = weight
+        self.waiting: deque[RequestContext] = deque()
+        self.running = 0
+        self.credit = 0.0
+        self.estimate = 0.0
+
+
+class LaneScheduler(RequestScheduler):
+    """A bounded queue of lanes; which lane is next is up to `_next_lane`, which runs under the lock.
+
+    Handlers wait on a `SimpleQueue` of tokens, one per queued request, since that hands over faster than a condition.
+    A token whose request must wait for a handler to come free (see `_may_run`) is set aside until one does.
+    """
+
+    def __init__(self, settings: Any, capacity: int) -> None:
+        super().__init__(settings, capacity)
+        self._lock = threading.Lock()
+        self._tokens: SimpleQueue[bool | None] = SimpleQueue()
+        self._set_aside = 0
+        self._size = 0
+        self._handlers = 0
+        self._running: dict[RequestContext, Lane] = {}
+
+    @abstractmethod
+    def _lane_of(self, request: RequestContext) -> Lane:
+        """The lane of a request, made if there is none."""
+
+    @abstractmethod
+    def _next_lane(self) -> Lane | None:
+        """The lane that is served next; None if no lane that waits may run."""
+
+    def _queued(self, lane: Lane) -> None:
+        """A request has been appended to the lane."""
+
+    def _started(self, lane: Lane, request: RequestContext) -> None:
+        """A handler has taken the lane's first request."""
+
+    def _finished(self, lane: Lane, request: RequestContext, busy_ns: int) -> None:
+        """The handler is done with it."""
+
+    def offer(self, request: RequestContext) -> bool:
+        with self._lock:
+            lane = self._lane_of(request)
+            if self._size >= self.capacity or len(lane.waiting) >= lane.capacity:
+                return False
+            self._size += 1
+            lane.waiting.append(request)
+            self._queued(lane)
+        self._tokens.put(True)
+        return True
+
+    def take(self) -> RequestContext | None:
+        while self._tokens.get() is not None:
+            with self._lock:
+                lane = self._next_lane()
+                if lane is None:
+                    self._set_aside += 1
+                    continue
+                request = lane.waiting.popleft()
+                self._size -= 1
+                lane.running += 1
+                self._running[request] = lane
+                self._started(lane, request)
+                return request
+        return None
+
+    def handled(self, request: RequestContext, busy_ns: int) -> None:
+        with self._lock:
+            lane = self._running.pop(request)
+            lane.running -= 1
+            self._finished(lane, request, busy_ns)
+            again = self._set_aside > 0
+            self._set_aside -= again
+        if again:
+            self._tokens.put(True)
+
+    def resized(self, handlers: int) -> None:
+        with self._lock:
+            self._handlers = handlers
+            again, self._set_aside = self._set_aside, 0
+        for _ in range(again):
+            self._tokens.put(True)
+
+    def wake(self) -> None:
+        self._tokens.put(None)
+
+    def size(self) -> int:
+        return self._size
+
+    def _handlers_less(self, reserved: int) -> int:
+        """All handlers but the reserved ones; at least one, and no limit before their number is known."""
+        return max(1, self._handlers - reserved) if self._handlers else 1 << 31

@@ -1,0 +1,81 @@
+"""The assigner `least_loaded`: by connections, bytes and busy time, and again while they live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import Address, ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, setting
+
+_LIGHT: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LeastLoadedSettings:
+    """The table `[listeners.NAME.least_loaded]`."""
+
+    rebalance_interval_ms: int = setting(
+        1000, doc="How often loads are measured and connections may move; 0 never.", minimum=0
+    )
+    skew: float = setting(
+        0.25,
+        doc="How much more of its time, as a part of 1, a processor may be busy than another.",
+        minimum=0.01,
+        maximum=1.0,
+    )
+    hot: float = setting(
+        0.5, doc="A processor that is busy for less of its time, as a part of 1, loses none.", minimum=0.0, maximum=1.0
+    )
+    max_moves: int = setting(32, doc="Connections that move in one interval at most.", minimum=1)
+
+
+class LeastLoaded(ProcessorAssigner):
+    """A new connection goes where the shares of all connections, of all bytes and of all busy time add up to least.
+
+    When the busiest processor is `hot` and `skew` above the idlest, one connection moves between them: the one that
+    brings them closest, if that is any better. If there is none, one connection alone keeps the processor busy; then
+    the light ones move away from it.
+    """
+
+    settings: LeastLoadedSettings
+
+    def __init__(self, settings: LeastLoadedSettings | None = None) -> None:
+        super().__init__(settings or LeastLoadedSettings())
+        self._next = 0
+
+    @property
+    def rebalance_interval_ms(self) -> int:
+        return self.settings.rebalance_interval_ms
+
+    def assign(self, address: Address, loads: Sequence[ProcessorLoad]) -> int:
+        columns: list[list[float]] = [
+            [float(load.connections) for load in loads],
+            [load.bytes_per_s for load in loads],
+            [load.busy for load in loads],
+        ]
+        totals = [sum(column) or 1.0 for column in columns]
+        scores = [
+            sum(column[i] / total for column, total in zip(columns, totals, strict=True)) for i in range(len(loads))
+        ]
+        # Equals take turns.
+        self._next += 1
+        count = len(loads)
+        return min(range(count), key=lambda index: (round(scores[index], 6), (index - self._next) % count))
+
+    def rebalance(
+        self, loads: Sequence[ProcessorLoad], connections: Sequence[Sequence[ConnectionLoad]]
+    ) -> Sequence[Move]:
+        hottest = max(range(len(loads)), key=lambda index: loads[index].busy)
+        idlest = min(range(len(loads)), key=lambda index: loads[index].busy)
+        gap = loads[hottest].busy - loads[idlest].busy
+        if loads[hottest].busy < self.settings.hot or gap < self.settings.skew:
+            return ()
+        heavy = [one for one in connections[hottest] if one.busy > _LIGHT]
+        best = min(heavy, key=lambda one: abs(gap - 2 * one.busy), default=None)
+        if best is not None and abs(gap - 2 * best.busy) <= gap - self.settings.skew / 2:
+            return (Move(best.connection_id, idlest),)
+        if not heavy:
+            return ()
+        light = [one for one in connections[hottest] if one.busy <= _LIGHT]
+        return [Move(one.connection_id, idlest) for one in light[: self.settings.max_moves]]

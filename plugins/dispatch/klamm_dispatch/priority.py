@@ -1,0 +1,107 @@
+"""The request scheduler `priority`: control requests ahead of data, and data never starved."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import RequestContext, setting
+from klamm.wire.api_keys import SPECS
+from klamm_dispatch.lanes import Lane, LaneScheduler
+
+CONTROL: Final = "control"
+DATA: Final = "data"
+CONTROL_APIS: Final = (
+    "ApiVersions",
+    "SaslHandshake",
+    "SaslAuthenticate",
+    "Metadata",
+    "DescribeCluster",
+    "DescribeTopicPartitions",
+    "FindCoordinator",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "ConsumerGroupHeartbeat",
+    "OffsetCommit",
+    "OffsetFetch",
+)
+"""What tells clients where to go and keeps groups together; all of it is short."""
+
+_API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS}
+
+
+def _check_apis(names: tuple[str, ...]) -> str | None:
+    unknown = sorted(set(names) - set(_API_KEYS))
+    return f"no such API: {', '.join(unknown)}" if unknown else None
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySettings:
+    """The table `[server.priority]`."""
+
+    control_apis: tuple[str, ...] = setting(
+        CONTROL_APIS, doc="APIs whose requests go ahead of all others.", check=_check_apis
+    )
+    control_listeners: tuple[str, ...] = setting(
+        (),
+        doc="Listeners all of whose requests go ahead, whatever they ask (KIP-291).",
+    )
+    data_share: float = setting(
+        0.1,
+        doc="The part of all turns that data requests get at least while they wait; 0 lets them starve.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    data_max_queued: float = setting(
+        0.8, doc="The part of queued.max.requests that data requests may fill.", minimum=0.0, maximum=1.0
+    )
+    control_handlers: int = setting(
+        1, doc="Handlers that data requests never take, unless there is only one.", minimum=0
+    )
+
+
+class Priority(LaneScheduler):
+    """Two lanes, `control` and `data`. A control request that waits is next, but each time that data is passed over it
+    earns `data_share` of a turn, and takes a turn as soon as it has earned a whole one.
+
+    Handlers are not interrupted, so a handler or more are kept from data: with all of them at long data requests, the
+    first place in the queue would be worth little. Kafka separates by threads alone (KIP-291).
+    """
+
+    settings: PrioritySettings
+
+    def __init__(self, settings: PrioritySettings, capacity: int) -> None:
+        super().__init__(settings, capacity)
+        self._control_apis = frozenset(_API_KEYS[name] for name in settings.control_apis)
+        self._control_listeners = frozenset(settings.control_listeners)
+        self._control = Lane(CONTROL, capacity)
+        self._data = Lane(DATA, max(1, int(capacity * settings.data_max_queued)))
+
+    def lane(self, request: RequestContext) -> Hashable:
+        return self._lane_of(request).name
+
+    def _lane_of(self, request: RequestContext) -> Lane:
+        if request.api_key in self._control_apis or request.connection.listener.name in self._control_listeners:
+            return self._control
+        return self._data
+
+    def _next_lane(self) -> Lane | None:
+        control, data = self._control, self._data
+        data_may_run = data.waiting and data.running < self._handlers_less(self.settings.control_handlers)
+        if not control.waiting:
+            return data if data_may_run else None
+        if data_may_run:
+            data.credit += self.settings.data_share
+            # A share such as 0.1 is no sum of powers of two.
+            if data.credit > 1.0 - 1e-9:
+                return data
+        return control
+
+    def _started(self, lane: Lane, request: RequestContext) -> None:
+        lane.credit = max(0.0, lane.credit - 1.0)
+
+    def lane_sizes(self) -> Mapping[str, int]:
+        return {lane.name: len(lane.waiting) for lane in (self._control, self._data)}

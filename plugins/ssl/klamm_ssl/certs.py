@@ -1,0 +1,146 @@
+"""`klamm certs`: a development CA with server and client certificates, and what to paste where.
+
+Nothing that serves calls this: a listener without certificates does not start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from klamm_ssl.issuing import CertificateAuthority, Identity
+
+_EXIT_USAGE: Final = 2
+
+_TEXT: Final = """\
+Certificates for development, signed by a CA that nobody but you should trust:
+{listing}
+
+--- klamm
+[listeners.tls]
+bind = "{bootstrap}"
+transport = "ssl"
+
+[listeners.tls.ssl]
+certificate = "{server}"
+trust_store = "{ca}"
+client_auth = "required"
+
+--- kcat, and other clients on librdkafka
+kcat -b {bootstrap} -L -X security.protocol=ssl -X ssl.ca.location={ca} \\
+     -X ssl.certificate.location={client} -X ssl.key.location={client}
+
+--- Java: client.properties
+bootstrap.servers={bootstrap}
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+ssl.keystore.type=PEM
+ssl.keystore.location={client}
+
+--- Python
+confluent_kafka.Producer({{
+    "bootstrap.servers": "{bootstrap}", "security.protocol": "ssl", "ssl.ca.location": "{ca}",
+    "ssl.certificate.location": "{client}", "ssl.key.location": "{client}",
+}})
+kafka.KafkaProducer(
+    bootstrap_servers="{bootstrap}", security_protocol="SSL", ssl_cafile="{ca}",
+    ssl_certfile="{client}", ssl_keyfile="{client}",
+)
+context = aiokafka.helpers.create_ssl_context(cafile="{ca}", certfile="{client}", keyfile="{client}")
+aiokafka.AIOKafkaProducer(bootstrap_servers="{bootstrap}", security_protocol="SSL", ssl_context=context)
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="klamm certs",
+        description="Make a development CA, a server certificate and client certificates, each with its key.",
+        epilog="A CA that is in DIR already is used again; other files that are there stay as they are.",
+    )
+    parser.add_argument("directory", metavar="DIR", nargs="?", default="certs", type=Path, help="default: certs")
+    parser.add_argument(
+        "--host",
+        dest="hosts",
+        metavar="HOST",
+        action="append",
+        help="name or address of the server, may be repeated; default: localhost, 127.0.0.1 and ::1",
+    )
+    parser.add_argument(
+        "--client",
+        dest="clients",
+        metavar="NAME",
+        action="append",
+        help="who gets a client certificate, may be repeated; its principal is User:CN=NAME. Default: client",
+    )
+    parser.add_argument("--days", metavar="N", type=int, default=397, help="how long they are valid; default: 397")
+    parser.add_argument("--port", metavar="PORT", type=int, default=9093, help="for what is printed; default: 9093")
+    parser.add_argument("--force", action="store_true", help="replace server and client certificates that are there")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write the files and say how to use them; the exit code."""
+    options = _parser().parse_args(list(arguments))
+    hosts: list[str] = options.hosts or ["localhost", "127.0.0.1", "::1"]
+    clients: list[str] = options.clients or ["client"]
+    reserved = {"ca", "server"}
+    wrong = [name for name in clients if name in reserved or not name or set(name) & set('/\\\0,+="<>#;\n')]
+    if wrong:
+        print(f"klamm certs: {wrong[0]!r} cannot be a client's name", file=sys.stderr)
+        return _EXIT_USAGE
+    directory: Path = options.directory.absolute()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now = datetime.now(UTC)
+        authority, listing = _authority(directory, now)
+        wanted = {"server": hosts, **{client: [] for client in clients}}
+        for name, its_hosts in wanted.items():
+            file = directory / f"{name}.pem"
+            if file.exists() and not options.force:
+                listing.append(f"  {file}  (was there; --force makes a new one)")
+                continue
+            subject = f"CN={its_hosts[0] if its_hosts else name}"
+            _write(file, authority.issue(subject, now=now, hosts=its_hosts, days=options.days))
+            listing.append(f"  {file}  {subject}, with its key" + (f", for {', '.join(hosts)}" if its_hosts else ""))
+    except (OSError, ValueError) as error:
+        print(f"klamm certs: {error}", file=sys.stderr)
+        return 1
+    first = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
+    print(
+        _TEXT.format(
+            listing="\n".join(listing),
+            bootstrap=f"{first}:{options.port}",
+            server=directory / "server.pem",
+            ca=directory / "ca.pem",
+            client=directory / f"{clients[0]}.pem",
+        ),
+        end="",
+    )
+    return 0
+
+
+def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, list[str]]:
+    certificate, key = directory / "ca.pem", directory / "ca.key"
+    if key.exists():
+        return CertificateAuthority.load(certificate.read_bytes(), key.read_bytes()), [f"  {certificate}  (was there)"]
+    authority = CertificateAuthority.create("CN=klamm development CA", now=now)
+    certificate.write_bytes(authority.root_pem)
+    _write_secret(key, authority.identity.key_pem())
+    return authority, [f"  {certificate}  what clients and servers trust", f"  {key}  keep this to yourself"]
+
+
+def _write(file: Path, identity: Identity) -> None:
+    # Java's PEM stores, OpenSSL and librdkafka all take key and certificate from one file.
+    _write_secret(file, identity.key_pem() + identity.certificate_pem)
+
+
+def _write_secret(file: Path, content: bytes) -> None:
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(content)

@@ -1,0 +1,93 @@
+"""The bounded queue between the server's threads and the one that writes: cheap to put, never in the server's way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Final
+
+DROP: Final = "drop"
+BLOCK: Final = "block"
+REFUSE: Final = "refuse"
+
+
+class EventQueue:
+    """Entries that stand for one or more events each. `capacity` counts events.
+
+    Requests may fill `capacity`; what is not a request may go beyond it, up to twice as far: a flood of requests must
+    not hide a failed authentication. Under REFUSE, requests may do so too, since they are the last before the server
+    refuses. What finds no room is dropped and counted, or, under BLOCK, waits for room, so that nothing is lost.
+    """
+
+    def __init__(self, capacity: int, on_full: str) -> None:
+        self._capacity = capacity
+        self._blocks = on_full == BLOCK
+        self._request_limit = capacity if on_full == DROP else 2 * capacity if on_full == REFUSE else capacity
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._filled = threading.Event()
+        self._entries: deque[Any] = deque()
+        self._pending = 0
+        self._taken = 0
+        self._dropped = 0
+
+    @property
+    def size(self) -> int:
+        """Events that wait, those being written included."""
+        return self._pending + self._taken
+
+    @property
+    def full(self) -> bool:
+        """Whether requests should be refused."""
+        return self._pending + self._taken >= self._capacity
+
+    def put(self, entry: Any, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
+        """Add an entry of `count` events. `may_wait` False: rather dropped than waited for."""
+        limit = self._request_limit if request else 2 * self._capacity
+        with self._lock:
+            size = self._pending + self._taken
+            # An entry that is larger than the whole queue must still find its way when there is nothing else.
+            if size + count > limit and size and not (may_wait and self._wait_for_room(limit, count)):
+                self._dropped += count
+                return
+            first = not self._pending
+            self._pending += count
+            self._entries.append(entry)
+        if first:
+            self._filled.set()
+
+    def _wait_for_room(self, limit: int, count: int) -> bool:
+        while self._blocks:
+            if self._pending + self._taken + count <= limit or not self._pending + self._taken:
+                return True
+            self._room.wait()
+        return False
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Until there is something, or `wake`; False after the time."""
+        return self._filled.wait(timeout_s)
+
+    def wake(self) -> None:
+        """Let `wait` return."""
+        self._filled.set()
+
+    def take(self) -> tuple[list[Any], int]:
+        """All entries, and how many events were dropped since the last call. They count until `done`."""
+        self._filled.clear()
+        with self._lock:
+            entries, self._entries = list(self._entries), deque()
+            self._taken, self._pending = self._taken + self._pending, 0
+            dropped, self._dropped = self._dropped, 0
+        return entries, dropped
+
+    def done(self) -> None:
+        """What was taken has been written."""
+        with self._lock:
+            self._taken = 0
+            self._room.notify_all()
+
+    def stop_blocking(self) -> None:
+        """Nobody waits for room any more: the server stops."""
+        with self._lock:
+            self._blocks = False
+            self._room.notify_all()

@@ -1,0 +1,70 @@
+"""The system calls of the spool, in one place so that a test can let a disk fill up or fail."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class SpoolFiles:
+    """Each method raises OSError."""
+
+    def open_append(self, path: Path) -> int:
+        """A descriptor that appends to a new or an old file."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """How many bytes went."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        """Wait for the disk."""
+        os.fsync(descriptor)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut a file."""
+        os.ftruncate(descriptor, size_bytes)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def write_whole(self, path: Path, data: bytes) -> None:
+        """A file that is there whole and synced, or not at all; the directory is not synced yet."""
+        temporary = path.with_name(path.name + ".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self.write(descriptor, view) :]
+            self.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.rename(temporary, path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name."""
+        os.rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make renames and deletions in a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; it is no error that it is gone."""
+        path.unlink(missing_ok=True)
+
+    def lock(self, path: Path) -> int:
+        """A descriptor that holds the lock until it is closed. BlockingIOError if another process has it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor

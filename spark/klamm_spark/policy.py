@@ -1,0 +1,78 @@
+"""Which requests are told of, and how much of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from klamm.wire.api_keys import ApiKey
+from klamm_spark.settings import DETAIL, METADATA, OFF, api_key_of
+
+if TYPE_CHECKING:
+    from klamm_spark.settings import AuditSettings
+
+NOTHING: Final = 0
+WITHOUT_RESOURCES: Final = 1
+EVERYTHING: Final = 2
+_LEVELS: Final = {OFF: NOTHING, METADATA: WITHOUT_RESOURCES, DETAIL: EVERYTHING}
+
+ADMINISTRATIVE: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+    }
+)
+"""APIs that change what others rely on; never aggregated."""
+
+
+class Policy:
+    """One listener's levels and exclusions. A principal's level goes before an API's, and that before the default.
+
+    They concern what was let through: denials, refusals and failed authentication are always told of.
+    """
+
+    def __init__(self, settings: AuditSettings) -> None:
+        self._default = _LEVELS[settings.level]
+        self._apis = {api_key_of(name): _LEVELS[level] for name, level in settings.apis.items()}
+        self._apis.update(dict.fromkeys(map(api_key_of, settings.exclude_apis), NOTHING))
+        self._principals = {name: _LEVELS[level] for name, level in settings.principals.items()}
+        self._excluded_principals = frozenset(settings.exclude_principals)
+        self._excluded_networks = [ipaddress.ip_network(text, strict=False) for text in settings.exclude_networks]
+        self.excluded_client_ids = frozenset(settings.exclude_client_ids)
+
+    def excludes(self, principal: str, host: str) -> bool:
+        """Whether a client is left out altogether."""
+        if principal in self._excluded_principals:
+            return True
+        if not self._excluded_networks:
+            return False
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._excluded_networks)
+
+    def level(self, principal: str, api_key: int) -> int:
+        """NOTHING, WITHOUT_RESOURCES or EVERYTHING."""
+        level = self._principals.get(principal)
+        return level if level is not None else self._apis.get(api_key, self._default)

@@ -1,0 +1,141 @@
+"""Settings of the observer `audit`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import setting
+from klamm.wire.api_keys import ApiKey
+
+OFF: Final = "off"
+METADATA: Final = "metadata"
+DETAIL: Final = "detail"
+LEVELS: Final = (OFF, METADATA, DETAIL)
+
+SINK_KEYS: Final = (
+    "node",
+    "flush_interval_ms",
+    "fsync_interval_ms",
+    "segment_bytes",
+    "segment_age_ms",
+    "compression",
+    "retention_bytes",
+    "retention_ms",
+    "on_limit",
+    "queue_capacity",
+    "on_full",
+)
+"""Settings of the spool itself, which all listeners that write in it must agree on."""
+
+
+def api_key_of(name: str) -> int | None:
+    """The key of an API by its name, e.g. `Produce`; None if there is no such API."""
+    wanted = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    return next((int(key) for key in ApiKey if key.name == wanted), None)
+
+
+def _check_apis(names: Any) -> str | None:
+    for name in names:
+        if api_key_of(name) is None:
+            return f'there is no API "{name}"; names are those of Kafka, e.g. "OffsetCommit"'
+    return None
+
+
+def _check_level(level: str) -> str | None:
+    return None if level in LEVELS else f'"{level}" is no level; there are {", ".join(LEVELS)}'
+
+
+def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
+    return _check_apis(levels) or _check_levels(levels)
+
+
+def _check_levels(levels: dict[str, str]) -> str | None:
+    return next((problem for level in levels.values() if (problem := _check_level(level))), None)
+
+
+def _check_networks(networks: tuple[str, ...]) -> str | None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            return f'"{network}" is no address or CIDR network'
+    return None
+
+
+def _check_node(node: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9._-]{0,200}", node) and node not in (".", ".."):
+        return None
+    return "may have letters, digits, dots, dashes and underscores"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """`[audit]`, for all listeners that name the observer; `[listeners.NAME.audit]` for one."""
+
+    spool: Path = setting(doc="Directory of the spool; each node writes in a folder of its own below it.")
+    node: str = setting(
+        "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."
+    )
+    level: str = setting(
+        DETAIL,
+        choices=LEVELS,
+        doc="How much of a request is told: off nothing, metadata all but its resources, detail those too.",
+    )
+    apis: dict[str, str] = setting(
+        {}, check=_check_levels_of_apis, doc='Levels of some APIs, e.g. `{ Fetch = "metadata", Heartbeat = "off" }`.'
+    )
+    principals: dict[str, str] = setting(
+        {},
+        check=_check_levels,
+        doc='Levels of some principals, which go before those of APIs: `{ "User:probe" = "off" }`.',
+    )
+    exclude_apis: tuple[str, ...] = setting((), check=_check_apis, doc="APIs that are not told of.")
+    exclude_principals: tuple[str, ...] = setting((), doc="Principals that are not told of, e.g. `User:probe`.")
+    exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not told of.")
+    exclude_networks: tuple[str, ...] = setting(
+        (), check=_check_networks, doc="Addresses and CIDR networks whose clients are not told of."
+    )
+    aggregate_above_per_second: int = setting(
+        10,
+        minimum=-1,
+        doc="Requests of one connection, API and result within a second that are told of by themselves; the others "
+        "become one row with a `repeat_count`. Denials and administrative requests never do. -1 is no aggregation.",
+    )
+    max_resources: int = setting(
+        64, minimum=1, doc="Resources in one event; `resource_count` tells how many there were."
+    )
+    flush_interval_ms: int = setting(50, minimum=1, doc="How long events are gathered before they are written.")
+    fsync_interval_ms: int = setting(
+        1000, minimum=0, doc="How long written events may wait for the disk; 0 syncs after every write."
+    )
+    segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="A segment is sealed when it has that size.")
+    segment_age_ms: int = setting(60_000, minimum=10, doc="A segment is sealed when its first event is so old.")
+    compression: str = setting(
+        "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads gzip by itself."
+    )
+    retention_bytes: int = setting(
+        10 * 1024**3, minimum=-1, doc="Size of the node's folder above which `on_limit` counts; -1 is no limit."
+    )
+    retention_ms: int = setting(
+        7 * 24 * 3600 * 1000, minimum=-1, doc="Age at which sealed segments are deleted; -1 is no limit."
+    )
+    on_limit: str = setting(
+        "delete_oldest",
+        choices=("delete_oldest", "stop"),
+        doc="What happens at `retention_bytes`: the oldest segments are deleted, or nothing is written until there is "
+        "room, so that the queue fills up and `on_full` counts.",
+    )
+    queue_capacity: int = setting(
+        20_000, minimum=1, doc="Events that may wait to be written; as many again if they are no requests."
+    )
+    on_full: str = setting(
+        "drop",
+        choices=("drop", "block", "refuse"),
+        doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
+        "thread waits, or requests are answered with a retriable error.",
+    )
+    spark: dict[str, Any] = setting({}, doc="For the commands that ship the spool; `klamm serve` does not look at it.")

@@ -1,0 +1,257 @@
+"""Connections that move between processors, processors that come and go, connections that grow old."""
+
+import random
+import struct
+import threading
+import time
+
+import pytest
+
+from klamm import Interest, Provider, Transport, TransportLayer, hookimpl
+from klamm.network.channel import ChannelState
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm_plaintext.transport import PlaintextTransportLayer
+from tests.contract.api_sets import Plugin
+
+
+class HoardingLayer(TransportLayer):
+    """Reads more than it is asked for and keeps it, as TLS does: the socket does not show that bytes are there."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.kept = b""
+
+    def handshake(self):
+        return Interest.NONE
+
+    def read_into(self, buffer):
+        if not self.kept:
+            shared = memoryview(bytearray(8192))
+            count = self.inner.read_into(shared)
+            if count <= 0:
+                return count
+            self.kept = bytes(shared[:count])
+        count = min(len(self.kept), len(buffer), 100)
+        buffer[:count], self.kept = self.kept[:count], self.kept[count:]
+        return count
+
+    def write(self, chunks, more=False):
+        return self.inner.write(chunks, more)
+
+    def send_file(self, descriptor, position, count):
+        return self.inner.send_file(descriptor, position, count)
+
+    @property
+    def has_buffered_data(self):
+        return bool(self.kept)
+
+    def close(self):
+        self.inner.close()
+
+
+class HoardingTransport(Transport):
+    def wrap(self, sock, peer):
+        return HoardingLayer(PlaintextTransportLayer(sock))
+
+
+class HoardingPlugin(Plugin):
+    @hookimpl
+    def klamm_transports(self):
+        yield Provider("hoarding", "tests.contract.test_moving:HoardingTransport")
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def serve_one(*settings):
+        own = ["listeners.default.api_set=trying", *settings]
+        server = EmbeddedServer(own, plugins=[HoardingPlugin()]).start()
+        servers.append(server)
+        return server
+
+    yield serve_one
+    for server in servers:
+        server.api_set("trying").release.set()
+        server.stop()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def listener_of(server):
+    return server.server.listeners[0]
+
+
+class Mover:
+    """Moves connections at random, again and again, until it is stopped."""
+
+    def __init__(self, server, seed):
+        self.listener = listener_of(server)
+        self.random = random.Random(seed)
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stopping.wait(0.001):
+            processors = self.listener.all_processors
+            source = self.random.choice(processors)
+            for channel in source.channels:
+                target = self.random.choice(processors)
+                if target is not source:
+                    source.move(channel, target)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join()
+
+
+def talk(server, number, failures):
+    """Requests of all kinds, many at a time, in pieces of any size; every answer is the right one, in order."""
+    chances = random.Random(number)
+    try:
+        with RawClient(server.address(), client_id=f"client-{number}", timeout_s=60) as client:
+            for _ in range(12):
+                due = []
+                for _ in range(chances.randrange(1, 30)):
+                    request, version = chances.choice(
+                        [
+                            (ApiVersionsRequest("talking", "1"), 3),
+                            (MetadataRequest(topics=None), 12),
+                            (HeartbeatRequest(group_id="ok"), 4),
+                            (FindCoordinatorRequest(key=str(chances.randrange(1, 30_000))), 2),
+                        ]
+                    )
+                    due.append((request, version, client.send(request, version)))
+                for request, version, correlation_id in due:
+                    answer = client.receive(request.API_KEY, version, correlation_id)
+                    if isinstance(request, FindCoordinatorRequest):
+                        assert len(answer.host) == int(request.key)
+    except Exception as error:
+        failures.append(error)
+
+
+@pytest.mark.parametrize("transport", ["plaintext", "hoarding"])
+@pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
+def test_nothing_is_lost_or_out_of_order_while_connections_move(serve, transport, dispatch):
+    server = serve(
+        "listeners.default.processors=3",
+        f"listeners.default.dispatch={dispatch}",
+        f"listeners.default.transport={transport}",
+    )
+    failures = []
+    talkers = [threading.Thread(target=talk, args=(server, number, failures)) for number in range(8)]
+    with Mover(server, seed=7):
+        for talker in talkers:
+            talker.start()
+        for talker in talkers:
+            talker.join()
+    assert not failures, failures[0]
+    assert sum(processor.moved_connections for processor in listener_of(server).processors) > 20
+
+
+def test_a_connection_moves_only_when_its_request_is_answered(serve):
+    server = serve("listeners.default.processors=2")
+    client = RawClient(server.address())
+    correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    first, second = listener_of(server).processors
+    source, target = (first, second) if first.connection_count else (second, first)
+    (channel,) = source.channels
+    source.move(channel, target)
+    wait_until(lambda: channel.moving)
+    assert target.connection_count == 0
+    server.api_set("trying").release.set()
+    assert client.receive(12, 4, correlation_id).error_code == 0
+    wait_until(lambda: target.connection_count == 1)
+    assert source.connection_count == 0
+    assert client.call(MetadataRequest(topics=None), 12).brokers
+    client.close()
+
+
+def test_half_a_frame_moves_with_its_connection(serve):
+    server = serve("listeners.default.processors=2")
+    client = RawClient(server.address())
+    client.call(MetadataRequest(topics=None), 12)
+    first, second = listener_of(server).processors
+    source, target = (first, second) if first.connection_count else (second, first)
+    (channel,) = source.channels
+    client.send_bytes(struct.pack(">ih", 10, 18))
+    wait_until(lambda: not channel.receive.idle)
+    source.move(channel, target)
+    wait_until(lambda: target.connection_count == 1)
+    client.send_bytes(struct.pack(">hih", 0, 1, -1))
+    assert client.receive_frame()[:6] == struct.pack(">ih", 1, 0)
+    client.close()
+
+
+def test_a_connection_that_closes_before_it_moves_is_forgotten(serve):
+    server = serve("listeners.default.processors=2")
+    client = RawClient(server.address())
+    client.send(HeartbeatRequest(group_id="block"), 4)
+    assert server.api_set("trying").arrived.acquire(timeout=10)
+    first, second = listener_of(server).processors
+    source, target = (first, second) if first.connection_count else (second, first)
+    (channel,) = source.channels
+    source.move(channel, target)
+    wait_until(lambda: channel.moving)
+    client.close()
+    server.api_set("trying").release.set()
+    wait_until(lambda: channel.state is ChannelState.CLOSED)
+    assert (first.connection_count, second.connection_count) == (0, 0)
+
+
+def test_processors_come_and_go_while_clients_talk(serve):
+    server = serve("listeners.default.processors=1")
+    listener = listener_of(server)
+    failures = []
+    talkers = [threading.Thread(target=talk, args=(server, number, failures)) for number in range(6)]
+    for talker in talkers:
+        talker.start()
+    for count in (3, 1, 2, 4, 1, 3):
+        listener.resize(count)
+        threading.Event().wait(0.05)
+    for talker in talkers:
+        talker.join()
+    assert not failures, failures[0]
+    wait_until(lambda: len(listener.all_processors) == 3)
+    assert len({processor.index for processor in listener.all_processors}) == 3
+
+
+def test_handlers_and_processors_follow_a_new_plan(serve):
+    server = serve("server.io_threads=2")
+    other = EmbeddedServer(
+        ["listeners.default.api_set=trying", "server.io_threads=5", "listeners.default.processors=2"],
+        plugins=[HoardingPlugin()],
+    )
+    lines = server.server.resize(other.plan)
+    assert lines == [
+        "[server] io_threads: 2 before, 5 now",
+        "[listeners.default] processors: 1 before, 2 now",
+    ]
+    assert (server.server.handler_pool.size, len(listener_of(server).processors)) == (5, 2)
+    assert server.server.resize(other.plan) == []
+
+
+@pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
+def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, dispatch):
+    server = serve("listeners.default.max_connection_age_ms=300", f"listeners.default.dispatch={dispatch}")
+    with RawClient(server.address()) as idle, RawClient(server.address()) as blocked:
+        correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
+        assert server.api_set("trying").arrived.acquire(timeout=10)
+        assert idle.at_end()
+        server.api_set("trying").release.set()
+        assert blocked.receive(12, 4, correlation_id).error_code == 0
+        assert blocked.at_end()

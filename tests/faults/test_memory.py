@@ -1,0 +1,128 @@
+"""Many large requests at once under a small memory pool: the memory stays bounded, and every request is answered."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from tests.faults.bystander import unharmed
+from tests.peers.server import HOST, Server
+from tests.peers.target import TARGET, target_server
+from tests.peers.wire_client import encode_frame
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(TARGET != "klamm", reason="Apache Kafka keeps a request's whole memory from its first byte on"),
+]
+MIB = 1 << 20
+
+
+class Highest:
+    """The most resident memory that a server has had, looked at every few milliseconds."""
+
+    def __init__(self, server: Server) -> None:
+        self.rss_bytes = 0
+        self._server = server
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.01):
+            self.rss_bytes = max(self.rss_bytes, self._server.rss_bytes())
+
+    def __enter__(self) -> Highest:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def large_request(size_bytes: int) -> bytes:
+    """A frame that is answered with an error, so that nothing has to be stored."""
+    data = [TopicProduceData("nowhere", partition_data=[PartitionProduceData(0, bytes(size_bytes))])]
+    return encode_frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), 9)
+
+
+def answered(server: Server, connections: int, frame: bytes, within_s: float) -> int:
+    """Send the frame on that many connections at once; how many have been answered, each with the error it should."""
+    poller = selectors.DefaultSelector()
+    view = memoryview(frame)
+    sent: dict[socket.socket, int] = {}
+    answers = 0
+    try:
+        for _ in range(connections):
+            peer = socket.create_connection((HOST, server.port), 10)
+            peer.setblocking(False)
+            poller.register(peer, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            sent[peer] = 0
+        deadline = time.monotonic() + within_s
+        while answers < connections and time.monotonic() < deadline:
+            for key, mask in poller.select(1.0):
+                peer = key.fileobj
+                assert isinstance(peer, socket.socket)
+                if mask & selectors.EVENT_WRITE:
+                    position = sent[peer]
+                    sent[peer] += peer.send(view[position : position + MIB])
+                    if sent[peer] == len(view):
+                        poller.modify(peer, selectors.EVENT_READ)
+                if mask & selectors.EVENT_READ:
+                    answer = peer.recv(4096)
+                    (size_bytes,) = struct.unpack_from(">i", answer)
+                    assert len(answer) == size_bytes + 4
+                    response = ProduceResponse.decode(9, answer, 9)
+                    code = response.responses[0].partition_responses[0].error_code
+                    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    answers += 1
+                    poller.unregister(peer)
+    finally:
+        for peer in sent:
+            peer.close()
+        poller.close()
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("request_mib", "pool_mib"),
+    [(6, 32), pytest.param(50, 256, marks=pytest.mark.slow)],
+)
+def test_two_hundred_large_requests_at_once(tmp_path: Path, request_mib: int, pool_mib: int) -> None:
+    settings = {"server.queued_max_request_bytes": str(pool_mib * MIB)}
+    with target_server(tmp_path / "server", settings) as server:
+        base = server.rss_bytes()
+        with Highest(server) as highest:
+            assert answered(server, 200, large_request(request_mib * MIB), within_s=240) == 200
+        print(f"base {base / MIB:.0f} MiB, highest {highest.rss_bytes / MIB:.0f} MiB")
+        assert highest.rss_bytes < (pool_mib + 128) * MIB
+
+
+def test_large_requests_that_never_end_hold_up_nobody(tmp_path: Path) -> None:
+    """They fill what partial requests may have; small requests go on, and large ones that do come still get through."""
+    settings = {"server.queued_max_request_bytes": str(16 * MIB)}
+    with target_server(tmp_path / "server", settings) as server:
+        half = large_request(6 * MIB)
+        silent = []
+        try:
+            for _ in range(6):
+                peer = socket.create_connection((HOST, server.port), 10)
+                peer.settimeout(0.5)
+                silent.append(peer)
+                try:
+                    peer.sendall(memoryview(half)[: 5 * MIB])
+                except TimeoutError:
+                    continue
+            with unharmed(server):
+                assert answered(server, 4, half, within_s=60) == 4
+        finally:
+            for peer in silent:
+                peer.close()

@@ -1,0 +1,87 @@
+"""What `acl` and `static` do beside deciding by rules: super users, the default, the log, the counters."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from klamm import (
+    AclOperation,
+    Address,
+    ConnectionContext,
+    KafkaPrincipal,
+    ListenerContext,
+    RequestContext,
+    ResourceType,
+)
+from klamm_authorizers.settings import StaticSettings
+from klamm_authorizers.static import StaticAuthorizer
+from tests.unit.broker.broker_harness import Reply
+
+READ, WRITE, TOPIC = AclOperation.READ, AclOperation.WRITE, ResourceType.TOPIC
+SETTINGS = StaticSettings(rules=("allow User:alice READ topic:orders", "deny User:* ALL topic:*"))
+
+
+def opened(settings: StaticSettings) -> tuple[StaticAuthorizer, ListenerContext]:
+    address = Address("127.0.0.1", 9092)
+    listener = ListenerContext("guarded", address, address)
+    authorizer = StaticAuthorizer(settings)
+    authorizer.open(listener)
+    listener.authorizer = authorizer
+    return authorizer, listener
+
+
+def request_of(listener: ListenerContext, user: str) -> RequestContext:
+    connection = ConnectionContext(
+        "test", listener, listener.bound, Address("10.0.0.1", 40_000), principal=KafkaPrincipal(user)
+    )
+    return RequestContext(connection, Reply(None, None, 0), 3, 12, 1, "test-client")
+
+
+def counted(listener: ListenerContext) -> dict[str, float]:
+    (family,) = (each for each in listener.services.metrics.collect() if each.name.endswith("DecisionsTotal"))
+    return {sample.labels["result"]: sample.value for sample in family.samples}
+
+
+def test_super_users_may_do_what_is_denied_to_all() -> None:
+    authorizer, listener = opened(replace(SETTINGS, super_users=("User:root",)))
+    root, alice = request_of(listener, "root"), request_of(listener, "alice")
+    assert authorizer.authorize(root, WRITE, TOPIC, "orders")
+    assert authorizer.authorize_by_resource_type(root, WRITE, TOPIC)
+    assert not authorizer.authorize(alice, READ, TOPIC, "orders")
+    assert not authorizer.authorize_by_resource_type(alice, READ, TOPIC)
+    assert counted(listener) == {"allowed": 2, "denied": 2}
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_the_default_is_for_what_no_rule_speaks_of(default: bool) -> None:
+    rules = ("allow User:alice READ topic:orders",)
+    authorizer, listener = opened(StaticSettings(rules=rules, allow_everyone_if_no_acl_found=default))
+    bob = request_of(listener, "bob")
+    assert authorizer.authorize(bob, READ, TOPIC, "other") is default
+    assert not authorizer.authorize(bob, READ, TOPIC, "orders")
+    assert authorizer.authorize_by_resource_type(bob, READ, TOPIC) is default
+
+
+def test_denials_are_logged_at_info_and_permissions_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer, listener = opened(StaticSettings(rules=("allow User:alice READ topic:orders",)))
+    alice = request_of(listener, "alice")
+    with caplog.at_level(logging.DEBUG, "klamm.authorizer"):
+        authorizer.authorize(alice, READ, TOPIC, "orders")
+        authorizer.authorize(alice, WRITE, TOPIC, "orders")
+        authorizer.authorize(alice, WRITE, TOPIC, "orders", log_if_denied=False)
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "INFO", "DEBUG"]
+    said = caplog.records[1].getMessage()
+    assert said.startswith(
+        "listener=guarded principal=User:alice denied operation=WRITE host=10.0.0.1 resource=TOPIC:orders"
+    )
+
+
+def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer, listener = opened(SETTINGS)
+    authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
+    with caplog.at_level(logging.INFO, "klamm.authorizer"):
+        authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
+    assert "\n" not in caplog.messages[0]

@@ -1,0 +1,83 @@
+"""`klamm certs`: files that work, printed settings that load, and no harm to what is there."""
+
+import re
+import ssl
+
+import pytest
+
+from klamm.server import StartError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm_ssl.certs import run
+
+
+@pytest.fixture
+def certs(tmp_path, capsys):
+    """`certs("--client", "x")` → (exit code, stdout, stderr), with the directory before what is given."""
+
+    def call(*arguments):
+        code = run([str(tmp_path / "certs"), *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def listener_of(printed):
+    return re.search(r"^--- klamm\n(.*?)^---", printed, re.MULTILINE | re.DOTALL).group(1)
+
+
+def test_what_is_printed_serves_and_what_is_written_comes_in(certs, tmp_path):
+    code, printed, _ = certs("--client", "alice", "--port", "0")
+    assert code == 0
+    file = tmp_path / "klamm.toml"
+    file.write_text(listener_of(printed).replace('transport = "ssl"', 'transport = "ssl"\napi_set = "echo"'))
+    context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
+    context.load_cert_chain(tmp_path / "certs" / "alice.pem")
+    with EmbeddedServer(file=file) as server:
+        host, port = server.address("tls")
+        with RawClient((host, port), ssl_context=context, server_hostname="127.0.0.1") as client:
+            assert client.call(ApiVersionsRequest("a", "1"), 3).error_code == 0
+
+
+def test_keys_are_for_their_owner_only(certs, tmp_path):
+    certs()
+    directory = tmp_path / "certs"
+    secret = {path.name for path in directory.iterdir() if b"PRIVATE KEY" in path.read_bytes()}
+    assert secret == {"ca.key", "server.pem", "client.pem"}
+    assert all((directory / name).stat().st_mode & 0o077 == 0 for name in secret)
+
+
+def test_what_is_there_stays_unless_it_is_to_be_replaced(certs, tmp_path):
+    certs("--client", "alice")
+    directory = tmp_path / "certs"
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    code, printed, _ = certs("--client", "bob")
+    assert code == 0
+    assert "was there" in printed
+    assert {name: (directory / name).read_bytes() for name in before} == before
+    certs("--client", "alice", "--force")
+    changed = {name for name in before if (directory / name).read_bytes() != before[name]}
+    assert changed == {"server.pem", "alice.pem"}
+
+
+@pytest.mark.parametrize("name", ["ca", "server", "a/b", "", "a,O=b"])
+def test_names_that_would_do_harm_are_refused(certs, tmp_path, name):
+    code, _, complaint = certs("--client", name)
+    assert code == 2
+    assert complaint.startswith("klamm certs: ")
+    assert not (tmp_path / "certs").exists()
+
+
+def test_an_authority_that_cannot_be_read_is_said(certs, tmp_path):
+    certs()
+    (tmp_path / "certs" / "ca.key").write_text("rubbish")
+    code, _, complaint = certs("--client", "new")
+    assert code == 1
+    assert complaint.startswith("klamm certs: ")
+
+
+def test_a_listener_without_certificates_does_not_start():
+    server = EmbeddedServer(["listeners.default.transport=ssl", "listeners.default.api_set=echo"])
+    with pytest.raises(StartError, match="one of certificate, certificate_pem and keystore must be set"):
+        server.start()

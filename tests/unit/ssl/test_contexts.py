@@ -1,0 +1,211 @@
+"""From files to contexts: PEM, PKCS#12, passwords, and what is said of files that cannot be used."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+
+from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
+from klamm_ssl.settings import SslSettings
+from tests.tls_files import TlsFiles
+
+PASSWORD = "not told to anybody"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return TlsFiles(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def password_file(tmp_path):
+    file = tmp_path / "password"
+    file.write_text(PASSWORD + "\nwhat follows is no part of it\n")
+    return file
+
+
+def contexts(environment=None, **settings):
+    return SslFiles(SslSettings(**settings), environment or {}).contexts()
+
+
+def shake_hands(context, client_context, hostname="localhost"):
+    """What the server and the client then know of each other: the certificates in DER."""
+    server_end, client_end = socket.socketpair()
+    found = {}
+
+    def serve():
+        try:
+            with context.wrap_socket(server_end, server_side=True) as sock:
+                found["client"] = sock.getpeercert(binary_form=True)
+        except ssl.SSLError as error:
+            found["error"] = error
+            server_end.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client_context.wrap_socket(client_end, server_hostname=hostname) as sock:
+            sock.do_handshake()
+            found["server"] = sock.getpeercert()
+            # With TLS 1.3 the server looks at the certificate when the client has done its part.
+            with contextlib.suppress(ssl.SSLError):
+                sock.recv(1)
+    finally:
+        thread.join()
+    return found
+
+
+def common_name(found):
+    return dict(pair for (pair,) in found["server"]["subject"])["commonName"]
+
+
+def test_certificate_and_key_may_be_in_one_file_in_two_or_in_the_settings(files):
+    both = {"certificate": files.server.both}
+    two = {"certificate": files.server.certificate, "private_key": files.server.key}
+    inline = {
+        "certificate_pem": files.server.certificate.read_text(),
+        "private_key_pem": files.server.key.read_text(),
+    }
+    for settings in (both, two, inline):
+        assert common_name(shake_hands(contexts(**settings).context, files.client_context())) == "localhost"
+
+
+def test_a_chain_may_be_in_a_file_of_its_own(files, tmp_path):
+    below = files.authority.intermediate("CN=below", now=files.now)
+    identity = below.issue("CN=leaf", now=files.now, hosts=("localhost",))
+    written = files.write("leaf", identity)
+    leaf, _, chain = written.certificate.read_text().partition("-----END CERTIFICATE-----\n")
+    written.certificate.write_text(leaf + "-----END CERTIFICATE-----\n")
+    rest = tmp_path / "chain.pem"
+    rest.write_text(chain)
+    built = contexts(certificate=written.certificate, private_key=written.key, chain=rest)
+    assert common_name(shake_hands(built.context, files.client_context())) == "leaf"
+
+
+def test_what_is_issued_stands_up_to_strict_verification(files):
+    """Python 3.13 verifies by RFC 5280 to the letter."""
+    below = files.authority.intermediate("CN=strict", now=files.now)
+    written = files.write("strict", below.issue("CN=strict leaf", now=files.now, hosts=("localhost",)))
+    context = files.client_context()
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    assert common_name(shake_hands(contexts(certificate=written.both).context, context)) == "strict leaf"
+
+
+def test_the_end_of_the_chain_that_comes_first_is_the_expiration(files):
+    below = files.authority.intermediate("CN=short", now=files.now, days=3)
+    written = files.write("long", below.issue("CN=long", now=files.now, hosts=("localhost",), days=300))
+    (end,) = contexts(certificate=written.both).expirations.values()
+    assert (end - files.now).days in (2, 3)
+
+
+def test_keys_may_be_encrypted(files, password_file, tmp_path):
+    key = tmp_path / "encrypted.key"
+    key.write_bytes(files.server.identity.key_pem(PASSWORD))
+    source = {"certificate": files.server.certificate, "private_key": key}
+    built = [
+        contexts(**source, key_password_file=password_file),
+        contexts({"KEY": PASSWORD}, **source, key_password_env="KEY"),
+    ]
+    for each in built:
+        assert common_name(shake_hands(each.context, files.client_context())) == "localhost"
+
+
+def test_a_pkcs12_keystore_brings_key_certificate_and_chain_in_order(files, password_file, tmp_path):
+    upper = files.authority.intermediate("CN=upper", now=files.now)
+    keystore = tmp_path / "server.p12"
+    identity = upper.issue("CN=stored", now=files.now, hosts=("localhost",))
+    keystore.write_bytes(identity.pkcs12(PASSWORD, [files.authority.root]))
+    built = contexts(keystore=keystore, key_password_file=password_file)
+    assert common_name(shake_hands(built.context, files.client_context())) == "stored"
+
+
+def test_a_trust_store_may_be_pem_pkcs12_or_inline(files, password_file, tmp_path):
+    other = TlsFiles(tmp_path / "other", "other CA")
+    store = tmp_path / "trust.p12"
+    store.write_bytes(other.client.identity.pkcs12(PASSWORD, [files.authority.root]))
+    sources = [
+        {"trust_store": files.ca},
+        {"trust_store_pem": files.ca.read_text()},
+        {"trust_store": store, "trust_store_password_file": password_file},
+    ]
+    for source in sources:
+        built = contexts(certificate=files.server.both, client_auth="required", **source)
+        assert shake_hands(built.context, files.client_context(files.client))["client"]
+
+
+def test_a_client_certificate_may_itself_be_trusted(files, tmp_path):
+    stranger = TlsFiles(tmp_path / "stranger", "stranger's CA").client
+    built = contexts(certificate=files.server.both, client_auth="required", trust_store=stranger.certificate)
+    assert shake_hands(built.context, files.client_context(stranger))["client"]
+    found = shake_hands(built.context, files.client_context(files.client))
+    assert found["error"].verify_code in (18, 19, 20)
+
+
+def test_the_digest_tells_whether_any_content_has_changed(files, tmp_path):
+    crl = tmp_path / "crl.pem"
+    crl.write_bytes(files.authority.revocation_list([], now=files.now))
+    settings = SslSettings(certificate=files.server.both, trust_store=files.ca, revocation_lists=(crl,))
+    before = SslFiles(settings, {}).digest
+    crl.touch()
+    assert SslFiles(settings, {}).digest == before
+    crl.write_bytes(crl.read_bytes() + b"\n")
+    assert SslFiles(settings, {}).digest != before
+
+
+BROKEN = {
+    "nothing": ({}, "one of certificate, certificate_pem and keystore must be set"),
+    "two certificates": ({"certificate": "server", "keystore": "server"}, "one of certificate"),
+    "a file that is not there": ({"certificate": "absent"}, "absent: No such file or directory"),
+    "no certificate": ({"certificate": "rubbish"}, "rubbish: "),
+    "no key": ({"certificate": "certificate"}, "no private key"),
+    "a key of another": ({"certificate": "certificate", "private_key": "client-key"}, "does not belong"),
+    "no password": ({"certificate": "certificate", "private_key": "encrypted"}, "is encrypted: set key_password_file"),
+    "a wrong password": (
+        {"certificate": "certificate", "private_key": "encrypted", "key_password_file": "rubbish"},
+        "the password is wrong",
+    ),
+    "an absent variable": (
+        {"certificate": "certificate", "private_key": "encrypted", "key_password_env": "ABSENT"},
+        "the environment variable ABSENT is not set",
+    ),
+    "no keystore": ({"keystore": "rubbish"}, "the password is wrong, or it is no PKCS#12 file"),
+    "a keystore with a wrong password": ({"keystore": "p12", "key_password_file": "rubbish"}, "the password is wrong"),
+    "no trust": ({"certificate": "server", "client_auth": "required"}, "needs trust_store"),
+    "trust in rubbish": ({"certificate": "server", "trust_store": "pem-rubbish"}, "trust_store or revocation_lists"),
+    "no ciphers": ({"certificate": "server", "ciphers": "NONSENSE"}, "OpenSSL knows none of these"),
+    "versions": ({"certificate": "server", "min_version": "TLSv1.3", "max_version": "TLSv1.2"}, "is above"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
+    written = {
+        "server": files.server.both.read_bytes(),
+        "certificate": files.server.certificate.read_bytes(),
+        "client-key": files.client.key.read_bytes(),
+        "encrypted": files.server.identity.key_pem(PASSWORD),
+        "p12": files.server.identity.pkcs12(PASSWORD),
+        "rubbish": b"rubbish",
+        "pem-rubbish": b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n",
+    }
+    for name, content in written.items():
+        (tmp_path / name).write_bytes(content)
+    given, complaint = BROKEN[what]
+    plain = {"client_auth", "min_version", "max_version", "ciphers", "key_password_env"}
+    settings = {key: value if key in plain else tmp_path / value for key, value in given.items()}
+    with pytest.raises(SslFilesError, match=complaint) as raised:
+        contexts(**settings)
+    assert PASSWORD not in str(raised.value)
+    assert "PRIVATE KEY" not in str(raised.value)
+
+
+def test_keys_pass_through_files_that_leave_nothing_behind(monkeypatch):
+    monkeypatch.delattr("os.memfd_create", raising=False)
+    with _as_file(b"secret") as name:
+        path = Path(name)
+        assert path.read_bytes() == b"secret"
+        assert path.parent.stat().st_mode & 0o077 == 0
+    assert not path.exists()
