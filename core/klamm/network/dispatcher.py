@@ -267,7 +267,9 @@ class RequestDispatcher:
         return response
 
     def _charge(self, request: RequestContext, response: Any) -> Any:
-        seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
+        seconds = 0.0
+        if response is not NO_RESPONSE:
+            seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9
         for throttle in self._throttles:
             try:
                 throttle_time_ms = throttle.charge(request, request.size_bytes, seconds)

@@ -272,6 +272,7 @@ class ChannelPump:
             channel.connection.client_id = request.client_id
         if dispatcher.timed:
             request.received_ns = self._selector.now_ns
+            request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
             if recorder is not None:
                 request.received_ns = self._selector.now_ns
