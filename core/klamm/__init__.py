@@ -3,6 +3,9 @@
 from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
+from klamm.config.plan import read_tables
+from klamm.config.problems import ConfigError
+from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.context import (
     Address,
@@ -39,7 +42,7 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
-from klamm.metrics import Counter, MetricsRegistry
+from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.scheduler import Scheduler, Timer
@@ -97,6 +100,7 @@ __all__ = [
     "Buffer",
     "CLUSTER_NAME",
     "Clock",
+    "ConfigError",
     "ConnectionContext",
     "ConnectionGate",
     "ConnectionLoad",
@@ -109,7 +113,10 @@ __all__ = [
     "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "Family",
     "HandshakeError",
+    "Histogram",
+    "HistogramValue",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
@@ -136,6 +143,7 @@ __all__ = [
     "RequestScheduler",
     "ResourceType",
     "SCRAM_CREDENTIALS",
+    "Sample",
     "SaslAuthenticationError",
     "SaslChallenge",
     "SaslContext",
@@ -166,6 +174,8 @@ __all__ = [
     "bind_handlers",
     "handles",
     "hookimpl",
+    "load_settings",
+    "read_tables",
     "setting",
     "specs_of",
 ]

@@ -20,6 +20,7 @@ from klamm.shared_state import SharedState
 if TYPE_CHECKING:
     from klamm.contracts import Buffer
     from klamm.security.authorizer import AclOperation, Authorizer, ResourceType
+    from klamm.wire.error_counts import ErrorCounts
 
 log = logging.getLogger("klamm.authorizer")
 
@@ -129,7 +130,7 @@ class ConnectionContext:
     authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
     (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved.
+    transport moved, `client_id` is what the first request said.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -146,6 +147,7 @@ class ConnectionContext:
     proxy_address: Address | None = None
     received_bytes: int = 0
     sent_bytes: int = 0
+    client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
 
 
@@ -165,7 +167,8 @@ class RequestContext:
     `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
     its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
     it, `response` what the handler answered, if an observer wants messages. `refused` says that an
-    observer did not let it through to the handler. Handlers return the response, or
+    observer did not let it through to the handler. `received_ns` is 0 for a request that nobody times;
+    `weight` says how many requests its times stand for. Handlers return the response, or
     `context.later()` and call `respond` once, from any thread.
     """
 
@@ -180,6 +183,7 @@ class RequestContext:
         "decisions",
         "dequeued_ns",
         "error_code",
+        "errors",
         "failed",
         "frame",
         "handler",
@@ -194,6 +198,7 @@ class RequestContext:
         "response_bytes",
         "size_bytes",
         "throttle_time_ms",
+        "weight",
     )
 
     def __init__(
@@ -223,12 +228,14 @@ class RequestContext:
         self.completed_ns = 0
         self.dequeued_ns = 0
         self.error_code = 0
+        self.errors: ErrorCounts | None = None
         self.response: Any = None
         self.response_bytes = 0
         self.parked = False
         self.failed = False
         self.refused = False
         self.throttle_time_ms = 0
+        self.weight = 0
         self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
 
     @property

@@ -26,16 +26,20 @@ from klamm.contracts import (
 )
 from klamm.network.acceptor import Acceptor
 from klamm.network.balancer import LoadBalancer
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
+from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector
+from klamm.network.slow_log import SlowLog
 from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self.counts = ConnectionCounts()
         self._make_processor: Callable[[int], Processor]
         self._next_index = 0
         self._balancer: LoadBalancer
@@ -110,6 +115,7 @@ class Listener:
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
+        request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
         plan, settings = self.plan, self.plan.settings
@@ -148,7 +154,9 @@ class Listener:
             throttles=throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
+            failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         )
+        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         proxies = None
@@ -159,6 +167,9 @@ class Listener:
             proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
+            recorder = None
+            if request_metrics is not None:
+                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
             selector = Selector(
                 make_poller(settings.poller),
@@ -190,6 +201,8 @@ class Listener:
                 max_request_bytes=settings.socket_request_max_bytes,
                 failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
                 max_connection_age_ms=settings.max_connection_age_ms,
+                counts=self.counts,
+                recorder=recorder,
             )
 
         self._make_processor = processor

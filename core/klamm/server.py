@@ -18,10 +18,13 @@ from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
 from klamm.network.handler_pool import KafkaRequestHandlerPool
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.recorder import RequestMetrics
 from klamm.network.request_channel import RequestChannel
 from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
+from klamm.server_metrics import ServerMetrics
 from klamm.version import __version__
+from klamm.wire.api_keys import spec_of
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -89,6 +92,9 @@ class SocketServer:
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
         handlers = self._open_api_sets()
+        request_metrics = None
+        if settings.metrics:
+            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
             listener.open_parts(
                 handlers[listener.plan.api_set],
@@ -96,8 +102,10 @@ class SocketServer:
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
+                request_metrics=request_metrics,
             )
             self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+        ServerMetrics(self).register(self.services.metrics)
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()

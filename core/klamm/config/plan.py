@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -208,7 +209,8 @@ class _Planner:
         path = ("listeners", name)
         table = self.table(path)
         # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
-        parts = {key for key, value in table.items() if isinstance(value, dict)}
+        own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
+        parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
         before = len(self.problems)
         settings: ListenerSettings | None = self.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:

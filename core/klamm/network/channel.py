@@ -102,7 +102,8 @@ class KafkaChannel:
     observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
     peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
-    processor at its next quiet point. `busy_ns` is counted only where somebody measures.
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `requests` says how many were
+    taken up.
     """
 
     __slots__ = (
@@ -122,6 +123,7 @@ class KafkaChannel:
         "moving",
         "mute_state",
         "receive",
+        "requests",
         "send",
         "sending",
         "session_expires_ns",
@@ -144,6 +146,7 @@ class KafkaChannel:
         self.transport = transport
         self.connection = connection
         self.receive = receive
+        self.requests = 0
         self.gates = gates
         self.accepted_from = accepted_from
         self.may_buffer = False
