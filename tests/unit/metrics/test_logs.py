@@ -37,7 +37,9 @@ def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog)
     assert [record.getMessage() for record in caplog.records] == ["failed 0", "something else"]
     assert caplog.records[0].exc_info[1].args == ("on purpose",)
     later.run()
-    assert [record.getMessage() for record in caplog.records[2:]] == ["4 more in 60 s like the first, which was: failed 0"]
+    assert [record.getMessage() for record in caplog.records[2:]] == [
+        "4 more in 60 s like the first, which was: failed 0"
+    ]
 
 
 def test_after_the_interval_the_next_is_logged_again(caplog):

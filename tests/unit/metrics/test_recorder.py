@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from klamm.clock import ManualClock
 from klamm.metrics import MetricsRegistry
-from klamm.network.recorder import SAMPLE_ALL_UNTIL, SAMPLE_EVERY, AnyVersion, RequestCount, RequestMetrics, RequestRecorder
+from klamm.network.recorder import (
+    SAMPLE_ALL_UNTIL,
+    SAMPLE_EVERY,
+    AnyVersion,
+    RequestCount,
+    RequestMetrics,
+    RequestRecorder,
+)
 from klamm.wire.api_keys import ApiKey, spec_of
 
 METADATA = int(ApiKey.METADATA)
@@ -56,8 +63,8 @@ def recorder(clock, metrics):
 
 def told(registry, name):
     full = f"kafka.network:type=RequestMetrics,name={name}"
-    for family in registry.collect(lambda one: one == full):
-        return {tuple(sample.labels.values()): sample.value for sample in family.samples}
+    (family,) = registry.collect(lambda one: one == full)
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
 def inline(count):

@@ -49,7 +49,9 @@ def test_a_source_that_raises_costs_only_its_own_samples_and_is_logged_once(capl
     with caplog.at_level(logging.ERROR, "klamm.metrics"):
         for _ in range(3):
             told = {family.name: family.samples for family in registry.collect()}
-    assert [(sample.labels, sample.value) for sample in told["klamm:type=Test,name=Value"]] == [({"place": "good"}, 1.0)]
+    assert [(sample.labels, sample.value) for sample in told["klamm:type=Test,name=Value"]] == [
+        ({"place": "good"}, 1.0)
+    ]
     assert [sample.value for sample in told["klamm:type=Test,name=Other"]] == [3]
     assert len(caplog.records) == 1
     assert "klamm:type=Test,name=Value" in caplog.text
@@ -59,7 +61,9 @@ def test_only_what_is_wanted_is_read():
     registry = MetricsRegistry()
     registry.gauge("klamm:type=Test,name=Wanted", "", lambda: 1.0)
     registry.gauge("klamm:type=Test,name=Other", "", lambda: pytest.fail("was read"))
-    assert [one.name for one in registry.collect(lambda name: name.endswith("Wanted"))] == ["klamm:type=Test,name=Wanted"]
+    assert [one.name for one in registry.collect(lambda name: name.endswith("Wanted"))] == [
+        "klamm:type=Test,name=Wanted"
+    ]
 
 
 def test_a_gauge_can_be_taken_away():
