@@ -3,6 +3,9 @@
 from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.clock import Clock, ManualClock, SystemClock
+from klamm.config.plan import read_tables
+from klamm.config.problems import ConfigError
+from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.context import (
     Address,
@@ -97,6 +100,7 @@ __all__ = [
     "Buffer",
     "CLUSTER_NAME",
     "Clock",
+    "ConfigError",
     "ConnectionContext",
     "ConnectionGate",
     "ConnectionLoad",
@@ -170,6 +174,8 @@ __all__ = [
     "bind_handlers",
     "handles",
     "hookimpl",
+    "load_settings",
+    "read_tables",
     "setting",
     "specs_of",
 ]

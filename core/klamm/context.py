@@ -130,7 +130,7 @@ class ConnectionContext:
     authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
     (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved; `client_id` is what the first request said.
+    transport moved, `client_id` is what the first request said.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 

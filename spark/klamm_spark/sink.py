@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.aggregation import ANNOUNCED
 from klamm_spark.encoder import LineEncoder
 from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
@@ -30,15 +31,6 @@ _SWEEP_S: Final = 1.0
 _PIECE_EVENTS: Final = 2000
 _STOP_TIMEOUT_S: Final = 30.0
 _METRICS: Final = "klamm:type=Audit,name="
-
-REQUESTS: Final = 0
-REPEATED: Final = 1
-WINDOW: Final = 2
-AUTHENTICATED: Final = 3
-OPENED: Final = 4
-CLOSED: Final = 5
-REFUSED: Final = 6
-ANNOUNCED: Final = 7
 
 
 class AuditSink:

@@ -92,7 +92,7 @@ def _resolve(planner: _Planner, key: str) -> list[tuple[str, ...]]:
         listener, _, rest = rest.partition(".")
         return [("listeners", listener, *rest.split("."))]
     if head in ("server", "plugins") and rest:
-        return [(head, rest)]
+        return [(head, *rest.split("."))]
     return []
 
 

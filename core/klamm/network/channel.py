@@ -102,8 +102,8 @@ class KafkaChannel:
     observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
     peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
-    processor at its next quiet point. `busy_ns` is counted only where somebody measures;
-    `requests` says how many were taken up.
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `requests` says how many were
+    taken up.
     """
 
     __slots__ = (

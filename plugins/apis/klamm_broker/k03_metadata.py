@@ -55,10 +55,11 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
+        guarded = context.listener.authorizer is not None
         visible = [
             _topic(broker, request, context, topic)
             for topic in broker.topics.all()
-            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+            if not guarded or may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
         ]
         return _response(broker, request, context, visible)
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:

@@ -12,6 +12,7 @@ import pytest
 
 from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -27,6 +28,7 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -252,6 +254,15 @@ ASKED = {
     "DescribeTopicPartitions": Asked(
         DescribeTopicPartitionsRequest([DescribedTopic("t")]), 0, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
+    "DescribeUserScramCredentials": Asked(
+        DescribeUserScramCredentialsRequest(None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "AlterUserScramCredentials": Asked(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+        0,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
+    ),
 }
 
 
@@ -427,6 +438,10 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         lambda _: True,
     ]
     found: dict[str, set[str]] = {}
+    for request, version in ASKED_WHEN_DENIED:
+        recorder = guarded.listener.authorizer = Recorder(policies[0])
+        guarded.send(request, version)
+        found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
         # Where it is allowed, this one tells all operations that are, so it asks for each of them.
         tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
@@ -434,9 +449,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
             recorder = guarded.listener.authorizer = Recorder(policy)
             guarded.send(asked.request, asked.version)
             found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
-    for request, version in ASKED_WHEN_DENIED:
-        recorder = guarded.listener.authorizer = Recorder(policies[0])
-        guarded.send(request, version)
-        found[type(request).__name__.removesuffix("Request")] = recorder.asked
     assert found == permissions_in_the_documentation()
-    assert {handler.name for handler in guarded.broker.handlers()} - {"ApiVersions"} == found.keys()
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+    assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()
