@@ -121,19 +121,22 @@ def type_text(spec: SettingSpec) -> str:
     """The type, the choices or the bounds."""
     if spec.choices:
         return ", ".join(f'`"{choice}"`' for choice in spec.choices)
-    kinds = get_args(spec.kind)
-    if get_origin(spec.kind) is tuple:
-        text = f"list of {_KIND_NAMES[kinds[0]]}s"
-    elif get_origin(spec.kind) is dict:
-        below = get_args(kinds[1])
-        text = f"table of tables of {_KIND_NAMES[below[1]]}s" if below else f"table of {_KIND_NAMES[kinds[1]]}s"
-    else:
-        text = _KIND_NAMES[kinds[0] if kinds else spec.kind]
+    text = kind_text(spec.kind)
     if spec.minimum is not None and spec.maximum is not None:
         return f"{text}, {spec.minimum} to {spec.maximum}"
     if spec.minimum is not None:
         return f"{text}, at least {spec.minimum}"
     return text
+
+
+def kind_text(kind: Any, ending: str = "") -> str:
+    """A type in words, `ending` s for several of it; of an optional one, the type that it is if it is there."""
+    kinds = get_args(kind)
+    if get_origin(kind) is tuple:
+        return f"list{ending} of {kind_text(kinds[0], 's')}"
+    if get_origin(kind) is dict:
+        return f"table{ending} of {kind_text(kinds[1], 's')}"
+    return _KIND_NAMES[kinds[0] if kinds else kind] + ending
 
 
 if __name__ == "__main__":

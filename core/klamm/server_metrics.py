@@ -7,7 +7,7 @@ They are those of Kafka's `SocketServer`, `RequestChannel`, `Acceptor`, `Process
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -64,7 +64,7 @@ class ServerMetrics:
                 self._average_idle,
             ),
             "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": (
-                "Share of time, 0 to 1, in which an acceptor waits because no processor takes a connection.",
+                "Share of time, 0 to 1, in which an acceptor waits for a processor or a gate to take a connection.",
                 lambda: [
                     ({"listener": name}, self._share(acceptor, acceptor.blocked_ns))
                     for name, acceptor in self._acceptors()
@@ -132,12 +132,16 @@ class ServerMetrics:
                 lambda: [({"listener": name}, acceptor.accepted) for name, acceptor in self._acceptors()],
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
-                "Connections that were not let in, by reason.",
-                lambda: [
-                    ({"listener": name, "reason": reason}, count)
-                    for name, acceptor in self._acceptors()
-                    for reason, count in list(acceptor.refused.items())
-                ],
+                "Connections that were closed at once because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.refused),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsDelayed": (
+                "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.delayed),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsPaused": (
+                "Connections with which the acceptor waited because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.paused),
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (
                 "Connections that a processor has given to another.",
@@ -213,6 +217,13 @@ class ServerMetrics:
 
     def _listeners(self) -> Iterator[Listener]:
         return iter(list(self._server.listeners))
+
+    def _by_reason(self, counts: Callable[[Acceptor], Mapping[str, int]]) -> list[tuple[Labels, float]]:
+        return [
+            ({"listener": name, "reason": reason}, count)
+            for name, acceptor in self._acceptors()
+            for reason, count in list(counts(acceptor).items())
+        ]
 
     def _acceptors(self) -> Iterator[tuple[str, Acceptor]]:
         for listener in self._listeners():
