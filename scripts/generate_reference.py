@@ -79,7 +79,11 @@ def provider_section(found: Found) -> str:
     """The settings of one part, under the table that they stand in."""
     name, settings = found.provider.name, found.provider.load_settings()
     assert settings is not None
-    places = {ProviderKind.API_SET: name, ProviderKind.REQUEST_SCHEDULER: f"server.{name}"}
+    places = {
+        ProviderKind.API_SET: name,
+        ProviderKind.EXTENSION: name,
+        ProviderKind.REQUEST_SCHEDULER: f"server.{name}",
+    }
     table = places.get(found.kind, f"listeners.NAME.{name}")
     return section(f"`[{table}]`", settings, f"The {found.kind.label} `{name}`: {found.provider.summary}.")
 

@@ -47,6 +47,10 @@ def parser() -> argparse.ArgumentParser:
         "--keep-hours", type=float, default=24, metavar="N", help="how long files that do not count any more are kept"
     )
     commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
+    report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")
+    report.add_argument("--since", metavar="WHEN", help="e.g. 24h, 7d, 2026-01-31; default: everything")
+    report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
+    report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     return top
 
 
@@ -81,6 +85,10 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
             from klamm_spark import compact
 
             return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say)
+        if options.command == "report":
+            from klamm_spark import report
+
+            return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
         from klamm_spark import verify
 
         return verify.run(spark, pipeline, say=print)

@@ -257,7 +257,7 @@ class AuditSink:
             self._write()
         except Exception:
             log.exception("audit: the last turn of the writer failed")
-        lost = sum(count for *_, count in self._unwritten) + (self.queue.size if self._unwritten else 0)
+        lost = max(sum(count for *_, count in self._unwritten), self.queue.size) if self._unwritten else 0
         if lost:
             log.error("audit: the spool cannot be written; about %d events are lost", lost)
         try:

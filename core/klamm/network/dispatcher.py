@@ -226,16 +226,9 @@ class RequestDispatcher:
         route: Route = request.handler
         if isinstance(response, Exception):
             response = self._error_response(request, route, response)
-        if self.timed:
-            if response is not NO_RESPONSE:
-                request.error_code = getattr(response, "error_code", 0)
-                if route.has_errors_inside and not request.error_code:
-                    request.error_code = first_error(response)
-            if self._keep_response:
-                request.response = response
-            if self._throttles:
-                response = self._charge(request, response)
         try:
+            if self.timed:
+                response = self._account(request, route, response)
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
             request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -265,6 +258,15 @@ class RequestDispatcher:
             # Kafka's way to tell a producer with acks=0 that something is wrong.
             raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
         return response
+
+    def _account(self, request: RequestContext, route: Route, response: Any) -> Any:
+        if response is not NO_RESPONSE:
+            request.error_code = getattr(response, "error_code", 0)
+            if route.has_errors_inside and not request.error_code:
+                request.error_code = first_error(response)
+        if self._keep_response:
+            request.response = response
+        return self._charge(request, response) if self._throttles else response
 
     def _charge(self, request: RequestContext, response: Any) -> Any:
         seconds = 0.0

@@ -48,6 +48,7 @@ log = logging.getLogger("klamm.network")
 
 _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
+_LAST_WORDS_NS: Final = 50_000_000
 # Looked up for every request; a global is faster than a member of an enum.
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
@@ -164,6 +165,9 @@ class ChannelPump:
             if reply and channel.state is not ChannelState.CLOSED:
                 with contextlib.suppress(OSError):
                     self._selector.send(channel, reply)
+                # Some clients look at the end of a connection before what came ahead of it.
+                heapq.heappush(self._delayed_closes, (now_ns + _LAST_WORDS_NS, next(self._order), channel, []))
+                continue
             self.close(channel, channel.close_reason)
 
     @property

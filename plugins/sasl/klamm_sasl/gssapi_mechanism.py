@@ -56,7 +56,9 @@ class GssapiMechanism(SaslMechanism):
         if settings.keytab is not None:
             store = {"keytab": str(settings.keytab)}
         try:
-            self.credentials = gssapi.Credentials(name=name, usage="accept", store=store)
+            self.credentials = gssapi.Credentials(
+                name=name, usage="accept", mechs=[gssapi.MechType.kerberos], store=store
+            )
         except GSSError as error:
             raise ValueError(f"no key for {settings.principal or 'any principal'}: {error}") from error
         self.namer = KerberosShortNamer(settings.principal_to_local_rules, settings.default_realm or _default_realm())
@@ -105,6 +107,8 @@ class GssapiServer(SaslServer):
         if not self._context.complete:
             self._state = _State.CONTEXT
             return SaslChallenge(answer or b"")
+        if self._context.mech != gssapi.MechType.kerberos:
+            raise SaslError("the client has used another GSS-API mechanism than Kerberos 5")
         if answer:
             self._state = _State.OFFER
             return SaslChallenge(answer)
