@@ -282,7 +282,7 @@ class ChannelPump:
         if recorder is not None:
             count = request.handler.counts[request.api_version]
             if count.count >= count.next_sample:
-                request.weight = count.sample(count.count + 1)
+                request.weight = count.sample(count.count + 1, self._selector.now_ns)
                 request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
@@ -324,7 +324,7 @@ class ChannelPump:
         )
         request.handler = kept.handler
         count = kept.handler.counts[kept.api_version]
-        request.weight = count.sample(count.count)
+        request.weight = count.sample(count.count, self._selector.now_ns)
         request.received_ns = self._selector.now_ns
         request.handler_start_ns = self._clock.monotonic_ns()
         return request
