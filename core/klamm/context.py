@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from klamm.announcements import Announcements
 from klamm.api_set import LATER, NO_RESPONSE, Pending
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from klamm.wire.error_counts import ErrorCounts
 
 log = logging.getLogger("klamm.authorizer")
+throttle_log = logging.getLogger("klamm.throttles")
+T = TypeVar("T")
 
 
 class Address(tuple[str, int]):
@@ -295,33 +297,34 @@ class RequestContext:
     @property
     def max_record_bytes(self) -> int | None:
         """How many bytes of records the answer should bring at most, for the sake of quotas; None any number."""
-        least = None
-        for throttle in self.connection.listener.throttles:
-            limit = throttle.max_record_bytes(self)
-            if limit is not None and (least is None or limit < least):
-                least = limit
-        return least
+        limits = self._ask_throttles(lambda throttle: throttle.max_record_bytes(self))
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
         """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
-        allowed = True
-        for throttle in self.connection.listener.throttles:
-            throttle_time_ms = throttle.charge_records(self, size_bytes)
-            if throttle_time_ms > 0:
-                allowed = False
-                self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
-        return allowed
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
+        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        return not any(times_ms)
 
     def charge_mutations(self, count: int, *, strict: bool) -> None:
         """Charge the creation or deletion of `count` partitions (KIP-599).
 
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
         """
-        for throttle in self.connection.listener.throttles:
-            throttle_time_ms = throttle.charge_mutations(self, count, strict)
-            self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
-            if strict and throttle_time_ms > 0:
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
+        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        if strict and any(times_ms):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
+        listener, answers = self.connection.listener, []
+        for throttle in listener.throttles:
+            try:
+                answers.append(ask(throttle))
+            except Exception:
+                # As when a request is charged: what fails limits nothing, and costs nobody an answer.
+                throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
+        return answers
 
     def later(self) -> Pending:
         """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""

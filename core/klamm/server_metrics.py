@@ -64,7 +64,7 @@ class ServerMetrics:
                 self._average_idle,
             ),
             "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": (
-                "Share of time, 0 to 1, in which an acceptor waits because no processor takes a connection.",
+                "Share of time, 0 to 1, in which an acceptor waits for a processor or a gate to take a connection.",
                 lambda: [
                     ({"listener": name}, self._share(acceptor, acceptor.blocked_ns))
                     for name, acceptor in self._acceptors()

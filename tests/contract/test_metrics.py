@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from klamm import ApiSet, Provider, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
@@ -153,10 +154,9 @@ def test_requests_are_counted_exactly_wherever_they_run(start, dispatch):
         ("error=NONE", "request=ApiVersions"): 1,
     }
     times = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Heartbeat")]
-    assert times == 10
+    assert times == 10 if dispatch != "inline" else 0 < times <= 10
     sampled = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Metadata")]
-    assert 250 - 127 < sampled <= 250
-    assert (sampled == 250) == (dispatch == "pool")
+    assert sampled == 250 if dispatch == "pool" else 0 < sampled <= 250
 
 
 def test_answers_that_are_given_again_are_counted_too(start):
@@ -174,7 +174,17 @@ def test_answers_that_are_given_again_are_counted_too(start):
         seen = scrape(server)
     assert seen[(ERRORS, "error=NONE", "request=Metadata")] == 2 * requests
     sampled = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Metadata")]
-    assert 2 * requests - 1000 < sampled <= 2 * requests
+    assert requests <= sampled <= 2 * requests
+
+
+def test_partitions_and_their_logs_are_told(start):
+    server = start(api_set="broker")
+    with RawClient(server.address()) as client:
+        client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
+        seen = scrape(server)
+    assert seen[("kafka_server_replicamanager_partitioncount",)] == 3
+    for partition in range(3):
+        assert seen[("kafka_log_log_logendoffset", f"partition={partition}", "topic=a")] == 0
 
 
 def test_errors_of_partitions_are_counted_one_by_one(start):

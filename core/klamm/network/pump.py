@@ -294,8 +294,9 @@ class ChannelPump:
             return None
         if recorder is not None:
             count = request.handler.counts[request.api_version]
-            if count.count >= count.next_sample:
-                request.weight = count.sample(count.count + 1)
+            ordinal = count.count + 1
+            if ordinal > count.next_sample:
+                request.weight = count.sample(ordinal, self._selector.now_ns)
                 request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
@@ -309,7 +310,7 @@ class ChannelPump:
             return None
         request.owner = None
         if recorder is not None:
-            count.count += 1
+            count.count = ordinal
             if request.errors is not None:
                 recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
@@ -347,7 +348,7 @@ class ChannelPump:
         )
         request.handler = kept.handler
         count = kept.handler.counts[kept.api_version]
-        request.weight = count.sample(count.count)
+        request.weight = count.sample(count.count, self._selector.now_ns)
         request.received_ns = self._selector.now_ns
         request.handler_start_ns = self._clock.monotonic_ns()
         return request

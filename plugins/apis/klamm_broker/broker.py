@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
-from klamm_broker import meta_properties
+from klamm_broker import broker_metrics, meta_properties
 from klamm_broker.configs import ConfigRegistry
 from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
@@ -101,6 +101,7 @@ class Broker(ApiSet):
             self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
+        broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
         self.producer_ids = ProducerIds(self.store)

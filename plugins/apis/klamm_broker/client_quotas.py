@@ -39,38 +39,38 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
     `ClientQuotaControlManager.configKeysForEntityType`.
     """
     if not entity:
-        raise _invalid("Invalid empty client quota entity")
+        raise _invalid("an entity has at least one type")
     for entity_type, name in entity.items():
         if entity_type not in ENTITY_TYPES:
-            raise _invalid(f"Unhandled client quota entity type: {entity_type}")
+            raise _invalid(f"there is no entity type {entity_type}")
         if name == "":
-            raise _invalid(f"Empty {entity_type} not supported")
+            raise _invalid(f"the name of a {entity_type} must not be empty")
     if IP not in entity:
         return _USER_AND_CLIENT_KEYS
     if len(entity) > 1:
-        raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
+        raise _invalid("an ip goes with no other entity type")
     address = entity[IP]
     try:
         if address is not None:
             ipaddress.ip_address(address)
     except ValueError:
-        raise _invalid(f"{address} is not a valid IP") from None
+        raise _invalid(f"{address} is no address") from None
     return _IP_KEYS
 
 
 def check_value(keys: dict[str, float | None], key: str, value: float) -> None:
     """Raises KafkaError INVALID_REQUEST; follows `ClientQuotaControlManager.validateQuotaKeyValue`."""
     if key not in keys:
-        raise _invalid(f"Invalid configuration key {key}")
+        raise _invalid(f"such an entity has no quota {key}")
     if not 0 < value < math.inf:
-        raise _invalid(f"Quota {key} must be greater than 0")
+        raise _invalid(f"{key} must be a number above 0")
     largest = keys[key]
     if largest is None:
         return
     if value > largest:
-        raise _invalid(f"Proposed value for {key} is too large for {'an INT' if largest < 2**32 else 'a LONG'}.")
+        raise _invalid(f"{key} must be at most {largest:.0f}")
     if value % 1.0 > _WHOLE_ENOUGH:
-        raise _invalid(f"{key} cannot be a fractional value.")
+        raise _invalid(f"{key} must be a whole number")
 
 
 def _invalid(message: str) -> KafkaError:

@@ -171,8 +171,9 @@ class PendingFetch:
         """The answer: as a whole, what is new to the session, or nothing if a quota says so."""
         try:
             if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
+                session_id = self.session.throttled()
                 reading.close()
-                return FetchResponse(session_id=self.session.throttled())
+                return FetchResponse(session_id=session_id)
             session_id, answered = self.session.finish(reading.answered, reading.sizes)
         except KafkaError as error:
             reading.close()

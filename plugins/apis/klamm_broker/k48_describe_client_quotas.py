@@ -59,18 +59,18 @@ def _check(components: Sequence[ComponentData]) -> None:
     for component in components:
         entity_type = component.entity_type
         if not entity_type:
-            raise _invalid("Invalid empty entity type.")
+            raise _invalid("an entity type must not be empty")
         if entity_type in seen:
-            raise _invalid(f"Entity type {entity_type} cannot appear more than once in the filter.")
+            raise _invalid(f"{entity_type} is named more than once")
         if entity_type not in ENTITY_TYPES:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no entity type {entity_type}")
         seen.add(entity_type)
         if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise _invalid(f"Unknown match type {component.match_type}")
+            raise _invalid(f"there is no match type {component.match_type}")
         if (component.match is None) == (component.match_type == _EXACT):
             raise _invalid(f"the match type {component.match_type} of {entity_type} contradicts its match")
     if IP in seen and len(seen) > 1:
-        raise _invalid("IP filter component should not be used with user or clientId filter component.")
+        raise _invalid("an ip goes with no other entity type")
 
 
 def _matches(entity: QuotaEntity, components: Sequence[ComponentData], strict: bool) -> bool:

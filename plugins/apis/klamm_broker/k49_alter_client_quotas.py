@@ -53,7 +53,7 @@ def alter_quotas(
             )
             try:
                 if key in outcomes:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Ignoring duplicate entity")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named more than once")
                 changes[key] = _altered(entity, rows.get(key), entry.ops)
             except KafkaError as error:
                 outcome.error_code, outcome.error_message = error.error_code, error.message
@@ -75,7 +75,7 @@ def _altered(entity: QuotaEntity, row: Row | None, operations: Sequence[OpData])
     seen = set()
     for operation in operations:
         if operation.key in seen:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate quota key {operation.key}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation.key} is given more than once")
         seen.add(operation.key)
         if operation.remove:
             quotas.pop(operation.key, None)

@@ -105,7 +105,8 @@ def _summary(seen: Difference, url: str) -> Text:
     lines = [
         f"klamm top  {url}  "
         + (f"over {seen.seconds:.1f} s" if seen.before is not None else "first look: no rates yet"),
-        f"requests {_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   errors {_number(errors)}/s   "
+        f"requests {_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   "
+        f"errors {_number(errors)}/s   "
         f"in {_bytes(seen.rate('kafka_server_socket_server_metrics_incoming_byte_total'))}/s   "
         f"out {_bytes(seen.rate('kafka_server_socket_server_metrics_outgoing_byte_total'))}/s   "
         f"connections {_number(now.value('kafka_server_socket_server_metrics_connection_count') or 0)}   "

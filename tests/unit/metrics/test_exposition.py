@@ -21,7 +21,7 @@ from klamm_metrics import files, top
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.names import exposed_name
 from klamm_metrics.snapshot import Difference, Snapshot
-from tests.unit.metrics.all_metrics import QUOTAS, exposed_names, has_quotas, registered
+from tests.unit.metrics.all_metrics import exposed_names, registered
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,6 @@ NAME = re.compile(r"\b((?:kafka|klamm|process)_[a-z0-9_]+)")
 PROCESS = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total"}
 
 
-def unknown(used):
-    """Names that nothing registers; those of client quotas only where they are installed."""
-    return {name for name in used - known_names() if has_quotas() or not name.startswith(QUOTAS)}
-
-
 def known_names():
     names = set(PROCESS)
     for name, kind in exposed_names().items():
@@ -150,7 +145,7 @@ def test_the_dashboard_uses_only_metrics_that_exist():
     queries = [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     used = {name for text in expressions + queries for name in NAME.findall(text)}
     assert len(used) > 40
-    assert not unknown(used)
+    assert used <= known_names()
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap():
@@ -169,7 +164,7 @@ def test_the_alerts_use_only_metrics_that_exist():
     used = {name for text in expressions for name in NAME.findall(text)}
     assert rules.count("- alert:") == len(expressions) > 10
     assert used
-    assert not unknown(used)
+    assert used <= known_names()
 
 
 def test_the_files_can_be_printed(capsys):

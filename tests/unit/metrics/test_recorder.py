@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from klamm.clock import ManualClock
 from klamm.metrics import MetricsRegistry
 from klamm.network.recorder import (
-    SAMPLE_ALL_UNTIL,
-    SAMPLE_EVERY,
+    MAX_EVERY,
+    SAMPLE_INTERVAL_NS,
     AnyVersion,
     RequestCount,
     RequestMetrics,
@@ -67,37 +67,56 @@ def told(registry, name):
     return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
-def inline(count):
+def inline(count, now_ns=0):
     """What the pump does with a request that it answers itself; its weight."""
-    weight = count.sample(count.count + 1) if count.count >= count.next_sample else 0
+    weight = count.sample(count.count + 1, now_ns) if count.count >= count.next_sample else 0
     count.count += 1
     return weight
 
 
-@given(st.integers(1, 3000))
-def test_samples_stand_for_all_requests_up_to_the_last_sample(requests):
-    count = RequestCount(always=False)
-    weights = [inline(count) for _ in range(requests)]
+@given(st.lists(st.integers(0, 3 * SAMPLE_INTERVAL_NS), min_size=1, max_size=1000))
+def test_samples_stand_for_all_requests_up_to_the_last_sample(gaps):
+    count, now_ns, weights = RequestCount(always=False), SAMPLE_INTERVAL_NS, []
+    for gap in gaps:
+        now_ns += gap
+        weights.append(inline(count, now_ns))
     last = max(index for index, weight in enumerate(weights, 1) if weight)
     assert sum(weights) == last
-    assert requests - last < SAMPLE_EVERY
-    assert all(weights[: min(requests, SAMPLE_ALL_UNTIL)])
+    assert len(gaps) - last < MAX_EVERY
 
 
-def test_after_the_first_ones_one_in_many_is_timed():
+def test_rare_requests_are_all_timed():
     count = RequestCount(always=False)
-    weights = [inline(count) for _ in range(SAMPLE_ALL_UNTIL + 10 * SAMPLE_EVERY)]
-    assert [weight for weight in weights[SAMPLE_ALL_UNTIL:] if weight] == [SAMPLE_EVERY] * 10
+    assert [inline(count, number * SAMPLE_INTERVAL_NS) for number in range(1, 300)] == [1] * 299
+
+
+@pytest.mark.parametrize("gap_ns", [0, 1_000, 20_000, 100_000])
+def test_frequent_requests_give_a_sample_in_about_the_interval(gap_ns):
+    count, requests = RequestCount(always=False), 20_000
+    weights = [inline(count, number * gap_ns) for number in range(requests)]
+    samples = sum(1 for weight in weights if weight)
+    due = max(requests * gap_ns // SAMPLE_INTERVAL_NS, requests // MAX_EVERY)
+    assert due / 2.1 <= samples <= due * 2.1 + 10
+    assert max(weights) <= MAX_EVERY
+
+
+def test_after_a_burst_requests_are_timed_again():
+    count = RequestCount(always=False)
+    for _ in range(5000):
+        inline(count, 1)
+    weights = [inline(count, number * 10 * SAMPLE_INTERVAL_NS) for number in range(1, 600)]
+    assert weights[-20:] == [1] * 20
 
 
 @pytest.mark.parametrize("told_late", [False, True])
 def test_an_api_that_is_always_timed_has_no_sample_of_more_than_one(told_late):
     count = RequestCount(always=not told_late)
-    weights = [inline(count) for _ in range(500 if not told_late else 105)]
     if told_late:
+        for _ in range(105):
+            inline(count)
         count.always()
-        weights = [inline(count) for _ in range(500)][1:]
-    assert set(weights) == {1}
+        inline(count)
+    assert {inline(count) for _ in range(500)} == {1}
 
 
 def test_requests_that_are_always_timed_and_sampled_ones_of_one_api_are_counted_once_each():
@@ -108,7 +127,7 @@ def test_requests_that_are_always_timed_and_sampled_ones_of_one_api_are_counted_
         weights += count.one()
         count.count += 1
     assert count.count == 2000
-    assert 2000 - 2 * SAMPLE_EVERY <= weights <= 2000
+    assert 2000 - 2 * MAX_EVERY <= weights <= 2000
 
 
 def test_every_stage_has_its_time(clock, registry, recorder):

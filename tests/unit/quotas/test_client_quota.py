@@ -172,6 +172,22 @@ def test_listeners_share_quotas_and_must_agree_on_settings(throttled):
         differs.open(throttled.new_listener("third"))
 
 
+def test_a_throttle_that_fails_limits_nothing_and_costs_nobody_an_answer(throttled, caplog):
+    class Broken(ClientQuota):
+        def max_record_bytes(self, context):
+            raise ZeroDivisionError
+
+        charge_records = charge_mutations = lambda self, *_: 1 / 0
+
+    throttled.set_quotas(ALICE, consumer_byte_rate=1000.0)
+    throttled.listener.throttles = (Broken(), throttled.throttle)
+    fetch = throttled.request(FETCH)
+    assert fetch.max_record_bytes == 10_000
+    assert fetch.may_send_records(1)
+    fetch.charge_mutations(1, strict=True)
+    assert len([record for record in caplog.records if "failed" in record.getMessage()]) == 3
+
+
 def test_metrics_tell_of_those_nearest_to_their_quotas():
     throttled = Throttled(metrics_max_clients=2)
     throttled.set_quotas({"user": None}, producer_byte_rate=1000.0)
