@@ -92,7 +92,7 @@ def test_events_count_what_clients_did(serve, above):
     for listener in ("front", "back"):
         for _ in range(3):
             with RawClient(server.address(listener)) as client:
-                client.call(ApiVersionsRequest("test", "1"), 3)
+                call_many(client, 70)
                 client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
                 for _ in range(50):
                     client.call(metadata("t"), 12)
@@ -103,7 +103,7 @@ def test_events_count_what_clients_did(serve, above):
                     client.call(ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)]), 9)
                 topics = [FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])]
                 client.call(FetchRequest(max_bytes=1 << 20, topics=topics), 12)
-                done.update(ApiVersions=1, CreateTopics=1, Metadata=50, missing=20, Produce=20, Fetch=1, connections=1)
+                done.update(ApiVersions=70, CreateTopics=1, Metadata=50, missing=20, Produce=20, Fetch=1, connections=1)
     server.stop()
     events = events_of(spool)
     assert [
