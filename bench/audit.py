@@ -2,18 +2,21 @@
 
 Two servers, one without and one with the observer, run the whole time; the load goes to them in turn, so that whatever
 else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
-latency. Then how many events the spool has got, and the time per event that the observer takes on the thread that
-serves requests, and on its own, without any server.
+latency and to the processor time per request, which says most where other programs run too. Then how many events the
+spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own,
+without any server.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -27,6 +30,7 @@ from klamm_spark.settings import AuditSettings
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import Server
 
+WARMUP_S = 0.5
 _MICRO_EVENTS = 20_000
 _MICRO_BATCH = 5
 
@@ -45,24 +49,53 @@ def off_and_on(directory: Path, more: dict[str, str]) -> Iterator[tuple[Server, 
         yield off, on
 
 
-def measure(benchmark: Benchmark, servers: Sequence[Server], rounds: int, seconds: float) -> list[list[LoadResult]]:
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What one run of a benchmark gave; `cpu_us` is the server's processor time per request."""
+
+    load: LoadResult
+    cpu_us: float
+
+
+def cpu_seconds(server: Server) -> float:
+    """Processor time that a server has taken, in the kernel and outside."""
+    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run(benchmark: Benchmark, server: Server, seconds: float) -> Result:
+    """One run. The warm-up takes processor time as well, at the same rate."""
+    before = cpu_seconds(server)
+    load = benchmark.run(server, seconds)
+    taken = cpu_seconds(server) - before
+    return Result(load, taken / (load.requests_per_s * (load.seconds + WARMUP_S)) * 1e6)
+
+
+def measure(benchmark: Benchmark, servers: Sequence[Server], rounds: int, seconds: float) -> list[list[Result]]:
     """The results of each server, taken in turn."""
-    results: list[list[LoadResult]] = [[] for _ in servers]
+    results: list[list[Result]] = [[] for _ in servers]
     for server in servers:
         benchmark.run(server, seconds)
     for _ in range(rounds):
         for number, server in enumerate(servers):
-            results[number].append(benchmark.run(server, seconds))
+            results[number].append(run(benchmark, server, seconds))
     return results
 
 
-def row(benchmark: Benchmark, quantity: Measure, results: Sequence[Sequence[LoadResult]]) -> str:
-    """One line of the table."""
-    off, on = ([quantity.read(result) for result in many] for many in results)
-    change = median(on) / median(off) - 1
-    cost = -change if quantity.more_is_better else change
-    cells = [f"{median(many):,.0f} ({min(many):,.0f}–{max(many):,.0f})" for many in (off, on)]
-    return f"| {benchmark.name} | {quantity.unit} | {cells[0]} | {cells[1]} | {cost:.1%} |"
+def rows(benchmark: Benchmark, results: Sequence[Sequence[Result]]) -> Iterator[str]:
+    """The table's lines for one benchmark."""
+    for quantity in benchmark.measures:
+        read = [[quantity.read(result.load) for result in many] for many in results]
+        yield _row(benchmark.name, quantity, read, 0)
+    taken = Measure("processor, µs a request", lambda result: 0.0, more_is_better=False)
+    yield _row(benchmark.name, taken, [[result.cpu_us for result in many] for many in results], 2)
+
+
+def _row(name: str, quantity: Measure, values: list[list[float]], digits: int) -> str:
+    off, on = (median(many) for many in values)
+    cost = 1 - on / off if quantity.more_is_better else on / off - 1
+    cells = [f"{median(many):,.{digits}f} ({min(many):,.{digits}f}–{max(many):,.{digits}f})" for many in values]
+    return f"| {name} | {quantity.unit} | {cells[0]} | {cells[1]} | {cost:.1%} |"
 
 
 def _requests(listener: ListenerContext, count: int) -> list[RequestContext]:
@@ -138,8 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for suite in chosen.suites:
                 for benchmark in SUITES[suite]():
                     results = measure(benchmark, servers, rounds, seconds)
-                    for quantity in benchmark.measures:
-                        print(row(benchmark, quantity, results), flush=True)
+                    print("\n".join(rows(benchmark, results)), flush=True)
         events, requests = spooled(Path(directory) / "spool" / "bench")
         print(f"\n{events:,} events in the spool stand for {requests:,} requests and what came with them")
         for above, name in ((-1, "each by itself"), (10, "aggregated")):

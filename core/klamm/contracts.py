@@ -37,6 +37,13 @@ class ListenerPart:
     def reload(self) -> None:
         """SIGHUP: read files again. Raising keeps what was there, and is logged."""
 
+    def reconfigure(self, settings: Any) -> bool:
+        """SIGHUP found other settings: take them, now, for what follows. False: they count from the next start.
+
+        Raising keeps what was there, and is logged.
+        """
+        return False
+
     def close(self) -> None:
         """Give back what `open` took. Called exactly once if `open` returned."""
 
@@ -207,7 +214,8 @@ class Refuse:
 class Delay:
     """A gate's Not yet.
 
-    `pause_acceptor=True`: the whole listener waits `delay_ms` before it accepts on (Kafka's listener rate limit).
+    `pause_acceptor=True`: the whole listener waits `delay_ms`, or until `ListenerContext.resume_accepting` is called,
+    and asks the gate again for the same connection (Kafka's listener rate limit).
     Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 
@@ -242,14 +250,34 @@ class ConnectionGate(ListenerPart, ABC):
 
 
 class Throttle(ListenerPart, ABC):
-    """Charges requests to quotas (KIP-13, KIP-124, KIP-219)."""
+    """Charges requests to quotas (KIP-13, KIP-124, KIP-219, KIP-599). Called from any thread."""
 
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
         """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.
 
-        The answer goes out at once and tells the client; klamm keeps the channel muted for that long.
+        The answer goes out at once and tells the client; klamm keeps the channel muted for that long. `seconds` are
+        those of handlers and of the network thread, and 0 for a request without an answer (Produce with acks=0), which
+        Kafka exempts.
         """
+
+    def max_record_bytes(self, context: RequestContext) -> int | None:
+        """How many bytes of records a fetch may bring at once without being sure to be throttled; None any number."""
+        return None
+
+    def charge_records(self, context: RequestContext, size_bytes: int) -> int:
+        """Records of `size_bytes` are about to be sent; 0 records that, anything else is the `throttle_time_ms`.
+
+        Then they are not sent and not recorded: the answer is empty, and the client comes again.
+        """
+        return 0
+
+    def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
+        """So many partitions are about to be created or deleted; the `throttle_time_ms` that this earns.
+
+        If `strict`, anything but 0 means that they are not to be, and are not recorded.
+        """
+        return 0
 
 
 @dataclass(slots=True)

@@ -114,9 +114,9 @@ class WindowedShare:
     _STEP_NS: Final = 5_000_000_000
     _WINDOW_NS: Final = 30_000_000_000
 
-    def __init__(self, now_ns: int, total_ns: int = 0) -> None:
+    def __init__(self, begin_ns: int) -> None:
         self._lock = threading.Lock()
-        self._marks = deque([(now_ns, total_ns)])
+        self._marks = deque([(begin_ns, 0)])
 
     def read(self, now_ns: int, total_ns: int, capacity: int = 1) -> float:
         """The share, 0 to 1, of the time that `capacity` threads have had since the window began."""

@@ -218,6 +218,22 @@ class SocketServer:
         except Exception:
             log.exception("extension %r failed", extension)
 
+    def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
+        """Give parts of listeners the settings of a new plan: the tables that count from now on, and what went wrong.
+
+        `self.plan` tells what counts; what is still different in the new plan needs another start.
+        """
+        taken: list[str] = []
+        problems: list[str] = []
+        wanted = {listener_plan.name: listener_plan for listener_plan in plan.listeners}
+        for listener in self.listeners:
+            if listener.name in wanted:
+                taken_here, problems_here = listener.reconfigure(wanted[listener.name])
+                taken += taken_here
+                problems += problems_here
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return taken, problems
+
     def resize(self, plan: ServerPlan) -> list[str]:
         """Take over from another plan how many handlers and processors there are; what has changed, one line each.
 

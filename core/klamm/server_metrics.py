@@ -7,22 +7,29 @@ They are those of Kafka's `SocketServer`, `RequestChannel`, `Acceptor`, `Process
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from klamm.metrics import Labels, MetricsRegistry, WindowedShare
+from klamm.version import __version__
 
 if TYPE_CHECKING:
     from klamm.listener import Listener
     from klamm.network.acceptor import Acceptor
     from klamm.network.channel import KafkaChannel
+    from klamm.network.memory_pool import MemoryPool
     from klamm.network.processor import Processor
     from klamm.server import SocketServer
 
 _Samples: TypeAlias = Iterable[tuple[Labels, float]]
 _SOCKET: Final = "kafka.server:type=socket-server-metrics,name="
 _SOFTWARE_LABELS: Final = 50
+_LABEL_CHARACTERS: Final = 100
+
+
+def _single(read: Callable[[], float]) -> Callable[[], _Samples]:
+    return lambda: [({}, read())]
 
 
 class ServerMetrics:
@@ -31,6 +38,7 @@ class ServerMetrics:
     def __init__(self, server: SocketServer) -> None:
         self._server = server
         self._clock = server.clock
+        self._created_ns = server.clock.monotonic_ns()
         self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
         self._highest: dict[tuple[str, str], int] = {}
 
@@ -56,7 +64,7 @@ class ServerMetrics:
                 self._average_idle,
             ),
             "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": (
-                "Share of time, 0 to 1, in which an acceptor waits because no processor takes a connection.",
+                "Share of time, 0 to 1, in which an acceptor waits for a processor or a gate to take a connection.",
                 lambda: [
                     ({"listener": name}, self._share(acceptor, acceptor.blocked_ns))
                     for name, acceptor in self._acceptors()
@@ -124,12 +132,16 @@ class ServerMetrics:
                 lambda: [({"listener": name}, acceptor.accepted) for name, acceptor in self._acceptors()],
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
-                "Connections that were not let in, by reason.",
-                lambda: [
-                    ({"listener": name, "reason": reason}, count)
-                    for name, acceptor in self._acceptors()
-                    for reason, count in list(acceptor.refused.items())
-                ],
+                "Connections that were closed at once because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.refused),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsDelayed": (
+                "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.delayed),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsPaused": (
+                "Connections with which the acceptor waited because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.paused),
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (
                 "Connections that a processor has given to another.",
@@ -156,17 +168,41 @@ class ServerMetrics:
             registry.register(name, "gauge", doc, read)
         for name, (doc, read) in counters.items():
             registry.register(name, "counter", doc, read)
-        pool = server.pool
-        if pool is not None:
-            group = "kafka.network:type=SocketServer,name="
-            registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests.", lambda: pool.available_bytes)
-            registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
-            registry.register(
-                "klamm:type=MemoryPool,name=Depletions",
-                "counter",
-                "How often a request found too little left.",
-                lambda: [({}, pool.depletions)],
-            )
+        if server.pool is not None:
+            self._register_pool(registry, server.pool)
+        started_ms = self._clock.wall_ms()
+        registry.gauge(
+            "kafka.server:type=app-info,name=start-time-ms",
+            "When the server started, in milliseconds since the epoch; the label tells its version.",
+            lambda: started_ms,
+            version=__version__,
+        )
+
+    def _register_pool(self, registry: MetricsRegistry, pool: MemoryPool) -> None:
+        group = "kafka.network:type=SocketServer,name="
+        registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests.", lambda: pool.available_bytes)
+        registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
+        registry.gauge(
+            _SOCKET + "MemoryPoolAvgDepletedPercent",
+            "Share of time, 0 to 1, in which requests waited for memory.",
+            lambda: self._share(pool, pool.depleted_ns),
+        )
+        counters: dict[str, tuple[str, Callable[[], float]]] = {
+            _SOCKET + "MemoryPoolDepletedTimeTotal": (
+                "Nanoseconds in which requests waited for memory.",
+                lambda: pool.depleted_ns,
+            ),
+            "klamm:type=MemoryPool,name=Depletions": (
+                "How often a request found too little memory left.",
+                lambda: pool.depletions,
+            ),
+            "klamm:type=MemoryPool,name=Evictions": (
+                "Connections closed because they held memory and sent nothing.",
+                lambda: pool.evictions,
+            ),
+        }
+        for name, (doc, read) in counters.items():
+            registry.register(name, "counter", doc, _single(read))
 
     def _handlers_busy(self) -> float:
         pool = self._server.handler_pool
@@ -176,12 +212,18 @@ class ServerMetrics:
         now_ns = self._clock.monotonic_ns()
         share = self._shares.get(key)
         if share is None:
-            # What there is before the first look belongs to a window nobody has seen the start of.
-            share = self._shares.setdefault(key, WindowedShare(now_ns, total_ns))
+            share = self._shares.setdefault(key, WindowedShare(getattr(key, "created_ns", self._created_ns)))
         return share.read(now_ns, total_ns, capacity)
 
     def _listeners(self) -> Iterator[Listener]:
         return iter(list(self._server.listeners))
+
+    def _by_reason(self, counts: Callable[[Acceptor], Mapping[str, int]]) -> list[tuple[Labels, float]]:
+        return [
+            ({"listener": name, "reason": reason}, count)
+            for name, acceptor in self._acceptors()
+            for reason, count in list(counts(acceptor).items())
+        ]
 
     def _acceptors(self) -> Iterator[tuple[str, Acceptor]]:
         for listener in self._listeners():
@@ -250,7 +292,7 @@ class ServerMetrics:
             for channel in self._channels(listener):
                 connection = channel.connection
                 host = connection.client_address.host
-                key = (listener.name, str(connection.principal), host, connection.client_id or "")
+                key = (listener.name, str(connection.principal), host, (connection.client_id or "")[:_LABEL_CHARACTERS])
                 both = sums.setdefault(key, [0, 0])
                 both[0] += channel.requests
                 both[1] += channel.requests if attribute == "requests" else getattr(connection, attribute)

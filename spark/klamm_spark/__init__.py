@@ -19,3 +19,13 @@ def klamm_request_observers() -> Iterator[Provider]:
         settings="klamm_spark.settings:AuditSettings",
         summary="every request, connection, authentication and administrative act as an event in a crash-safe spool",
     )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """What `klamm` can do beside serving."""
+    yield Provider(
+        "audit",
+        "klamm_spark.cli:main",
+        summary="ship the audit spool to a lake with Spark, verify it, report on it",
+    )

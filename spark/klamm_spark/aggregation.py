@@ -10,19 +10,32 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.response_errors import first_error
 from klamm_spark.encoder import connection_fields, listener_fields
 from klamm_spark.policy import ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from klamm import ConnectionContext, ListenerContext, RequestContext
     from klamm_spark.settings import AuditSettings
 
+# The kinds of entries in the queue: places in `AuditSink`'s table.
+REQUESTS: Final = 0
+REPEATED: Final = 1
+WINDOW: Final = 2
+AUTHENTICATED: Final = 3
+OPENED: Final = 4
+CLOSED: Final = 5
+REFUSED: Final = 6
+ANNOUNCED: Final = 7
+
 WINDOW_NS: Final = 1_000_000_000
+_ALWAYS: Final = 1 << 62
+_MEASURED_FIRST: Final = 16
+_MEASURED_EVERY: Final = 8
+"""Of a window, the times of so many and then of every so-many-th request are measured."""
 _KEPT_UP_TO_BYTES: Final = 2048
 """Requests that moved more are read on the spot, so that nobody holds their frames."""
 _ADDED_UP: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
@@ -30,44 +43,51 @@ _ADDED_UP: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
 
 
 class ListenerAudit:
-    """What one listener's observer wants to be told. `begun` takes the clients that begin to count."""
+    """What one listener wants to be told of. `put` is the queue's; `begun` takes the clients that begin to count."""
 
-    __slots__ = ("aggregate_above", "begun", "fields", "max_resources", "policy", "topics")
+    __slots__ = ("aggregate_above", "begun", "fields", "max_resources", "policy", "put", "topics")
 
     def __init__(
-        self, listener: ListenerContext, settings: AuditSettings, topics: TopicNames, begun: deque[Client]
+        self,
+        listener: ListenerContext,
+        settings: AuditSettings,
+        topics: TopicNames,
+        put: Callable[..., None],
+        begun: deque[Client],
     ) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
         above = settings.aggregate_above_per_second
-        self.aggregate_above = above if above >= 0 else None
+        self.aggregate_above = above if above >= 0 else _ALWAYS
         self.max_resources = settings.max_resources
         self.topics = topics
+        self.put = put
         self.begun = begun
 
 
 class Window:
-    """Requests of one connection, API and result in one second, from its first on: `seen`, of which `count` are summed.
+    """Requests of one connection, API and result in one second, from its first on: some alone, the others summed up.
 
-    The sums of the moments that a request passed are enough to tell the means of its stages.
+    The sums of the moments that a request passes are enough to tell the means of its stages: `received_ns`,
+    `started_ns`, `completed_ns` and `sent_ns`; of many requests only a part is `measured`. `left` more are told of by
+    themselves.
     """
 
     __slots__ = (
         "added_up",
-        "api_key",
         "completed_ns",
         "count",
-        "dequeued_ns",
         "end_ns",
         "first",
         "last_ns",
-        "local_end_ns",
+        "left",
         "longest_ns",
+        "measured",
         "received_ns",
+        "remote_ns",
         "request_bytes",
         "response_bytes",
         "response_queue_ns",
-        "seen",
         "sent_ns",
         "start_ns",
         "started_ns",
@@ -76,37 +96,33 @@ class Window:
         "topics",
     )
 
-    def __init__(self, api_key: int, end_ns: int, *, told: bool, added_up: bool) -> None:
-        self.api_key = api_key
+    def __init__(self, end_ns: int, left: int, *, told: bool, added_up: bool) -> None:
         self.end_ns = end_ns
+        self.left = left
         self.told = told
         self.added_up = added_up
         self.first: RequestContext | None = None
-        self.seen = self.count = self.request_bytes = self.response_bytes = 0
-        self.start_ns = self.last_ns = self.longest_ns = self.throttle_ms = 0
-        self.received_ns = self.started_ns = self.local_end_ns = self.completed_ns = self.sent_ns = 0
-        self.dequeued_ns = self.response_queue_ns = 0
+        self.measured = 0
+        self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
+        self.start_ns = self.last_ns = self.longest_ns = 0
+        self.received_ns = self.started_ns = self.completed_ns = self.sent_ns = 0
+        self.remote_ns = self.response_queue_ns = 0
         self.topics: dict[str, list[int]] = {}
 
-    def add(self, request: RequestContext, end_ns: int) -> None:
-        """Sum up one more request, whose answer was out at `end_ns`."""
+    def measure(self, request: RequestContext, end_ns: int) -> None:
+        """Add the times of one of the requests, whose answer was out at `end_ns`."""
         received_ns = request.received_ns
-        completed_ns = request.completed_ns
-        self.count += 1
-        self.request_bytes += request.size_bytes
-        self.response_bytes += request.response_bytes
+        self.measured += 1
         self.received_ns += received_ns
         self.started_ns += request.handler_start_ns
-        self.local_end_ns += request.local_end_ns
-        self.completed_ns += completed_ns
+        self.completed_ns += request.completed_ns
         self.sent_ns += end_ns
-        self.last_ns = end_ns
         if end_ns - received_ns > self.longest_ns:
             self.longest_ns = end_ns - received_ns
         if request.dequeued_ns:
-            self.response_queue_ns += request.dequeued_ns - completed_ns
-        if request.throttle_time_ms:
-            self.throttle_ms += request.throttle_time_ms
+            # Only what has left the processor's thread waits for others, or to be sent.
+            self.remote_ns += request.completed_ns - request.local_end_ns
+            self.response_queue_ns += request.dequeued_ns - request.completed_ns
 
 
 class Client:
@@ -155,49 +171,53 @@ class Client:
             self.levels[api_key] = level
         return level
 
-    def sift(self, requests: Sequence[RequestContext], end_ns: int, over: list[Window]) -> Sequence[RequestContext]:
-        """The requests that are told of by themselves; the others are counted. Windows that have ended go to `over`."""
-        above = self.listener.aggregate_above
-        if above is None:
-            return requests
+    def take_in(self, requests: Sequence[RequestContext], end_ns: int) -> None:
+        """Hand over the requests that are told of by themselves, and count the others."""
         alone: list[RequestContext] = []
         windows = self.windows
         with self.lock:
             for request in requests:
-                error_code = request.error_code or first_error(request.response)
                 key: Any = request.api_key
-                if error_code or request.throttle_time_ms:
-                    if error_code and _is_denial(request, error_code):
+                if request.error_code or request.throttle_time_ms:
+                    if request.error_code and _is_denial(request):
                         alone.append(request)
                         continue
-                    key = (key, error_code, request.refused, request.throttle_time_ms > 0)
+                    key = (key, request.error_code, request.refused, request.throttle_time_ms > 0)
                 window = windows.get(key)
                 if window is None or end_ns >= window.end_ns:
-                    if window is not None and window.count:
-                        over.append(window)
-                    window = windows[key] = self._begin(request.api_key, end_ns)
-                window.seen += 1
-                if window.seen <= above:
+                    window = self._begin(key, request.api_key, window, end_ns)
+                if window.left:
+                    window.left -= 1
                     alone.append(request)
                 elif window.told:
-                    if window.first is None:
-                        window.first = without_frames(request, self.listener)
-                        window.start_ns = end_ns
-                    window.add(request, end_ns)
+                    count = window.count = window.count + 1
+                    window.request_bytes += request.size_bytes
+                    window.response_bytes += request.response_bytes
+                    window.last_ns = end_ns
+                    if count <= _MEASURED_FIRST or not count % _MEASURED_EVERY:
+                        window.measure(request, end_ns)
+                        if count == 1:
+                            window.first = without_frames(request, self.listener)
+                            window.start_ns = end_ns
+                    if request.throttle_time_ms:
+                        window.throttle_ms += request.throttle_time_ms
                     if window.added_up:
                         add_produced_and_fetched(request, window.topics, self.listener.topics)
-        return alone
+        if alone:
+            for request in alone:
+                without_frames(request, self.listener)
+            self.listener.put((REQUESTS, self, alone, end_ns), len(alone), request=True)
 
-    def _begin(self, api_key: int, now_ns: int) -> Window:
+    def _begin(self, key: Any, api_key: int, old: Window | None, now_ns: int) -> Window:
+        if old is not None and old.count:
+            self.listener.put((WINDOW, self, old), request=True)
         if not self.counting:
             self.counting = True
             self.listener.begun.append(self)
         level = self.level(api_key)
+        left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
         added_up = level == EVERYTHING and api_key in _ADDED_UP
-        window = Window(api_key, now_ns + WINDOW_NS, told=level != NOTHING, added_up=added_up)
-        if api_key in ADMINISTRATIVE:
-            # Never reached: each one is told of by itself.
-            window.seen = -(1 << 62)
+        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=level != NOTHING, added_up=added_up)
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:
@@ -209,8 +229,8 @@ class Client:
         return [window for window in taken if window.count]
 
 
-def _is_denial(request: RequestContext, error_code: int) -> bool:
-    return error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in request.decisions or ())
+def _is_denial(request: RequestContext) -> bool:
+    return request.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in request.decisions or ())
 
 
 def without_frames(request: RequestContext, listener: ListenerAudit) -> RequestContext:

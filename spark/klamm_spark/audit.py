@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, RequestObserver
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.aggregation import Client, ListenerAudit, Window, without_frames
-from klamm_spark.sink import AUTHENTICATED, CLOSED, OPENED, REFUSED, REPEATED, REQUESTS, WINDOW, AuditSink
+from klamm_spark.aggregation import (
+    AUTHENTICATED,
+    CLOSED,
+    OPENED,
+    REFUSED,
+    REPEATED,
+    WINDOW,
+    Client,
+    ListenerAudit,
+)
+from klamm_spark.sink import AuditSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +71,10 @@ class AuditObserver(RequestObserver):
         self._sink = services.shared.once(
             f"klamm_spark.audit:{settings.spool.absolute()}", lambda: AuditSink(settings, services)
         )
-        self._listener = ListenerAudit(listener, settings, self._sink.topics, self._sink.begun)
-        self._sink.acquire(settings)
-        self._put = self._sink.queue.put
+        sink = self._sink
+        self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.begun)
+        sink.acquire(settings)
+        self._put = sink.queue.put
         self._now_ns = services.clock.monotonic_ns
 
     def close(self) -> None:
@@ -78,15 +88,9 @@ class AuditObserver(RequestObserver):
         )
 
     def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
-        client = self._client(requests[0].connection)
-        over: list[Window] = []
-        alone = client.sift(requests, end_ns, over)
-        for window in over:
-            self._put((WINDOW, client, window), request=True)
-        if alone:
-            for request in alone:
-                without_frames(request, self._listener)
-            self._put((REQUESTS, client, alone, end_ns), len(alone), request=True)
+        connection = requests[0].connection
+        client: Client | None = connection.state.get(_STATE)
+        (client or self._client(connection)).take_in(requests, end_ns)
 
     def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
         self._put((REPEATED, self._client(request.connection), request, count, last_ns), request=True)

@@ -97,15 +97,14 @@ class Recorder:
         summary = self._summary(client, request)
         if window.added_up:
             summary.add_topics(window.topics, client.listener.max_resources)
-        send_ns = window.sent_ns - window.completed_ns - window.response_queue_ns
         times = stage_fields(
-            1e6 * count,
+            1e6 * window.measured,
             window.started_ns - window.received_ns,
-            window.local_end_ns - window.started_ns,
-            window.completed_ns - window.local_end_ns,
+            window.completed_ns - window.started_ns - window.remote_ns,
+            window.remote_ns,
             window.throttle_ms / count,
             window.response_queue_ns,
-            send_ns,
+            window.sent_ns - window.completed_ns - window.response_queue_ns,
             window.sent_ns - window.received_ns,
         )
         fields = (

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.wire.api_keys import ApiKey
-from klamm.wire.response_errors import first_error, named_errors
+from klamm.wire.response_errors import named_errors
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -157,7 +157,7 @@ _TELL_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary:
     """All there is to say, with at most `most` resources."""
     message, response, api_key = request.frame, request.response, request.api_key
-    error_code = request.error_code or first_error(response)
+    error_code = request.error_code
     errors = named_errors(response, topics.name) if error_code else {}
     found: dict[tuple[str, str], Resource] = {}
     if message is not None and not isinstance(message, (bytes, bytearray, memoryview)):
@@ -178,7 +178,7 @@ def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary
 
 def summarize_errors(request: RequestContext, most: int) -> Summary:
     """The outcome alone, with the decisions that were denials."""
-    error_code = request.error_code or first_error(request.response)
+    error_code = request.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(request, found) if request.decisions else False
     refused = [resource for resource in found.values() if resource.granted is False] if denied and error_code else []

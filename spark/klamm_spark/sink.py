@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.aggregation import ANNOUNCED
 from klamm_spark.encoder import LineEncoder
 from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
@@ -30,15 +31,6 @@ _SWEEP_S: Final = 1.0
 _PIECE_EVENTS: Final = 2000
 _STOP_TIMEOUT_S: Final = 30.0
 _METRICS: Final = "klamm:type=Audit,name="
-
-REQUESTS: Final = 0
-REPEATED: Final = 1
-WINDOW: Final = 2
-AUTHENTICATED: Final = 3
-OPENED: Final = 4
-CLOSED: Final = 5
-REFUSED: Final = 6
-ANNOUNCED: Final = 7
 
 
 class AuditSink:
@@ -265,7 +257,7 @@ class AuditSink:
             self._write()
         except Exception:
             log.exception("audit: the last turn of the writer failed")
-        lost = sum(count for *_, count in self._unwritten) + (self.queue.size if self._unwritten else 0)
+        lost = max(sum(count for *_, count in self._unwritten), self.queue.size) if self._unwritten else 0
         if lost:
             log.error("audit: the spool cannot be written; about %d events are lost", lost)
         try:

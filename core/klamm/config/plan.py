@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,33 @@ class ListenerPlan:
     observers: tuple[PartPlan, ...]
     assigner: PartPlan
     api_set: str
+
+    def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, PartPlan):
+                yield each.name, (value,)
+            elif isinstance(value, tuple) and value and isinstance(value[0], PartPlan):
+                yield each.name, value
+
+    def counterpart(self, part: PartPlan) -> PartPlan | None:
+        """The part of the same kind and name, whatever its settings."""
+        for _name, parts in self._fields_of_parts():
+            for other in parts:
+                if (other.found, other.name) == (part.found, part.name):
+                    return other
+        return None
+
+    def with_part(self, old: PartPlan, new: PartPlan) -> ListenerPlan:
+        """The plan with one part instead of another."""
+        for name, parts in self._fields_of_parts():
+            if old in parts:
+                changed: Any = tuple(new if part == old else part for part in parts)
+                if isinstance(getattr(self, name), PartPlan):
+                    changed = new
+                changes: dict[str, Any] = {name: changed}
+                return replace(self, **changes)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,9 @@ class KafkaChannel:
     observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
     peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
-    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `requests` says how many were
-    taken up.
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent
+    on reading and writing since the last request was taken up, only where there is a throttle; `requests` says how many
+    were taken up.
     """
 
     __slots__ = (
@@ -122,6 +123,7 @@ class KafkaChannel:
         "may_buffer",
         "moving",
         "mute_state",
+        "network_ns",
         "receive",
         "requests",
         "send",
@@ -158,6 +160,7 @@ class KafkaChannel:
         self.in_flight: RequestContext | None = None
         self.interest = READ
         self.last_active_ns = 0
+        self.network_ns = 0
         self.session_expires_ns: int | None = None
         self.sending: list[RequestContext] | None = None
         self.answering = False

@@ -28,6 +28,7 @@ from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.headers import decode_request_header
 from klamm.wire.primitives import WireError
+from klamm.wire.response_errors import first_error, has_errors_inside
 
 log = logging.getLogger("klamm.requests")
 
@@ -49,6 +50,7 @@ class Route:
         "decode",
         "flexible_from",
         "handle",
+        "has_errors_inside",
         "has_records",
         "inline_max_bytes",
         "max_version",
@@ -71,6 +73,7 @@ class Route:
         self.count_errors = error_counter(response_class)
         self.only_own_code = has_only_own_code(response_class)
         self.counts: Sequence[RequestCount] = ()
+        self.has_errors_inside = has_errors_inside(response_class)
         # ApiVersions is answered with header v0 at every version: its asker does not know yet what the server speaks.
         self.flexible_from = 1 << 15 if handler.api_key == _API_VERSIONS else spec.flexible_from
         if mode == "pool":
@@ -100,7 +103,7 @@ class RequestDispatcher:
         self._unsupported: Route | None = None
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
-        self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self.timed = observation is not None or bool(throttles)
         self._keep_response = observation is not None and observation.wants_messages
         self._refusals = observation.refusals if observation is not None else ()
@@ -167,7 +170,7 @@ class RequestDispatcher:
         """
         route: Route = request.handler
         if request.received_ns:
-            request.handler_start_ns = self._clock.monotonic_ns()
+            request.handler_start_ns = self._monotonic_ns()
         frame = request.frame
         if not frame:
             return self._encode_unsupported(request, route)
@@ -201,8 +204,8 @@ class RequestDispatcher:
         except Exception as error:
             response = error
         if request.received_ns:
-            request.local_end_ns = self._clock.monotonic_ns()
-        return LATER if response is LATER else self.complete(request, response)
+            request.local_end_ns = request.completed_ns = self._monotonic_ns()
+        return LATER if response is LATER else self._finish(request, response)
 
     def _maybe_refuse(self, request: RequestContext) -> None:
         if request.api_key == _API_VERSIONS:
@@ -214,15 +217,18 @@ class RequestDispatcher:
                 raise error
 
     def complete(self, request: RequestContext, response: Any) -> list[Chunk] | Pending:
-        """Turn what a handler returned, raised or answered later into a frame, or NO_RESPONSE."""
+        """Turn what a handler answered later into a frame, or NO_RESPONSE."""
+        if request.received_ns:
+            request.completed_ns = self._monotonic_ns()
+        return self._finish(request, response)
+
+    def _finish(self, request: RequestContext, response: Any) -> list[Chunk] | Pending:
         route: Route = request.handler
         if isinstance(response, Exception):
             response = self._error_response(request, route, response)
-        if request.received_ns:
-            request.completed_ns = self._clock.monotonic_ns()
-        if self.timed:
-            response = self._account(request, response)
         try:
+            if self.timed:
+                response = self._account(request, route, response)
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
             request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -253,11 +259,19 @@ class RequestDispatcher:
             raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
         return response
 
-    def _account(self, request: RequestContext, response: Any) -> Any:
-        request.error_code = getattr(response, "error_code", 0)
+    def _account(self, request: RequestContext, route: Route, response: Any) -> Any:
+        if response is not NO_RESPONSE:
+            request.error_code = getattr(response, "error_code", 0)
+            if route.has_errors_inside and not request.error_code:
+                request.error_code = first_error(response)
         if self._keep_response:
             request.response = response
-        seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
+        return self._charge(request, response) if self._throttles else response
+
+    def _charge(self, request: RequestContext, response: Any) -> Any:
+        seconds = 0.0
+        if response is not NO_RESPONSE:
+            seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9
         for throttle in self._throttles:
             try:
                 throttle_time_ms = throttle.charge(request, request.size_bytes, seconds)
@@ -309,5 +323,8 @@ class RequestDispatcher:
         return [head, *chunks]
 
     def _encode_unsupported(self, request: RequestContext, route: Route) -> list[Chunk]:
+        request.local_end_ns = request.completed_ns = request.handler_start_ns
+        request.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         body = unsupported_version_response(route.min_version, route.max_version).encode(0)
+        request.response_bytes = len(body)
         return [_HEADER_V0.pack(len(body) + 4, request.correlation_id) + body]

@@ -24,7 +24,7 @@ from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
 from klamm.network.recorder import RequestRecorder
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class Processor:
         self._advance = self._pump.advance
         self._respond = self._pump.respond
         self._connection_index = itertools.count()
+        self._evictions = 0
         self._sleeping = False
         self._accepting = True
         self._draining = False
@@ -121,6 +122,7 @@ class Processor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self._poll_begun_ns = 0
+        self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
@@ -199,6 +201,18 @@ class Processor:
         with self._room:
             self._accepting = False
             self._room.notify_all()
+
+    def close_least_recently_used(self) -> bool:
+        """Close, in the next turn, the connection that can best be done without; from any thread. False: there is none.
+
+        Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
+        """
+        with self._room:
+            if len(self._selector.channels) <= self._evictions:
+                return False
+            self._evictions += 1
+        self.wakeup()
+        return True
 
     def enqueue(self, response: Response) -> None:
         """Have a response processed in the next turn."""
@@ -445,6 +459,7 @@ class Processor:
             or selector.failed_handshakes
             or selector.disconnected
             or selector.proxied
+            or self._evictions
         ):
             timeout_s = 0.0
         begun_ns = self._poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
@@ -480,6 +495,8 @@ class Processor:
 
     def _close_excess_connections(self) -> None:
         self._pump.close_due(self._selector.now_ns)
+        if self._evictions:
+            self._evict()
         for channel in self._selector.overdue_channels():
             self._pump.give_up(channel)
         if self._max_connection_age_ns > 0:
@@ -487,6 +504,16 @@ class Processor:
         for channel in self._selector.idle_channels():
             self._counts.idle_closed.add()
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")
+
+    def _evict(self) -> None:
+        with self._room:
+            count, self._evictions = self._evictions, 0
+        for _ in range(count):
+            channel = self._selector.least_recently_used()
+            if channel is None:
+                return
+            log.info("%s: closed to make room: least recently used", describe(channel))
+            self._pump.close(channel, "closed to make room")
 
     def _find_aged_connections(self) -> None:
         now_ns = self._selector.now_ns

@@ -48,6 +48,7 @@ log = logging.getLogger("klamm.network")
 
 _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
+_LAST_WORDS_NS: Final = 50_000_000
 # Looked up for every request; a global is faster than a member of an enum.
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
@@ -164,6 +165,9 @@ class ChannelPump:
             if reply and channel.state is not ChannelState.CLOSED:
                 with contextlib.suppress(OSError):
                     self._selector.send(channel, reply)
+                # Some clients look at the end of a connection before what came ahead of it.
+                heapq.heappush(self._delayed_closes, (now_ns + _LAST_WORDS_NS, next(self._order), channel, []))
+                continue
             self.close(channel, channel.close_reason)
 
     @property
@@ -268,6 +272,7 @@ class ChannelPump:
             channel.connection.client_id = request.client_id
         if dispatcher.timed:
             request.received_ns = self._selector.now_ns
+            request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
             if recorder is not None:
                 request.received_ns = self._selector.now_ns
@@ -276,8 +281,9 @@ class ChannelPump:
             return None
         if recorder is not None:
             count = request.handler.counts[request.api_version]
-            if count.count >= count.next_sample:
-                request.weight = count.sample(count.count + 1)
+            ordinal = count.count + 1
+            if ordinal > count.next_sample:
+                request.weight = count.sample(ordinal, self._selector.now_ns)
                 request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
@@ -289,7 +295,7 @@ class ChannelPump:
             return None
         request.owner = None
         if recorder is not None:
-            count.count += 1
+            count.count = ordinal
             if request.errors is not None:
                 recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
@@ -319,7 +325,7 @@ class ChannelPump:
         )
         request.handler = kept.handler
         count = kept.handler.counts[kept.api_version]
-        request.weight = count.sample(count.count)
+        request.weight = count.sample(count.count, self._selector.now_ns)
         request.received_ns = self._selector.now_ns
         request.handler_start_ns = self._clock.monotonic_ns()
         return request

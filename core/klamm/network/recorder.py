@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from klamm.network.slow_log import SlowLog
     from klamm.wire.error_counts import ErrorCounts
 
-# The first requests of a kind are all timed, so that rare ones are known exactly; then each 127th. A prime, so that
-# batches of a round size do not always have the same place sampled.
-SAMPLE_ALL_UNTIL: Final = 100
-SAMPLE_EVERY: Final = 127
+# About one sample of each API and version in this time, on each processor: rare requests are all timed, and samples
+# take less than a hundredth of the processor however many requests there are.
+SAMPLE_INTERVAL_NS: Final = 2_000_000
+MAX_EVERY: Final = 255
 
 UNKNOWN_VERSION: Final = -1
 
@@ -97,26 +97,35 @@ _STAGES: Final = {
 
 
 class RequestCount:
-    """Requests of one API and version on one processor: `count` is all, `stood_for` those that samples stand for."""
+    """Requests of one API and version on one processor. A sample is due once `count` has reached `next_sample`."""
 
-    __slots__ = ("_every", "_stood_for", "count", "next_sample")
+    __slots__ = ("_always", "_every", "_sampled_ns", "_stood_for", "count", "next_sample")
 
     def __init__(self, *, always: bool) -> None:
         self.count = 0
         self.next_sample = 0
         self._stood_for = 0
-        self._every = 1 if always else SAMPLE_EVERY
+        self._every = 1
+        self._sampled_ns = 0
+        self._always = always
 
-    def sample(self, ordinal: int) -> int:
-        """The weight of a sample of the `ordinal`-th request; 0 if others stand for it already.
+    def sample(self, ordinal: int, now_ns: int) -> int:
+        """The weight of a sample of the `ordinal`-th request: how many requests it stands for that no other does.
 
-        The next is due once `count` has reached `next_sample`.
+        Samples that follow each other too soon become rarer, and else more frequent again. One in 3, 7, 15 … is taken:
+        never an even number, so that batches of a round size do not always have the same places sampled.
         """
         weight = ordinal - self._stood_for
         if weight <= 0:
             return 0
         self._stood_for = ordinal
-        self.next_sample = ordinal if ordinal < SAMPLE_ALL_UNTIL else ordinal - 1 + self._every
+        if not self._always:
+            if now_ns - self._sampled_ns < SAMPLE_INTERVAL_NS:
+                self._every = min(2 * self._every + 1, MAX_EVERY)
+            elif self._every > 1:
+                self._every //= 2
+            self._sampled_ns = now_ns
+        self.next_sample = ordinal - 1 + self._every
         return weight
 
     def one(self) -> int:
@@ -126,6 +135,7 @@ class RequestCount:
 
     def always(self) -> None:
         """Time every request from now on."""
+        self._always = True
         self._every = 1
         self.next_sample = 0
 

@@ -65,6 +65,12 @@ def _make_plan(kind: type) -> Plan:
     return Plan(tuple(codes), tuple(lists), name, "topic_id" in annotations)
 
 
+def has_errors_inside(kind: type) -> bool:
+    """Whether responses of a class have error codes other than a field `error_code` of their own."""
+    plan = plan_of(kind)
+    return bool(plan.lists) or any(field != "error_code" for field in plan.codes)
+
+
 def first_error(response: Any) -> int:
     """The first error code that is not 0, the response's own before those inside; 0 if there is none."""
     plan = plan_of(type(response))

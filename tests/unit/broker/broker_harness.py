@@ -121,6 +121,7 @@ class BrokerHarness:
         """Let time pass, and what is due happen."""
         self.clock.advance_ms(milliseconds)
         self.scheduler.run_due()
+        self.broker.maintenance.run_due()
 
     def send(self, request: Any, version: int) -> Reply:
         """Hand a request to its handler, through the wire format, and see what happens at once."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
+from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.create_acls import CreateAclsRequest
@@ -21,6 +22,7 @@ from klamm.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
+from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
@@ -247,6 +249,15 @@ ASKED = {
         0,
         {GROUP},
         ("allow User:* DELETE group:g", "allow User:* READ topic:t"),
+    ),
+    "DescribeClientQuotas": Asked(
+        DescribeClientQuotasRequest(), 1, {CLUSTER}, ("allow User:* DESCRIBE_CONFIGS cluster",)
+    ),
+    "AlterClientQuotas": Asked(
+        AlterClientQuotasRequest([RequestEntryData([RequestEntityData("user", "a")])]),
+        1,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
     ),
     "DescribeProducers": Asked(
         DescribeProducersRequest([TopicRequest("t", [0])]), 0, {TOPIC}, ("allow User:* READ topic:t",)

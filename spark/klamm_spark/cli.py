@@ -1,0 +1,101 @@
+"""`klamm audit …`: arguments, and which module does the work. PySpark is imported by those modules only."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from klamm_spark.lake import LakeError
+from klamm_spark.session import SparkUnavailableError, open_session
+from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
+
+EXIT_USAGE: Final = 2
+_SETTINGS: Final = (
+    "spool",
+    "lake",
+    "sink",
+    "master",
+    "remote",
+    "driver_memory",
+    "trigger_interval_ms",
+    "max_files_per_trigger",
+    "aggregates",
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of all subcommands."""
+    top = argparse.ArgumentParser(
+        prog="klamm audit", description="The audit spool, and the lake that Spark makes of it."
+    )
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
+    common.add_argument("--lake", metavar="DIR", type=Path, help="where the lake is")
+    common.add_argument("--sink", choices=SINKS, help="the lake's format")
+    common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
+    common.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
+    spool = argparse.ArgumentParser(add_help=False)
+    spool.add_argument("--spool", metavar="DIR", type=Path, help="where the spool is")
+
+    ship = commands.add_parser("ship", parents=[common, spool], help="sealed segments of the spool to the lake")
+    add_ship_arguments(ship)
+    compact = commands.add_parser("compact", parents=[common], help="small files of the lake to large ones")
+    compact.add_argument(
+        "--keep-hours", type=float, default=24, metavar="N", help="how long files that do not count any more are kept"
+    )
+    commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
+    report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")
+    report.add_argument("--since", metavar="WHEN", help="e.g. 24h, 7d, 2026-01-31; default: everything")
+    report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
+    report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
+    return top
+
+
+def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
+    """Those of `ship`, which `submit` takes too."""
+    ship.add_argument("--once", action="store_true", help="end when all that is sealed now has been shipped")
+    ship.add_argument("--trigger-interval-ms", type=int, metavar="N", help="time between micro-batches")
+    ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch")
+    ship.add_argument("--aggregates", action=argparse.BooleanOptionalAction, help="keep the streaming aggregates too")
+
+
+def main(arguments: list[str]) -> int:
+    """Run `klamm audit`; the exit code. 2 is for what the caller can mend. Raises klamm.ConfigError."""
+    options = parser().parse_args(arguments)
+    given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
+    pipeline = read_pipeline(options.file, given)
+    try:
+        return _run(options, pipeline)
+    except (LakeError, SparkUnavailableError) as error:
+        print(f"klamm audit {options.command}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    spark = open_session(pipeline.settings, f"klamm audit {options.command}")
+    try:
+        if options.command == "ship":
+            from klamm_spark import ship
+
+            return ship.run(spark, pipeline, once=options.once, say=say)
+        if options.command == "compact":
+            from klamm_spark import compact
+
+            return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say)
+        if options.command == "report":
+            from klamm_spark import report
+
+            return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
+        from klamm_spark import verify
+
+        return verify.run(spark, pipeline, say=print)
+    finally:
+        spark.stop()
+
+
+def say(line: str) -> None:
+    """One line for people, beside what goes to standard output."""
+    print(line, file=sys.stderr, flush=True)

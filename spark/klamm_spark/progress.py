@@ -1,0 +1,84 @@
+"""What `klamm audit ship` says while it works, and at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm_spark.lake import Lake, consumed_files
+from klamm_spark.spool_reader import segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Progress:
+    """Follows the shipping query; `update` says one line per batch that had input. Not for several threads."""
+
+    def __init__(self, spool: Path, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
+        self.batches = self.events = self.bad_lines = self.duplicates = 0
+        self.busy_ms = 0
+        self._spool = spool
+        self._lake = lake
+        self._query = query
+        self._say = say
+        self._next_batch = -1
+
+    def update(self) -> None:
+        """Count the batches that have ended since the last call."""
+        for progress in self._query.recentProgress:
+            if progress.batchId < self._next_batch or "addBatch" not in progress.durationMs:
+                continue
+            self._next_batch = progress.batchId + 1
+            if progress.numInputRows:
+                self._count(progress)
+
+    def _count(self, progress: StreamingQueryProgress) -> None:
+        observed = progress.observedMetrics["shipped"].asDict()
+        duration_ms = progress.durationMs["triggerExecution"]
+        events, bad_lines, rows = observed["events"], observed["bad_lines"], progress.numInputRows
+        duplicates = rows - events - bad_lines
+        self.batches += 1
+        self.events += events
+        self.bad_lines += bad_lines
+        self.duplicates += duplicates
+        self.busy_ms += duration_ms
+        line = f"batch {progress.batchId}: {events:,} events, {rate(rows, duration_ms)}"
+        if bad_lines:
+            line += f", {bad_lines:,} bad lines to the quarantine"
+        if duplicates:
+            line += f", {duplicates:,} duplicates dropped"
+        self._say(f"{line}; {self.lag()}")
+
+    def lag(self) -> str:
+        """What is sealed in the spool and not taken up yet, in words."""
+        taken = consumed_files(self._lake.ship_checkpoint)
+        waiting = [segment for segment in segments(self._spool.resolve()) if segment.path not in taken]
+        if not waiting:
+            return "nothing behind the spool"
+        events = sum(segment.seal.events for segment in waiting if segment.seal)
+        size_mb = sum(segment.size_bytes for segment in waiting) / 1e6
+        return f"{len(waiting):,} segments ({events:,} events, {size_mb:,.1f} MB) behind the spool"
+
+    def summary(self) -> None:
+        """The last lines."""
+        self._say(
+            f"shipped {self.events:,} events in {self.batches:,} batches, "
+            f"{rate(self.events + self.bad_lines + self.duplicates, self.busy_ms)}; {self.lag()}"
+        )
+        if self.bad_lines:
+            self._say(
+                f"{self.bad_lines:,} lines are no events: klamm audit report counts them, and they lie in "
+                f"{self._lake.events} under date=__HIVE_DEFAULT_PARTITION__"
+            )
+        if self.duplicates:
+            self._say(f"{self.duplicates:,} events had been shipped before and were dropped")
+        self._say(f"lake: {self._lake.root} ({self._lake.sink})")
+
+
+def rate(rows: int, duration_ms: int) -> str:
+    """`12,345 events/s`."""
+    return f"{rows * 1000 / max(duration_ms, 1):,.0f} events/s"

@@ -1,0 +1,72 @@
+"""Sets of whole numbers that are mostly without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+class Ranges:
+    """An immutable set of whole numbers, kept as ranges `(first, last)` that are sorted and do not touch."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted(pairs):
+            if first > last:
+                raise ValueError(f"a range cannot go from {first} to {last}")
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+            else:
+                merged.append((first, last))
+        self._pairs = tuple(merged)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._pairs)
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and self._pairs == other._pairs
+
+    def __hash__(self) -> int:
+        return hash(self._pairs)
+
+    def __str__(self) -> str:
+        return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in self._pairs)
+
+    def __repr__(self) -> str:
+        return f"Ranges({list(self._pairs)})"
+
+    def __or__(self, other: Ranges) -> Ranges:
+        return Ranges((*self._pairs, *other._pairs))
+
+    def __and__(self, other: Ranges) -> Ranges:
+        return self - (self - other)
+
+    def __sub__(self, other: Ranges) -> Ranges:
+        left = []
+        taken = list(other._pairs)
+        for first, last in self._pairs:
+            while taken and taken[0][1] < first:
+                taken.pop(0)
+            for other_first, other_last in taken:
+                if other_first > last:
+                    break
+                if first < other_first:
+                    left.append((first, other_first - 1))
+                first = other_last + 1
+            if first <= last:
+                left.append((first, last))
+        return Ranges(left)
+
+    def count(self) -> int:
+        """How many numbers there are."""
+        return sum(last - first + 1 for first, last in self._pairs)
+
+    def gaps(self) -> Ranges:
+        """What is missing between the first number and the last."""
+        return Ranges(
+            (last + 1, first - 1) for (_, last), (first, _) in zip(self._pairs, self._pairs[1:], strict=False)
+        )

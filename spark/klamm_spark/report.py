@@ -1,0 +1,443 @@
+"""`klamm audit report`: what the lake says about a period, as plain tables that text and HTML are made of.
+
+Everything is counted from `events`, with the requests that an aggregated row stands for; only the two tables of
+brute force come from the streaming aggregates. Nothing here needs more of Spark than Spark Connect has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from klamm_spark.client_versions import is_deprecated
+from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, TIME_FIELDS
+from klamm_spark.lake import Lake, LakeError
+from klamm_spark.spark_settings import Pipeline
+from klamm_spark.tables import requests
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TOP: Final = 15
+TIMELINE: Final = 200
+STAGES: Final = tuple(name for name in TIME_FIELDS if name != "total_time_ms")
+OUTCOMES: Final = ("ok", "throttled", "denied", "error")
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
+_WANTED_BUCKETS: Final = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms` or `time`."""
+
+    title: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a report. `marked` are the rows that want attention; `doc` says what a row is."""
+
+    key: str
+    title: str
+    doc: str
+    columns: tuple[Heading, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    marked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise."""
+
+    lake: str
+    since: datetime | None
+    first: datetime
+    last: datetime
+    totals: dict[str, int]
+    tables: dict[str, Table]
+    bucket_s: int
+    traffic: tuple[tuple[datetime, dict[str, int]], ...]
+    logins: tuple[tuple[datetime, dict[str, int]], ...]
+
+
+def run(
+    spark: SparkSession, pipeline: Pipeline, *, since: str | None, html: Path | None, print_line: Callable[[str], None]
+) -> int:
+    """Print the report, and write it as HTML if asked; the exit code. Raises LakeError."""
+    lake = Lake(pipeline.settings.lake.resolve(), pipeline.settings.sink)
+    start = parse_since(since, datetime.now(UTC)) if since else None
+    report = build(spark, lake, start, remote=bool(pipeline.settings.remote))
+    from klamm_spark import report_text
+
+    report_text.show(report)
+    if html is not None:
+        from klamm_spark import report_html
+
+        html.write_text(report_html.render(report), encoding="utf-8")
+        print_line(f"written: {html} ({html.stat().st_size / 1024:,.0f} KiB)")
+    return 0
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """`90m`, `24h`, `7d`, `2w` before now, or an ISO date or time, UTC unless it says otherwise. Raises LakeError."""
+    match = re.fullmatch(r"(\d+)([mhdw])", text)
+    if match:
+        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise LakeError(f'--since takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "{text}"') from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:
+    """Count everything. `remote` says that the lake lies on another machine. Raises LakeError if there is nothing."""
+    if not remote:
+        lake.require_events()
+    rows = lake.read(spark)
+    bad_lines = rows.where("date is null").count()
+    events = rows.where("date is not null")
+    if since is not None:
+        # By the partition first: other days are not even opened.
+        events = events.where((F.col("date") >= F.lit(since.astimezone(UTC).date())) & (F.col("time") >= F.lit(since)))
+    span = events.agg(F.min("time_us").alias("first"), F.max("time_us").alias("last")).collect()[0]
+    if span["first"] is None:
+        raise LakeError(f"there are no events in {lake.root}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else ""))
+    first, last = (datetime.fromtimestamp(span[name] / 1e6, UTC) for name in ("first", "last"))
+    bucket_s = bucket_of((last - first).total_seconds())
+    tables = [build_table(events) for build_table in _TABLES]
+    tables += [
+        table for name in ("brute_force", "success_after_failures") for table in _alerts(spark, lake, name, since)
+    ]
+    return Report(
+        lake=str(lake.root),
+        since=since,
+        first=first,
+        last=last,
+        totals=_totals(events) | {"lines in quarantine": bad_lines},
+        tables={table.key: table for table in tables},
+        bucket_s=bucket_s,
+        traffic=_series(events.where(F.col("kind") == REQUEST), "outcome", bucket_s),
+        logins=_series(events.where(F.col("kind") == AUTHENTICATION), "action", bucket_s),
+    )
+
+
+def bucket_of(span_s: float) -> int:
+    """Seconds of one bar of a plot over `span_s`."""
+    return next((bucket for bucket in _BUCKETS_S if span_s / bucket <= _WANTED_BUCKETS), _BUCKETS_S[-1])
+
+
+# ---- the parts of a report
+
+
+def _sum_if(condition: Column) -> Column:
+    return F.coalesce(F.sum(F.when(condition, requests())), F.lit(0))
+
+
+def _is(kind: str, *actions: str) -> Column:
+    found = F.col("kind") == kind
+    return found & F.col("action").isin(*actions) if actions else found
+
+
+def _counts() -> dict[str, Column]:
+    request = _is(REQUEST)
+    return {
+        "requests": _sum_if(request),
+        **{outcome: _sum_if(request & (F.col("outcome") == outcome)) for outcome in OUTCOMES},
+        "authenticated": _sum_if(_is(AUTHENTICATION, "success")),
+        "authentication failures": _sum_if(_is(AUTHENTICATION, "failure", "reauthentication_failure")),
+        "connections": _sum_if(_is(CONNECTION, "opened")),
+        "connections refused": _sum_if(_is(CONNECTION, "refused")),
+    }
+
+
+def _totals(events: DataFrame) -> dict[str, int]:
+    columns = {
+        "events": F.count(F.lit(1)),
+        **_counts(),
+        "request bytes": F.coalesce(F.sum(F.when(_is(REQUEST), F.col("request_bytes"))), F.lit(0)),
+        "response bytes": F.coalesce(F.sum(F.when(_is(REQUEST), F.col("response_bytes"))), F.lit(0)),
+    }
+    row = events.agg(*(column.alias(name) for name, column in columns.items())).collect()[0]
+    return {name: int(row[name]) for name in columns}
+
+
+def _series(events: DataFrame, by: str, bucket_s: int) -> tuple[tuple[datetime, dict[str, int]], ...]:
+    start = (F.floor(F.col("time_us") / (bucket_s * 1_000_000)) * bucket_s).alias("start")
+    found: dict[int, dict[str, int]] = {}
+    for row in events.groupBy(start, by).agg(F.sum(requests()).alias("n")).collect():
+        found.setdefault(int(row["start"]), {})[row[by]] = int(row["n"])
+    if not found:
+        return ()
+    starts = range(min(found), max(found) + bucket_s, bucket_s)
+    return tuple((datetime.fromtimestamp(moment, UTC), found.get(moment, {})) for moment in starts)
+
+
+def _table(
+    key: str,
+    title: str,
+    doc: str,
+    frame: DataFrame,
+    kinds: dict[str, str],
+    mark: Callable[[tuple[Any, ...]], bool] = lambda row: False,
+) -> Table:
+    """A table of a data frame's rows; `kinds` are those of its columns that are no text."""
+    rows = tuple(tuple(row) for row in frame.collect())
+    columns = tuple(Heading(name.replace("_", " "), kinds.get(name, "text")) for name in frame.columns)
+    return Table(key, title, doc, columns, rows, frozenset(index for index, row in enumerate(rows) if mark(row)))
+
+
+def _listeners(events: DataFrame) -> Table:
+    counts = _counts()
+    frame = events.where("listener is not null").groupBy("listener").agg(*(c.alias(n) for n, c in counts.items()))
+    kinds = dict.fromkeys(counts, "count")
+    return _table("listeners", "Listeners", "What came through each door.", frame.orderBy("listener"), kinds)
+
+
+def _percentile(name: str, part: float) -> Column:
+    # To ten microseconds, so that the counts of distinct values stay small.
+    return F.percentile(F.round(name, 2), part, requests())
+
+
+def _latency(events: DataFrame) -> Table:
+    parts = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    frame = (
+        events.where(_is(REQUEST))
+        .groupBy("api_name")
+        .agg(
+            F.sum(requests()).alias("requests"),
+            *(_percentile("total_time_ms", part).alias(name) for name, part in parts.items()),
+            F.max(F.coalesce("total_time_max_ms", "total_time_ms")).alias("max"),
+        )
+        .orderBy(F.desc("requests"), "api_name")
+    )
+    kinds = {"requests": "count", **dict.fromkeys((*parts, "max"), "ms")}
+    doc = "From receipt until the last byte of the response was written. Aggregated rows count with their means."
+    return _table("latency", "Latency by API", doc, frame, kinds)
+
+
+def _stage_table(events: DataFrame, key: str, title: str, doc: str, of: Callable[[str], Column]) -> Table:
+    names = {stage: stage.removesuffix("_time_ms") for stage in STAGES}
+    frame = (
+        events.where(_is(REQUEST))
+        .groupBy("api_name")
+        .agg(F.sum(requests()).alias("requests"), *(of(stage).alias(name) for stage, name in names.items()))
+        .orderBy(F.desc("requests"), "api_name")
+        .drop("requests")
+    )
+    return _table(key, title, doc, frame, dict.fromkeys(names.values(), "ms"))
+
+
+def _stages_p99(events: DataFrame) -> Table:
+    doc = "The 99th percentile of each stage of a request."
+    return _stage_table(events, "stages_p99", "Stages, p99", doc, lambda stage: _percentile(stage, 0.99))
+
+
+def _stages_mean(events: DataFrame) -> Table:
+    def mean(stage: str) -> Column:
+        return F.sum(F.col(stage) * requests()) / F.sum(requests())
+
+    return _stage_table(events, "stages_mean", "Stages, mean", "Where the time of a request goes.", mean)
+
+
+def _talkers(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(REQUEST))
+        .groupBy("principal", "client_id")
+        .agg(
+            F.countDistinct("client_address").alias("addresses"),
+            F.sum(requests()).alias("requests"),
+            F.sum("request_bytes").alias("bytes_in"),
+            F.sum("response_bytes").alias("bytes_out"),
+            _sum_if(F.col("error_code") != 0).alias("errors"),
+        )
+        .orderBy(F.desc("requests"), "principal", "client_id")
+        .limit(TOP)
+    )
+    kinds = {"addresses": "count", "requests": "count", "bytes_in": "bytes", "bytes_out": "bytes", "errors": "count"}
+    return _table("talkers", "Top talkers", f"The {TOP} clients with the most requests.", frame, kinds)
+
+
+def _denials(events: DataFrame) -> Table:
+    denied = F.filter("resources", lambda resource: ~F.coalesce(resource.granted, F.lit(True)))
+    frame = (
+        events.where(_is(REQUEST) & (F.col("outcome") == "denied"))
+        .withColumn("resource", F.get(denied, F.lit(0)))
+        .groupBy(
+            "listener",
+            "principal",
+            "api_name",
+            F.concat_ws(" ", "resource.type", "resource.name").alias("resource"),
+            F.col("resource.operation").alias("operation"),
+            F.col("error_name").alias("error"),
+        )
+        .agg(F.sum(requests()).alias("requests"), F.max("time").alias("last"))
+        .orderBy(F.desc("requests"), "principal", "resource")
+        .limit(TOP)
+    )
+    doc = "Requests that the authorizer refused, by the first resource that was denied."
+    return _table("denials", "Denials", doc, frame, {"requests": "count", "last": "time"}, mark=lambda row: True)
+
+
+def _failures(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(AUTHENTICATION, "failure", "reauthentication_failure"))
+        .groupBy("listener", "client_address", "sasl_mechanism", F.coalesce("reason", "error_name").alias("reason"))
+        .agg(F.count(F.lit(1)).alias("failures"), F.max("time").alias("last"))
+        .orderBy(F.desc("failures"), "client_address")
+        .limit(TOP)
+    )
+    doc = "Authentications that failed, by where they came from."
+    return _table("failures", "Authentication failures", doc, frame, {"failures": "count", "last": "time"})
+
+
+def _errors(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(REQUEST) & (F.col("error_code") != 0) & (F.col("outcome") != "denied"))
+        .groupBy("api_name", F.col("error_name").alias("error"))
+        .agg(F.sum(requests()).alias("requests"), F.countDistinct("principal").alias("principals"))
+        .orderBy(F.desc("requests"), "api_name")
+        .limit(TOP)
+    )
+    doc = "Requests that were answered with an error other than a denial."
+    return _table("errors", "Errors", doc, frame, {"requests": "count", "principals": "count"})
+
+
+def _refused(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(CONNECTION, "refused"))
+        .groupBy("listener", "client_address", "reason")
+        .agg(F.count(F.lit(1)).alias("connections"), F.max("time").alias("last"))
+        .orderBy(F.desc("connections"), "client_address")
+        .limit(TOP)
+    )
+    doc = "Connections that were turned away before a request."
+    return _table("refused", "Refused connections", doc, frame, {"connections": "count", "last": "time"})
+
+
+def _throttled(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(REQUEST) & (F.col("throttle_time_ms") > 0))
+        .groupBy("principal", "client_id", "api_name")
+        .agg(
+            F.sum(requests()).alias("requests"),
+            F.sum(F.col("throttle_time_ms") * requests()).alias("throttle_time"),
+            F.max("throttle_time_ms").alias("longest"),
+        )
+        .orderBy(F.desc("throttle_time"), "principal")
+        .limit(TOP)
+    )
+    kinds = {"requests": "count", "throttle_time": "ms", "longest": "ms"}
+    return _table("throttled", "Throttled principals", "Who was told to wait, and for how long.", frame, kinds)
+
+
+def _census(events: DataFrame) -> Table:
+    frame = (
+        events.where(F.col("client_software_name").isNotNull())
+        .groupBy(F.col("client_software_name").alias("software"), F.col("client_software_version").alias("version"))
+        .agg(
+            F.countDistinct("principal").alias("principals"),
+            F.countDistinct("client_address").alias("addresses"),
+            _sum_if(_is(REQUEST)).alias("requests"),
+            F.max("time").alias("last"),
+        )
+        .orderBy("software", "version")
+    )
+    rows = tuple((*row[:2], "deprecated" if is_deprecated(row[0], row[1]) else "", *row[2:]) for row in frame.collect())
+    columns = (
+        Heading("software"),
+        Heading("version"),
+        Heading("status"),
+        *(Heading(name, "count") for name in ("principals", "addresses", "requests")),
+        Heading("last", "time"),
+    )
+    doc = "What clients say they are (KIP-511). Deprecated is what lies below the baseline of KIP-896."
+    marked = frozenset(index for index, row in enumerate(rows) if row[2])
+    return Table("census", "Client software", doc, columns, rows, marked)
+
+
+def _admin(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(ADMIN))
+        .orderBy(F.desc("time_us"))
+        .limit(TIMELINE)
+        .select("time", "node", "action", "listener", "outcome", F.coalesce("detail", "reason").alias("detail"))
+        .orderBy("time")
+    )
+    doc = f"The latest {TIMELINE} administrative acts."
+    return _table("admin", "Administration", doc, frame, {"time": "time"}, mark=lambda row: row[4] != "ok")
+
+
+def _gaps(events: DataFrame) -> Table:
+    frame = (
+        events.where(_is(AUDIT_GAP))
+        .orderBy(F.desc("time_us"))
+        .limit(TIMELINE)
+        .select(
+            "time",
+            "node",
+            "action",
+            F.coalesce("reason", "detail").alias("reason"),
+            F.col("gap_boot").alias("boot"),
+            F.col("gap_first_seq").alias("first"),
+            F.col("gap_last_seq").alias("last_missing"),
+            F.col("gap_count").alias("events"),
+        )
+        .orderBy("time")
+    )
+    doc = "Events that are missing, as the server told it. `klamm audit verify` finds those that nobody told of."
+    return _table("gaps", "Gaps", doc, frame, {"time": "time", "events": "count"}, mark=lambda row: True)
+
+
+def _alerts(spark: SparkSession, lake: Lake, name: str, since: datetime | None) -> list[Table]:
+    if not lake.has_table(name):
+        return []
+    rows = lake.read(spark, lake.table(name))
+    if name == "brute_force":
+        rows = rows if since is None else rows.where(F.col("window_end") >= F.lit(since))
+        frame = (
+            rows.groupBy("client_address")
+            .agg(
+                F.max("failures").alias("failures"),
+                F.min("window_start").alias("from"),
+                F.max("window_end").alias("until"),
+                F.array_join(F.array_distinct(F.flatten(F.collect_set("listeners"))), ", ").alias("listeners"),
+            )
+            .orderBy(F.desc("failures"), "client_address")
+            .limit(TOP)
+        )
+        kinds = {"failures": "count", "from": "time", "until": "time"}
+        doc = "Addresses with too many failed authentications in one window, by the worst of them."
+        return [_table(name, "Brute force", doc, frame, kinds, mark=lambda row: True)]
+    rows = rows if since is None else rows.where(F.col("time") >= F.lit(since))
+    frame = (
+        rows.select("time", "client_address", "listener", "principal", "failures").orderBy(F.desc("time")).limit(TOP)
+    )
+    doc = "Addresses that got in after as many failures: guessed passwords, or a mended configuration."
+    kinds = {"time": "time", "failures": "count"}
+    return [_table(name, "Success after failures", doc, frame, kinds, mark=lambda row: True)]
+
+
+_TABLES: Final = (
+    _listeners,
+    _latency,
+    _stages_p99,
+    _stages_mean,
+    _talkers,
+    _denials,
+    _failures,
+    _errors,
+    _refused,
+    _throttled,
+    _census,
+    _admin,
+    _gaps,
+)

@@ -1,0 +1,195 @@
+"""Spark sessions: found or refused with one clear sentence, and set the way the pipeline needs them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from klamm_spark.spark_settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIN_JAVA: Final = 17
+_JAVA_PLACES: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
+_CONNECT_TIMEOUT_S: Final = 5.0
+_DEFAULT_PORTS: Final = {"spark": 7077, "sc": 15002}
+# Spark brings these itself; Delta's own jars are all that is missing.
+_NOT_WITH_DELTA: Final = (
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.datatype:*",
+    "com.google.guava:*",
+    "io.airlift:*",
+    "io.unitycatalog:*",
+    "org.apache.hadoop:*",
+    "org.apache.logging.log4j:*",
+    "org.apache.parquet:*",
+    "org.apache.spark:*",
+    "org.locationtech.jts:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+
+
+class SparkUnavailableError(Exception):
+    """Spark cannot be used here; the message says what to do about it."""
+
+
+def require_pyspark() -> None:
+    """Raises SparkUnavailableError if PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailableError("this command needs PySpark: pip install 'klamm[spark]'")
+
+
+def find_java() -> Path:
+    """The `java` that Spark is to use: of `JAVA_HOME`, of `PATH`, or where systems put it.
+
+    Raises SparkUnavailableError if there is none of `MIN_JAVA` or later.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [Path(home) / "bin" / "java"] if home else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path))
+    for place in _JAVA_PLACES:
+        candidates += sorted(Path(place).glob("*/bin/java"), reverse=True)
+    too_old = ""
+    for java in candidates:
+        version = java_version(java)
+        if version is not None and version >= MIN_JAVA:
+            return java
+        if version is not None and not too_old:
+            too_old = f" ({java} is Java {version})"
+    raise SparkUnavailableError(
+        f"Spark needs Java {MIN_JAVA} or later{too_old}: install it, e.g. `apt-get install openjdk-17-jre-headless`, "
+        "or set JAVA_HOME"
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """The major version that a `java` tells, e.g. 17 or 8; None if it does not run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(match[1]) if match else None
+
+
+def require_reachable(url: str) -> None:
+    """Raises SparkUnavailableError if nothing listens at a `spark://` or `sc://` URL; other URLs are not looked at.
+
+    Spark itself would try for a minute and then stop with a message about something else.
+    """
+    for address in url.partition(",")[0:1]:
+        parts = urlsplit(address)
+        if parts.scheme not in _DEFAULT_PORTS:
+            return
+        try:
+            host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+        except ValueError as error:
+            raise SparkUnavailableError(f'"{url}" is no URL of a Spark master or server: {error}') from error
+        try:
+            socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            raise SparkUnavailableError(f"nothing answers at {address}: {error.strerror or error}") from error
+
+
+def delta_package() -> str:
+    """Maven's name of Delta's jar for the installed PySpark. Raises SparkUnavailableError."""
+    try:
+        delta, spark = (importlib.metadata.version(name) for name in ("delta-spark", "pyspark"))
+    except importlib.metadata.PackageNotFoundError as error:
+        raise SparkUnavailableError(f"the sink delta needs {error.name}: pip install 'klamm[spark]'") from error
+    return f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_2.13:{delta}"
+
+
+def spark_conf(settings: SparkSettings) -> dict[str, str]:
+    """Spark's settings for a command. What the user sets in `conf` goes before them."""
+    conf = {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # State of days does not fit on the heap.
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if _is_local(settings.master):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
+        log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}"
+    if settings.sink == "delta":
+        conf |= {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # One job of fifty tasks per look at a table is for tables of another size.
+            "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
+        }
+        if "delta-spark" not in settings.conf.get("spark.jars", ""):
+            conf |= {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
+    return conf | settings.conf
+
+
+def open_session(settings: SparkSettings, name: str) -> SparkSession:
+    """A session for a command, in this process or at the Spark Connect server that `remote` names.
+
+    Raises SparkUnavailableError for what is missing: PySpark, Java, the master, the server.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    if settings.remote:
+        require_reachable(settings.remote)
+        return _connect(settings)
+    java = find_java()
+    # Spark's scripts look at JAVA_HOME before PATH, and a home is two folders above the real file.
+    os.environ["JAVA_HOME"] = str(java.resolve().parents[1])
+    require_reachable(settings.master)
+    if _is_local(settings.master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Executors of another Python version refuse to work.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(settings.master).appName(name)
+    for key, value in spark_conf(settings).items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise SparkUnavailableError(
+            f"Spark does not start with master {settings.master}: {_first_line(error)}"
+        ) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _connect(settings: SparkSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.remote(settings.remote).getOrCreate()
+    except ImportError as error:
+        raise SparkUnavailableError(f"Spark Connect needs more: pip install 'pyspark[connect]' ({error})") from error
+    except Exception as error:
+        raise SparkUnavailableError(f"no session at {settings.remote}: {_first_line(error)}") from error
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") or (urlsplit(master).hostname or "") in ("127.0.0.1", "localhost", "::1")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

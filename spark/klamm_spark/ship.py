@@ -1,0 +1,161 @@
+"""`klamm audit ship`: sealed segments of the spool → the lake, each event once.
+
+Spark's own file source reads the segments, one query writes events and quarantine to one sink, so that the checkpoint
+and the sink's commit log decide together what has been shipped. A driver may be killed at any point: it leaves files
+that no commit log names, and the next one writes that batch again.
+
+De-duplication goes by arrival, not by event time: the watermark is on the time at which Spark reads an event, so that
+the events of a server that was away for days are late to nobody and none is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from klamm_spark.lake import Lake, LakeError
+from klamm_spark.progress import Progress
+from klamm_spark.spark_schema import parse_lines, with_time
+from klamm_spark.spark_settings import Pipeline, SparkSettings
+from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable
+from klamm_spark.tables import TABLES, start_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+OBSERVED: Final = "shipped"
+_POLL_S: Final = 0.5
+_CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
+
+
+def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Callable[[str], None]) -> int:
+    """Ship until a signal comes or, with `once`, until all that is sealed now is there; the exit code.
+
+    Raises LakeError for a spool or a lake that cannot be used, or that a query fails on.
+    """
+    spool, settings = _spool_of(pipeline), pipeline.settings
+    lake = Lake(settings.lake.resolve(), settings.sink)
+    require_readable(spool)
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    query = start(spark, spool, lake, settings, once=once)
+    progress = Progress(spool, lake, query, say)
+    try:
+        if settings.aggregates and not once:
+            _watch([query], progress, stop, until=lake.has_events)
+            tables = [] if stop.is_set() else [start_table(spark, lake, settings, table) for table in TABLES]
+            _watch([query, *tables], progress, stop)
+        else:
+            _watch([query], progress, stop)
+        if once and settings.aggregates and not stop.is_set():
+            say("events are shipped; bringing the tables up to date")
+            # One at a time: each takes all cores, and more memory than it looks.
+            for table in TABLES if lake.has_events() else ():
+                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop)
+    finally:
+        for running in spark.streams.active:
+            running.stop()
+        progress.summary()
+    return 0
+
+
+def start(spark: SparkSession, spool: Path, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
+    """The query that fills `lake.events`."""
+    writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{settings.trigger_interval_ms} milliseconds")
+    return writer.start(str(lake.events))
+
+
+def read_segments(spark: SparkSession, spool: Path, settings: SparkSettings) -> DataFrame:
+    """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
+    return (
+        spark.readStream.format("text")
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", SEGMENT_GLOB)
+        .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
+        .option("maxFileAge", f"{settings.max_file_age_days}d")
+        .load(str(spool.resolve()))
+        .select(
+            "value",
+            F.col("_metadata.file_path").alias("source_file"),
+            F.current_timestamp().alias("shipped_time"),
+        )
+    )
+
+
+def events_of(lines: DataFrame, settings: SparkSettings) -> DataFrame:
+    """Lines → rows of the lake: events without those that came before, and bad lines."""
+    rows = with_time(parse_lines(lines))
+    if settings.deduplicate_hours:
+        # A bad line has no id and is like no other.
+        keyed = rows.withColumn("key", F.coalesce("event_id", F.expr("uuid()")))
+        remembered = keyed.withWatermark("shipped_time", f"{settings.deduplicate_hours} hours")
+        rows = remembered.dropDuplicatesWithinWatermark(["key"]).drop("key")
+    bad = F.count("bad_line")
+    return rows.observe(OBSERVED, (F.count(F.lit(1)) - bad).alias("events"), bad.alias("bad_lines"))
+
+
+def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
+    """The sink; not started, and without a trigger."""
+    return (
+        rows.writeStream.queryName("ship")
+        .format(lake.sink)
+        .outputMode("append")
+        .partitionBy("date", "hour")
+        .option("checkpointLocation", str(lake.ship_checkpoint))
+        .option("mergeSchema", "true")
+    )
+
+
+def _spool_of(pipeline: Pipeline) -> Path:
+    if pipeline.spool is None:
+        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
+    return pipeline.spool
+
+
+def _never() -> bool:
+    return False
+
+
+def _watch(
+    queries: list[StreamingQuery], progress: Progress, stop: threading.Event, until: Callable[[], bool] = _never
+) -> None:
+    """Until all of them have ended by themselves, one fails, `stop` is set or `until()` is true."""
+    while not stop.wait(_POLL_S):
+        progress.update()
+        for query in queries:
+            failure = query.exception()
+            if failure is not None:
+                raise LakeError(explain(query.name, failure))
+        if until() or not any(query.isActive for query in queries):
+            progress.update()
+            return
+
+
+def explain(name: str | None, failure: StreamingQueryException) -> str:
+    """What a query failed on, in one line: the innermost exception, or Spark's first words."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    return f"the query {name} failed: {(causes or lines or ['no message'])[-1 if causes else 0]}"
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def handle(number: int, frame: Any) -> None:
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handle)

@@ -1,0 +1,97 @@
+"""The audit event as Spark sees it: its explicit schema, and lines of the spool → columns."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from klamm_spark.event import ACTIONS, FIELDS, RESOURCE_FIELDS, SCHEMA_VERSION, Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+}
+_CORRUPT: Final = "_corrupt_record"
+
+
+def _struct(fields: tuple[Field, ...]) -> StructType:
+    return StructType([StructField(field.name, _type(field)) for field in fields])
+
+
+def _type(field: Field) -> DataType:
+    return ArrayType(_struct(RESOURCE_FIELDS)) if field.type == "resources" else _TYPES[field.type]
+
+
+EVENT_SCHEMA: Final = _struct(FIELDS)
+"""One event, with the names and types of `klamm_spark.event.FIELDS`; every field may be null."""
+
+LAKE_SCHEMA: Final = StructType(
+    [
+        *EVENT_SCHEMA.fields,
+        StructField("bad_line", StringType()),
+        StructField("source_file", StringType()),
+        StructField("shipped_time", TimestampType()),
+        StructField("time", TimestampType()),
+        StructField("date", DateType()),
+        StructField("hour", IntegerType()),
+    ]
+)
+"""One row of the lake: an event, or a bad line with the file that it stood in; `time` is `time_us` as a timestamp."""
+
+
+def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
+    """`lines` with the event's columns in place of `line`, and `bad_line`: the line itself if it is no event.
+
+    A line is no event if it is no JSON object, a field has the wrong type, a required one is missing, or its
+    `schema_version` is newer than this klamm: what cannot be read whole is kept whole. All event columns of a bad line
+    are null.
+    """
+    with_corrupt = StructType([*EVENT_SCHEMA.fields, StructField(_CORRUPT, StringType())])
+    parsed = lines.withColumn("event", F.from_json(line, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT}))
+    required = [F.col(f"event.{field.name}").isNull() for field in FIELDS if field.required]
+    bad = reduce(
+        lambda left, right: left | right,
+        [
+            F.col(f"event.{_CORRUPT}").isNotNull(),
+            *required,
+            F.col("event.schema_version") > SCHEMA_VERSION,
+            ~F.col("event.kind").isin(*ACTIONS),
+        ],
+    )
+    marked = parsed.withColumn("bad", F.coalesce(bad, F.lit(True)))
+    others = [name for name in lines.columns if name != line]
+    return marked.select(
+        *(F.when(~F.col("bad"), F.col(f"event.{name}")).alias(name) for name in EVENT_SCHEMA.names),
+        F.when(F.col("bad"), F.col(line)).alias("bad_line"),
+        *others,
+    )
+
+
+def with_time(events: DataFrame) -> DataFrame:
+    """`time`, and from it the lake's partitions `date` and `hour`, all UTC and null for a bad line."""
+    return (
+        events.withColumn("time", F.timestamp_micros("time_us"))
+        .withColumn("date", F.to_date("time"))
+        .withColumn("hour", F.hour("time"))
+    )

@@ -1,0 +1,93 @@
+"""Settings of the commands that ship the spool: `[audit.spark]`, beside what they take from `[audit]`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import load_settings, read_tables, setting
+
+SINKS: Final = ("parquet", "delta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """`[audit.spark]`."""
+
+    lake: Path = setting(Path("audit-lake"), doc="Directory that the events are shipped to.")
+    sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
+    master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
+    remote: str = setting(
+        "", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty is a session of one's own."
+    )
+    driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
+    trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
+    max_files_per_trigger: int = setting(16, minimum=1, doc="Segments in one micro-batch.")
+    max_file_age_days: int = setting(
+        30, minimum=1, doc="Segments that are so much older than the newest one are not looked for any more."
+    )
+    deduplicate_hours: int = setting(
+        24, minimum=0, doc="Time after its arrival in which an event's id is remembered; 0 remembers none."
+    )
+    shuffle_partitions: int = setting(
+        4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
+    )
+    aggregates: bool = setting(True, doc="Whether `ship` also keeps the streaming aggregates in tables of their own.")
+    aggregates_interval_ms: int = setting(
+        60_000, minimum=0, doc="Time between the starts of two micro-batches of an aggregate."
+    )
+    failures_threshold: int = setting(
+        5, minimum=1, doc="Failed authentications of an address within `failures_window_s` that count as brute force."
+    )
+    failures_window_s: int = setting(300, minimum=60, doc="Length of that sliding window.")
+    hot_client_requests_per_minute: int = setting(
+        60_000, minimum=1, doc="Requests in a minute from which on a client is hot."
+    )
+    lateness_s: int = setting(
+        120, minimum=0, doc="How late an event may come and still count in the aggregates; the lake takes it always."
+    )
+    conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SpoolSettings:
+    spool: Path | None = setting(None, doc="Directory of the spool.")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a command works on: `spool` is None if neither the file nor the arguments name one."""
+
+    spool: Path | None
+    settings: SparkSettings
+
+
+def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
+    """`[audit.spark]` and the spool of `[audit]`, or of the first listener that has one of its own, under arguments.
+
+    `given` are fields of `SparkSettings` and `spool`; None is not given. Raises `klamm.ConfigError`.
+    """
+    spool: Path | None = given.get("spool")
+    settings = SparkSettings()
+    if file is not None:
+        settings = load_settings(file, ("audit", "spark"), SparkSettings)
+        spool = spool or _spool_of(file)
+    changes = {key: value for key, value in given.items() if value is not None and key != "spool"}
+    return Pipeline(spool, dataclasses.replace(settings, **changes))
+
+
+def _spool_of(file: Path) -> Path | None:
+    tables, _ = read_tables(file)
+    listeners = tables.get("listeners", {})
+    places = [
+        ("audit",),
+        *(("listeners", name, "audit") for name in (listeners if isinstance(listeners, dict) else ())),
+    ]
+    for place in places:
+        found: Path | None = load_settings(file, place, _SpoolSettings, others=True).spool
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,76 @@
+"""The spool as the commands see it, without Spark: what is sealed, and how much of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from klamm_spark.event import SCHEMA_VERSION
+from klamm_spark.lake import LakeError
+from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name, sealed_segments
+
+SEGMENT_GLOB: Final = "*.jsonl*"
+"""Which files of a spool are sealed segments, as Spark's `pathGlobFilter`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """One sealed segment. `seal` is None if its seal is missing or cannot be read."""
+
+    path: Path
+    size_bytes: int
+    seal: Seal | None
+
+
+def segments(spool: Path) -> Iterator[SealedSegment]:
+    """All sealed segments of all nodes; what retention takes away meanwhile is left out."""
+    for folder in node_folders(spool):
+        for path in sealed_segments(folder):
+            try:
+                size_bytes = path.stat().st_size
+            except FileNotFoundError:
+                continue
+            yield SealedSegment(path, size_bytes, read_seal(path))
+
+
+def read_seal(segment: Path) -> Seal | None:
+    """The seal of a sealed segment, None without one that can be read."""
+    name = parse_name(segment.name)
+    if name is None:
+        return None
+    try:
+        return Seal.read(segment.with_name(name.stem + SEAL_SUFFIX))
+    except (OSError, ValueError):
+        return None
+
+
+def require_readable(spool: Path) -> None:
+    """Raises LakeError if there is no spool, or if a server newer than this klamm writes in it."""
+    if not spool.is_dir():
+        raise LakeError(f"there is no spool at {spool}")
+    for folder in node_folders(spool):
+        newest = max(sealed_segments(folder), default=None)
+        version = _schema_version(newest) if newest is not None else None
+        if version is not None and version > SCHEMA_VERSION:
+            raise LakeError(
+                f"{newest} has schema version {version}, and this klamm reads up to {SCHEMA_VERSION}: install the "
+                "klamm that wrote it, or a later one"
+            )
+
+
+def _schema_version(segment: Path) -> int | None:
+    """Of the segment's first event; None if that is none."""
+    opener = gzip.open if segment.suffix == ".gz" else open
+    if segment.suffix == ".zst":
+        seal = read_seal(segment)
+        return seal.schema_version if seal else None
+    try:
+        with opener(segment, "rb") as file:
+            version = json.loads(file.readline())["schema_version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) else None
