@@ -141,7 +141,7 @@ class DelegationTokens:
             token = self._of(secret, principal)
             if expiry_time_period_ms < 0:
                 self._remove([token.token_id])
-                return expiry_time_period_ms
+                return self._clock.wall_ms()
             expiry_ms = min(token.max_timestamp_ms, self._clock.wall_ms() + expiry_time_period_ms)
             self._put(replace(token, expiry_timestamp_ms=expiry_ms))
         return expiry_ms

@@ -310,9 +310,7 @@ class SaslServerAuthenticator(Authenticator):
             self._move(SaslState.AUTHENTICATE)
         if self._request is None:
             return AuthenticationStep([result.token], complete=complete)
-        response = SaslAuthenticateResponse(
-            ErrorCode.NONE, None, auth_bytes=result.token, session_lifetime_ms=lifetime_ms
-        )
+        response = SaslAuthenticateResponse(auth_bytes=result.token, session_lifetime_ms=lifetime_ms)
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:

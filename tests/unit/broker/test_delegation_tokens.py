@@ -146,7 +146,8 @@ def test_expire_moves_the_end_or_ends_at_once(tokens: BrokerHarness) -> None:
     token = create(tokens, "bob")
     assert expire(tokens, token.hmac, CAROL).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert expire(tokens, token.hmac, BOB, HOUR_MS).expiry_timestamp_ms == tokens.clock.wall_ms() + HOUR_MS
-    assert expire(tokens, token.hmac, BOB).error_code == 0
+    ended = expire(tokens, token.hmac, BOB)
+    assert (ended.error_code, ended.expiry_timestamp_ms) == (0, tokens.clock.wall_ms())
     assert expire(tokens, token.hmac, BOB).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     assert cached(tokens) == {}
 

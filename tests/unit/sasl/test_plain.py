@@ -62,14 +62,25 @@ def test_unknown_users_cost_as_much_as_others(monkeypatch):
     assert spent[0] == spent[1] == (ScramMechanism.SCRAM_SHA_256, 8192)
 
 
+TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got "
+
+
 @pytest.mark.parametrize(
-    "token",
-    [b"", b"\0", b"\0alice", b"\0\0sesame", b"\0alice\0", b"\0alice\0sesame\0more", b"\0alice\0\xff", b"alice sesame"],
+    ("token", "message"),
+    [
+        (b"", TOKENS + "1"),
+        (b"alice sesame", TOKENS + "1"),
+        (b"\0alice", TOKENS + "2"),
+        (b"\0alice\0sesame\0more", TOKENS + "4"),
+        (b"\0\0sesame", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"\0alice\0\xff", INVALID),
+    ],
 )
-def test_what_is_no_plain_message(token):
+def test_what_is_no_plain_message(token, message):
     step, response = open_plain(("alice", credential("sesame"))).token(token)
     assert step.failed
-    assert response.error_message == INVALID
+    assert response.error_message == message
 
 
 def test_an_authorization_id_of_somebody_else_is_told_only_to_who_knows_the_password():
@@ -138,6 +149,6 @@ def test_a_store_may_check_passwords_itself(user, password, enters):
 def test_a_store_that_fails_lets_nobody_in(caplog):
     step, response = open_plain(stores=(Oracle(),)).token(said("broken", "sesame"))
     assert step.failed
-    assert response.error_message == INVALID
+    assert response.error_message == "Authentication failed: credentials for user could not be verified"
     assert "the directory does not answer" in caplog.text
     assert "sesame" not in caplog.text

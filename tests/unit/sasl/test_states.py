@@ -35,7 +35,7 @@ def test_the_usual_way():
     assert not step.complete
     step, response = book.token(b"user alice")
     assert step.complete
-    assert (response.error_code, response.error_message, response.auth_bytes) == (0, None, b"welcome")
+    assert (response.error_code, response.error_message, response.auth_bytes) == (0, "", b"welcome")
     assert book.authenticator.complete
     assert book.authenticator.principal == ALICE
     assert book.authenticator.session_expires_ns is None
