@@ -172,6 +172,7 @@ class Client:
     def take_in(self, requests: Sequence[RequestContext], end_ns: int) -> None:
         """Hand over the requests that are told of by themselves, and count the others."""
         alone: list[RequestContext] = []
+        over: list[Window] = []
         windows = self.windows
         with self.lock:
             for request in requests:
@@ -183,7 +184,7 @@ class Client:
                     key = (key, request.error_code, request.refused, request.throttle_time_ms > 0)
                 window = windows.get(key)
                 if window is None or end_ns >= window.end_ns:
-                    window = self._begin(key, request.api_key, window, end_ns)
+                    window = self._begin(key, request.api_key, end_ns, over)
                 if window.left:
                     window.left -= 1
                     alone.append(request)
@@ -201,6 +202,9 @@ class Client:
                         window.throttle_ms += request.throttle_time_ms
                     if window.added_up:
                         add_produced_and_fetched(request, window.topics, self.listener.topics)
+        # Putting may have to wait for the writer, which must then be able to take the lock.
+        for window in over:
+            self.listener.put((WINDOW, self, window), request=True)
         if alone:
             for request in alone:
                 without_frames(request, self.listener)
@@ -211,25 +215,27 @@ class Client:
     ) -> None:
         """Count requests that came in a lump: most are without times, so they are only counted."""
         key = request.api_key
+        over: list[Window] = []
         with self.lock:
             window = self.windows.get(key)
             if window is None or last_ns >= window.end_ns + WINDOW_NS:
-                window = self._begin(key, request.api_key, window, last_ns)
+                window = self._begin(key, request.api_key, last_ns, over)
                 window.left = 0
-            if not window.told:
-                return
-            if window.first is None:
-                window.first = without_frames(request, self.listener)
-            if not window.count or request.completed_ns:
+            if window.told:
+                if window.first is None:
+                    window.first = without_frames(request, self.listener)
                 window.start_ns = min(window.start_ns or last_ns, request.completed_ns or last_ns)
-            window.count += count
-            window.request_bytes += request_bytes
-            window.response_bytes += response_bytes
-            window.last_ns = max(window.last_ns, last_ns)
+                window.count += count
+                window.request_bytes += request_bytes
+                window.response_bytes += response_bytes
+                window.last_ns = max(window.last_ns, last_ns)
+        for window in over:
+            self.listener.put((WINDOW, self, window), request=True)
 
-    def _begin(self, key: Any, api_key: int, old: Window | None, now_ns: int) -> Window:
+    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window]) -> Window:
+        old = self.windows.get(key)
         if old is not None and old.count:
-            self.listener.put((WINDOW, self, old), request=True)
+            over.append(old)
         if not self.counting:
             self.counting = True
             self.listener.begun.append(self)

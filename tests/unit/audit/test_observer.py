@@ -1,6 +1,7 @@
 """From what the server tells the observer to the events in the spool."""
 
 import json
+import threading
 
 import jsonschema
 import pytest
@@ -490,6 +491,23 @@ def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
     assert gap["detail"] == "12 bytes of a torn event were cut off"
     assert "gap_count" not in gap
     assert second.events()[0] == event
+
+
+def test_a_thread_that_waits_for_room_does_not_hold_up_the_writer(make):
+    audit = make(queue_capacity=1, on_full="block", aggregate_above_per_second=0)
+    connection = audit.connection()
+    audit.complete(ping(audit, connection), ping(audit, connection))
+    audit.observer.connection_opened(connection)
+    audit.clock.advance_ms(1000)
+    # The row of the second that is over finds no room until the writer has looked at this very client.
+    thread = threading.Thread(target=audit.complete, args=(ping(audit, connection),))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    audit.flush()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [event.get("repeat_count") for event in audit.requests()] == [2]
 
 
 # ---- sharing
