@@ -19,6 +19,8 @@ except ImportError:
     collect_ignore_glob = ["test_*.py"]
 
 EVENTS = 6_000
+HOT = 500
+THRESHOLD = 3
 BAD_LINES = ("no JSON", '{"schema_version":1,"kind":"request"}', '{"schema_version":"one"}', "")
 
 
@@ -90,7 +92,9 @@ def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     copy = folder / "spool" / "copied" / paths[2].name
     copy.parent.mkdir()
     copy.write_bytes(paths[2].read_bytes())
-    settings = settings_of(folder / "lake", max_files_per_trigger=2, hot_client_requests_per_minute=4_000)
+    settings = settings_of(
+        folder / "lake", max_files_per_trigger=4, failures_threshold=THRESHOLD, hot_client_requests_per_minute=HOT
+    )
     pipeline = Pipeline(folder / "spool", settings)
     said: list[str] = []
     assert ship.run(spark, pipeline, once=True, say=said.append) == 0

@@ -42,7 +42,7 @@ def test_it_is_partitioned_by_date_and_hour(shipped):
 
 def test_progress_and_summary_count(shipped):
     said = "\n".join(shipped.said)
-    assert f"shipped {EVENTS:,} events in 4 batches" in said
+    assert f"shipped {EVENTS:,} events in 2 batches" in said
     assert f"{len(BAD_LINES)} lines are no events" in said
     assert "1,000 events had been shipped before and were dropped" in said
     assert "events/s" in said
