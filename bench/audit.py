@@ -3,8 +3,8 @@
 Two servers, one without and one with the observer, run the whole time; the load goes to them in turn, so that whatever
 else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
 latency and to the processor time per request, which says most where other programs run too. Then how many events the
-spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own, without
-any server.
+spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own,
+without any server.
 """
 
 from __future__ import annotations

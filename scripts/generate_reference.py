@@ -79,7 +79,11 @@ def provider_section(found: Found) -> str:
     """The settings of one part, under the table that they stand in."""
     name, settings = found.provider.name, found.provider.load_settings()
     assert settings is not None
-    places = {ProviderKind.API_SET: name, ProviderKind.REQUEST_SCHEDULER: f"server.{name}"}
+    places = {
+        ProviderKind.API_SET: name,
+        ProviderKind.EXTENSION: name,
+        ProviderKind.REQUEST_SCHEDULER: f"server.{name}",
+    }
     table = places.get(found.kind, f"listeners.NAME.{name}")
     return section(f"`[{table}]`", settings, f"The {found.kind.label} `{name}`: {found.provider.summary}.")
 
@@ -117,19 +121,22 @@ def type_text(spec: SettingSpec) -> str:
     """The type, the choices or the bounds."""
     if spec.choices:
         return ", ".join(f'`"{choice}"`' for choice in spec.choices)
-    kinds = get_args(spec.kind)
-    if get_origin(spec.kind) is tuple:
-        text = f"list of {_KIND_NAMES[kinds[0]]}s"
-    elif get_origin(spec.kind) is dict:
-        below = get_args(kinds[1])
-        text = f"table of tables of {_KIND_NAMES[below[1]]}s" if below else f"table of {_KIND_NAMES[kinds[1]]}s"
-    else:
-        text = _KIND_NAMES[kinds[0] if kinds else spec.kind]
+    text = kind_text(spec.kind)
     if spec.minimum is not None and spec.maximum is not None:
         return f"{text}, {spec.minimum} to {spec.maximum}"
     if spec.minimum is not None:
         return f"{text}, at least {spec.minimum}"
     return text
+
+
+def kind_text(kind: Any, ending: str = "") -> str:
+    """A type in words, `ending` s for several of it; of an optional one, the type that it is if it is there."""
+    kinds = get_args(kind)
+    if get_origin(kind) is tuple:
+        return f"list{ending} of {kind_text(kinds[0], 's')}"
+    if get_origin(kind) is dict:
+        return f"table{ending} of {kind_text(kinds[1], 's')}"
+    return _KIND_NAMES[kinds[0] if kinds else kind] + ending
 
 
 if __name__ == "__main__":

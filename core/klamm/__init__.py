@@ -2,6 +2,7 @@
 
 from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
+from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
 from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
@@ -42,9 +43,10 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
-from klamm.metrics import Counter, MetricsRegistry
+from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
+from klamm.rates import Rate, TokenBucket
 from klamm.scheduler import Scheduler, Timer
 from klamm.security.authorizer import (
     CLUSTER_NAME,
@@ -78,7 +80,7 @@ from klamm.security.scram import (
     ScramCredential,
     ScramMechanism,
 )
-from klamm.shared_state import SharedState, Table, TableStore
+from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
 
@@ -98,6 +100,7 @@ __all__ = [
     "AuthenticatorFactory",
     "Authorizer",
     "Buffer",
+    "CLIENT_QUOTAS",
     "CLUSTER_NAME",
     "Clock",
     "ConfigError",
@@ -113,7 +116,10 @@ __all__ = [
     "DelegationTokenCache",
     "END_OF_STREAM",
     "ErrorCode",
+    "Family",
     "HandshakeError",
+    "Histogram",
+    "HistogramValue",
     "Interest",
     "KafkaError",
     "KafkaPrincipal",
@@ -133,13 +139,17 @@ __all__ = [
     "Provider",
     "ProviderKind",
     "Purgatory",
+    "QuotaEntity",
+    "Rate",
     "Refuse",
     "RequestContext",
     "RequestEvent",
     "RequestObserver",
     "RequestScheduler",
     "ResourceType",
+    "Row",
     "SCRAM_CREDENTIALS",
+    "Sample",
     "SaslAuthenticationError",
     "SaslChallenge",
     "SaslContext",
@@ -162,12 +172,15 @@ __all__ = [
     "TableStore",
     "Throttle",
     "Timer",
+    "TokenBucket",
     "Transport",
     "TransportLayer",
     "WILDCARD",
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
+    "client_quota_key",
+    "client_quotas",
     "handles",
     "hookimpl",
     "load_settings",

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from klamm.announcements import Announcements
 from klamm.api_set import LATER, NO_RESPONSE, Pending
@@ -16,12 +16,16 @@ from klamm.metrics import MetricsRegistry
 from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared_state import SharedState
+from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from klamm.contracts import Buffer
+    from klamm.contracts import Buffer, Throttle
     from klamm.security.authorizer import AclOperation, Authorizer, ResourceType
+    from klamm.wire.error_counts import ErrorCounts
 
 log = logging.getLogger("klamm.authorizer")
+throttle_log = logging.getLogger("klamm.throttles")
+T = TypeVar("T")
 
 
 class Address(tuple[str, int]):
@@ -82,10 +86,11 @@ class ListenerContext:
     `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None where everything is allowed. `answer_api_versions(frame, connection)` gives the frame that
-    answers an ApiVersions request, for authenticators, which get it before the handler set does; it raises ValueError
-    for a frame that cannot be parsed. `close_least_recently_used()` closes the connection of this listener that can
-    best be done without, from any thread; False if there is none.
+    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to.
+    `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
+    which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
+    `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
+    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate ask it again now.
     """
 
     name: str
@@ -94,8 +99,10 @@ class ListenerContext:
     security_protocol: str = "PLAINTEXT"
     services: ServerServices = field(default_factory=ServerServices)
     authorizer: Authorizer | None = None
+    throttles: tuple[Throttle, ...] = ()
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
+    resume_accepting: Callable[[], None] = lambda: None
     transport: str = ""
 
 
@@ -129,7 +136,7 @@ class ConnectionContext:
     authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
     (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved.
+    transport moved, `client_id` is what the first request said.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -146,6 +153,7 @@ class ConnectionContext:
     proxy_address: Address | None = None
     received_bytes: int = 0
     sent_bytes: int = 0
+    client_id: str | None = None
     state: dict[str, Any] = field(default_factory=dict)
 
 
@@ -164,8 +172,9 @@ class RequestContext:
 
     `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
     its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
-    it, `response` what the handler answered, if an observer wants messages. `refused` says that an
-    observer did not let it through to the handler. Handlers return the response, or
+    it, `response` what the handler answered, where requests are observed. `refused` says that an
+    observer did not let it through to the handler. `received_ns` is 0 for a request that nobody times;
+    `weight` says how many requests its times stand for. Handlers return the response, or
     `context.later()` and call `respond` once, from any thread.
     """
 
@@ -180,11 +189,13 @@ class RequestContext:
         "decisions",
         "dequeued_ns",
         "error_code",
+        "errors",
         "failed",
         "frame",
         "handler",
         "handler_start_ns",
         "local_end_ns",
+        "network_ns",
         "owner",
         "parked",
         "received_ns",
@@ -194,6 +205,7 @@ class RequestContext:
         "response_bytes",
         "size_bytes",
         "throttle_time_ms",
+        "weight",
     )
 
     def __init__(
@@ -220,15 +232,18 @@ class RequestContext:
         self.received_ns = 0
         self.handler_start_ns = 0
         self.local_end_ns = 0
+        self.network_ns = 0
         self.completed_ns = 0
         self.dequeued_ns = 0
         self.error_code = 0
+        self.errors: ErrorCounts | None = None
         self.response: Any = None
         self.response_bytes = 0
         self.parked = False
         self.failed = False
         self.refused = False
         self.throttle_time_ms = 0
+        self.weight = 0
         self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
 
     @property
@@ -278,6 +293,38 @@ class RequestContext:
         except Exception:
             log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
             return False
+
+    @property
+    def max_record_bytes(self) -> int | None:
+        """How many bytes of records the answer should bring at most, for the sake of quotas; None any number."""
+        limits = self._ask_throttles(lambda throttle: throttle.max_record_bytes(self))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def may_send_records(self, size_bytes: int) -> bool:
+        """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
+        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        return not any(times_ms)
+
+    def charge_mutations(self, count: int, *, strict: bool) -> None:
+        """Charge the creation or deletion of `count` partitions (KIP-599).
+
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
+        """
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
+        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        if strict and any(times_ms):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
+        listener, answers = self.connection.listener, []
+        for throttle in listener.throttles:
+            try:
+                answers.append(ask(throttle))
+            except Exception:
+                # As when a request is charged: what fails limits nothing, and costs nobody an answer.
+                throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
+        return answers
 
     def later(self) -> Pending:
         """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""

@@ -37,6 +37,13 @@ class ListenerPart:
     def reload(self) -> None:
         """SIGHUP: read files again. Raising keeps what was there, and is logged."""
 
+    def reconfigure(self, settings: Any) -> bool:
+        """SIGHUP found other settings: take them, now, for what follows. False: they count from the next start.
+
+        Raising keeps what was there, and is logged.
+        """
+        return False
+
     def close(self) -> None:
         """Give back what `open` took. Called exactly once if `open` returned."""
 
@@ -207,7 +214,8 @@ class Refuse:
 class Delay:
     """A gate's Not yet.
 
-    `pause_acceptor=True`: the whole listener waits `delay_ms` before it accepts on (Kafka's listener rate limit).
+    `pause_acceptor=True`: the whole listener waits `delay_ms`, or until `ListenerContext.resume_accepting` is called,
+    and asks the gate again for the same connection (Kafka's listener rate limit).
     Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 
@@ -242,14 +250,34 @@ class ConnectionGate(ListenerPart, ABC):
 
 
 class Throttle(ListenerPart, ABC):
-    """Charges requests to quotas (KIP-13, KIP-124, KIP-219)."""
+    """Charges requests to quotas (KIP-13, KIP-124, KIP-219, KIP-599). Called from any thread."""
 
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
         """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.
 
-        The answer goes out at once and tells the client; klamm keeps the channel muted for that long.
+        The answer goes out at once and tells the client; klamm keeps the channel muted for that long. `seconds` are
+        those of handlers and of the network thread, and 0 for a request without an answer (Produce with acks=0), which
+        Kafka exempts.
         """
+
+    def max_record_bytes(self, context: RequestContext) -> int | None:
+        """How many bytes of records a fetch may bring at once without being sure to be throttled; None any number."""
+        return None
+
+    def charge_records(self, context: RequestContext, size_bytes: int) -> int:
+        """Records of `size_bytes` are about to be sent; 0 records that, anything else is the `throttle_time_ms`.
+
+        Then they are not sent and not recorded: the answer is empty, and the client comes again.
+        """
+        return 0
+
+    def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
+        """So many partitions are about to be created or deleted; the `throttle_time_ms` that this earns.
+
+        If `strict`, anything but 0 means that they are not to be, and are not recorded.
+        """
+        return 0
 
 
 @dataclass(slots=True)
@@ -291,15 +319,16 @@ class RequestEvent:
 class RequestObserver(ListenerPart):
     """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
 
-    `repeats_after`    None: every request is told of by itself. A number: requests that are answered without a look at
-                       them, because equal ones were, are told of by themselves up to so many a second, connection and
-                       request; the others of that second come as one, by `repeated`.
-    `wants_messages`   Have the decoded request in `RequestContext.frame` and what the handler answered in `response`.
-                       They may hold views of large frames: an observer that keeps a request drops them soon.
+    `repeats_after`    None: every request is told of by itself. A number: of one connection's requests of an API that
+                       are answered at once and without an error, so many within a second are told of by themselves,
+                       and then every sixteenth; the others together by `repeated`. Requests that are answered without
+                       a look at them, because equal ones were, are told of likewise, but for every sixteenth.
+
+    The decoded request is in `RequestContext.frame` and what the handler answered in `response`. They may hold views of
+    large frames: an observer that keeps a request drops them soon.
     """
 
     repeats_after: int | None = None
-    wants_messages: bool = False
 
     def refuse(self, request: RequestContext) -> KafkaError | None:
         """Asked before the handler, if overridden: the error to answer the request with instead, or None.
@@ -337,10 +366,20 @@ class RequestObserver(ListenerPart):
         for request in requests:
             self.completed(RequestEvent.of(request, end_ns))
 
-    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
-        """`count` requests equal to `request`, the first of them, were answered until `last_ns` (`repeats_after`)."""
-        event = RequestEvent.of(request, request.received_ns)
+    def may_repeat(self, api_key: int) -> bool:
+        """Whether requests of an API may be told of by `repeated`; asked once, where `repeats_after` is a number."""
+        return True
+
+    def repeated(
+        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
+    ) -> None:
+        """`count` requests without an error, of which `request` was the first, were answered until `last_ns`.
+
+        The bytes are sums. The request may be without times (`received_ns` 0), and without messages if they are large.
+        """
+        event = RequestEvent.of(request, request.completed_ns)
         event.repeat_count = count
+        event.response_bytes = response_bytes
         self.completed(event)
 
 

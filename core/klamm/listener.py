@@ -26,20 +26,24 @@ from klamm.contracts import (
 )
 from klamm.network.acceptor import Acceptor
 from klamm.network.balancer import LoadBalancer
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
+from klamm.network.recorder import RequestMetrics, RequestRecorder
 from klamm.network.request_channel import RequestChannel
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, TimedSelector
+from klamm.network.slow_log import SlowLog
 from klamm.scheduler import Scheduler, Timer
 
 if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan
+    from klamm.config.plan import ListenerPlan, PartPlan
 
 log = logging.getLogger("klamm.server")
 
@@ -62,10 +66,12 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self.counts = ConnectionCounts()
         self._make_processor: Callable[[int], Processor]
         self._next_index = 0
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
+        self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -110,6 +116,7 @@ class Listener:
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
+        request_metrics: RequestMetrics | None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them."""
         plan, settings = self.plan, self.plan.settings
@@ -124,6 +131,7 @@ class Listener:
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
         throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
+        self.context.throttles = throttles
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
@@ -148,7 +156,9 @@ class Listener:
             throttles=throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
+            failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
         )
+        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         proxies = None
@@ -159,8 +169,11 @@ class Listener:
             proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
+            recorder = None
+            if request_metrics is not None:
+                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
-            selector = Selector(
+            selector = (TimedSelector if throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
                 clock,
@@ -190,6 +203,8 @@ class Listener:
                 max_request_bytes=settings.socket_request_max_bytes,
                 failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
                 max_connection_age_ms=settings.max_connection_age_ms,
+                counts=self.counts,
+                recorder=recorder,
             )
 
         self._make_processor = processor
@@ -215,11 +230,18 @@ class Listener:
             proxies=proxies,
             observation=observation,
         )
+        self.context.resume_accepting = self.acceptor.resume
+        self.context.close_least_recently_used = self._close_least_recently_used
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
         self.parts.append(part)
+        self._plans.append(plan)
         return part
+
+    def _close_least_recently_used(self) -> bool:
+        fullest = max(self.all_processors, key=lambda processor: processor.connection_count)
+        return fullest.close_least_recently_used()
 
     def start(self) -> None:
         """Serve."""
@@ -269,6 +291,31 @@ class Listener:
                     "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
                 )
         return problems
+
+    def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
+        """Give parts the settings that they have in a new plan: who took them, and what went wrong.
+
+        What was taken is in `self.plan` from then on; what is still different there counts from the next start.
+        """
+        taken, problems = [], []
+        for index, (old, part) in enumerate(zip(self._plans, self.parts, strict=True)):
+            new = plan.counterpart(old)
+            if new is None or new == old or new.parts != old.parts:
+                continue
+            try:
+                if not part.reconfigure(new.settings):
+                    continue
+            except Exception as error:
+                log.exception("listener=%s: %r cannot take new settings", self.name, part)
+                problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
+                self.context.services.announce(
+                    "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
+                )
+                continue
+            self._plans[index] = new
+            self.plan = self.plan.with_part(old, new)
+            taken.append(f"[listeners.{self.name}.{old.name}]")
+        return taken, problems
 
     def close(self) -> None:
         """Close the parts and the socket; may follow any phase."""

@@ -1,21 +1,23 @@
 """`MetricsRegistry`: what the server and its plugins measure, by Kafka's names. Collected only when somebody asks.
 
-A counter is a plain attribute that its owner adds to; a gauge is a function that is called at collection. Nothing here
-runs per request. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`;
-klamm's own metrics are under `klamm:type=…`.
+A counter is a plain attribute that its owner adds to, a histogram a list of them; a gauge is a function that is called
+at collection. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`; where
+Kafka has the number as an attribute of an MBean without `name`, the attribute stands in its place,
+`kafka.server:type=socket-server-metrics,name=connection-count`. klamm's own metrics are under `klamm:type=…`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 log = logging.getLogger("klamm.metrics")
 
-Kind: TypeAlias = Literal["counter", "gauge"]
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = Mapping[str, str]
 
 
@@ -34,12 +36,60 @@ class Counter:
             self.value += amount
 
 
+_BITS: Final = 64
+
+
+class Histogram:
+    """Counts of non-negative integers by their powers of two; one thread adds.
+
+    The bucket of a value is its bit length: an `add` is two integer additions and no search.
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * _BITS
+        self.total = 0
+
+    def add(self, value: int, weight: int = 1) -> None:
+        """Count a value, as often as `weight` says."""
+        self.counts[value.bit_length()] += weight
+        self.total += value * weight
+
+    def merge(self, other: Histogram) -> None:
+        """Add what another has counted."""
+        for index, count in enumerate(other.counts):
+            self.counts[index] += count
+        self.total += other.total
+
+    def snapshot(self, scale: float, bits: range) -> HistogramValue:
+        """What was counted, in a unit that is `scale` times the one of `add`.
+
+        `bits` are the exponents of the bounds: what is larger than the last is only in the count.
+        """
+        counts = list(self.counts)
+        below, bounds = sum(counts[: bits.start]), []
+        for bit in bits:
+            below += counts[bit]
+            bounds.append((2**bit * scale, below))
+        return HistogramValue(tuple(bounds), sum(counts), self.total * scale)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """A histogram at one moment: upper bounds with the count of all values below each, the whole count, the sum."""
+
+    bounds: tuple[tuple[float, int], ...]
+    count: int
+    total: float
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number with its labels."""
+    """One number, or one histogram, with its labels."""
 
     labels: Labels
-    value: float
+    value: float | HistogramValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +102,33 @@ class Family:
     samples: tuple[Sample, ...]
 
 
-Read: TypeAlias = Callable[[], Iterable[tuple[Labels, float]]]
+Read: TypeAlias = Callable[[], Iterable[tuple[Labels, float | HistogramValue]]]
+
+
+class WindowedShare:
+    """The share of time that a growing number of nanoseconds took, over the last half to one minute.
+
+    Kafka's percentages are meters over such windows. Whoever asks, and how often, makes no difference to the others.
+    """
+
+    _STEP_NS: Final = 5_000_000_000
+    _WINDOW_NS: Final = 30_000_000_000
+
+    def __init__(self, begin_ns: int) -> None:
+        self._lock = threading.Lock()
+        self._marks = deque([(begin_ns, 0)])
+
+    def read(self, now_ns: int, total_ns: int, capacity: int = 1) -> float:
+        """The share, 0 to 1, of the time that `capacity` threads have had since the window began."""
+        with self._lock:
+            marks = self._marks
+            while len(marks) > 1 and now_ns - marks[1][0] >= self._WINDOW_NS:
+                marks.popleft()
+            begin_ns, begin_total_ns = marks[0]
+            if now_ns - marks[-1][0] >= self._STEP_NS:
+                marks.append((now_ns, total_ns))
+        elapsed_ns = (now_ns - begin_ns) * capacity
+        return min(1.0, max(0.0, (total_ns - begin_total_ns) / elapsed_ns)) if elapsed_ns > 0 else 0.0
 
 
 class MetricsRegistry:
@@ -61,6 +137,7 @@ class MetricsRegistry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._families: dict[str, tuple[Kind, str, list[Read]]] = {}
+        self._failed: set[str] = set()
 
     def counter(self, name: str, doc: str, **labels: str) -> Counter:
         """A new counter."""
@@ -85,11 +162,13 @@ class MetricsRegistry:
 
         return remove
 
-    def collect(self) -> Iterator[Family]:
-        """Everything, now, ordered by name. A source that raises is logged and left out."""
+    def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
+        """Every metric whose name is wanted, now, ordered by name. A source that raises is logged and left out."""
         with self._lock:
             families = [
-                (name, *self._families[name][:2], tuple(self._families[name][2])) for name in sorted(self._families)
+                (name, *self._families[name][:2], tuple(self._families[name][2]))
+                for name in sorted(self._families)
+                if wanted(name)
             ]
         for name, kind, doc, reads in families:
             samples: list[Sample] = []
@@ -97,5 +176,13 @@ class MetricsRegistry:
                 try:
                     samples += [Sample(labels, value) for labels, value in read()]
                 except Exception:
-                    log.exception("metric %s cannot be read", name)
+                    self._note_failure(name)
             yield Family(name, kind, doc, tuple(samples))
+
+    def _note_failure(self, name: str) -> None:
+        if name in self._failed:
+            log.debug("metric %s cannot be read", name, exc_info=True)
+        else:
+            # Once: a scraper comes back every few seconds.
+            self._failed.add(name)
+            log.exception("metric %s cannot be read", name)

@@ -106,9 +106,9 @@ class Scheduler:
                 timer.deadline_ns = self._clock.monotonic_ns() + timer.period_ns
                 self._add(timer)
 
-    def start(self) -> None:
-        """Run on a thread until `stop`."""
-        self._thread = threading.Thread(target=self._run, name="klamm-scheduler", daemon=True)
+    def start(self, name: str = "klamm-scheduler") -> None:
+        """Run on a thread of that name until `stop`."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

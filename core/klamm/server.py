@@ -18,10 +18,13 @@ from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
 from klamm.network.handler_pool import KafkaRequestHandlerPool
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.recorder import RequestMetrics
 from klamm.network.request_channel import RequestChannel
 from klamm.plugins import PluginError
 from klamm.scheduler import Scheduler
+from klamm.server_metrics import ServerMetrics
 from klamm.version import __version__
+from klamm.wire.api_keys import spec_of
 
 if TYPE_CHECKING:
     from klamm.config.plan import PartPlan, ServerPlan
@@ -89,6 +92,9 @@ class SocketServer:
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
         handlers = self._open_api_sets()
+        request_metrics = None
+        if settings.metrics:
+            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
             listener.open_parts(
                 handlers[listener.plan.api_set],
@@ -96,8 +102,10 @@ class SocketServer:
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
+                request_metrics=request_metrics,
             )
             self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+        ServerMetrics(self).register(self.services.metrics)
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
@@ -209,6 +217,22 @@ class SocketServer:
             call()
         except Exception:
             log.exception("extension %r failed", extension)
+
+    def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
+        """Give parts of listeners the settings of a new plan: the tables that count from now on, and what went wrong.
+
+        `self.plan` tells what counts; what is still different in the new plan needs another start.
+        """
+        taken: list[str] = []
+        problems: list[str] = []
+        wanted = {listener_plan.name: listener_plan for listener_plan in plan.listeners}
+        for listener in self.listeners:
+            if listener.name in wanted:
+                taken_here, problems_here = listener.reconfigure(wanted[listener.name])
+                taken += taken_here
+                problems += problems_here
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return taken, problems
 
     def resize(self, plan: ServerPlan) -> list[str]:
         """Take over from another plan how many handlers and processors there are; what has changed, one line each.

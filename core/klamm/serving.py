@@ -62,17 +62,19 @@ def run(
 
 
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
-    """Reload files that parts read, and compare the settings; what happened, line by line."""
+    """Reload files that parts read, and take what settings can be taken; what happened, line by line."""
     lines = []
-    changed = []
-    try:
-        if reload_plan is not None:
+    if reload_plan is not None:
+        try:
             plan = reload_plan()
             lines += [f"reload: {what}" for what in server.resize(plan)]
-            changed = _changes(server.plan, plan)
-    except Exception as error:
-        return [f"reload: nothing changed: {error}"]
-    lines += [f"reload: {what} has changed; this takes effect at the next start" for what in changed]
+            taken, problems = server.reconfigure(plan)
+        except Exception as error:
+            return [f"reload: nothing changed: {error}"]
+        lines += [f"reload: {what} has changed and counts from now on" for what in taken]
+        lines += [f"reload: {problem}" for problem in problems]
+        left = _changes(server.plan, plan)
+        lines += [f"reload: {what} has changed; this takes effect at the next start" for what in left]
     lines += [f"reload: {problem}" for problem in server.reload()]
     lines.append("reload: done")
     return lines

@@ -96,7 +96,6 @@ class AuditSink:
         self._recorder = recorder = Recorder(self._encoder, self._clock, self.begun)
         self._handlers = (
             recorder.requests,
-            recorder.repeated,
             recorder.window,
             recorder.authentication,
             recorder.opened,
@@ -257,7 +256,7 @@ class AuditSink:
             self._write()
         except Exception:
             log.exception("audit: the last turn of the writer failed")
-        lost = sum(count for *_, count in self._unwritten) + (self.queue.size if self._unwritten else 0)
+        lost = max(sum(count for *_, count in self._unwritten), self.queue.size) if self._unwritten else 0
         if lost:
             log.error("audit: the spool cannot be written; about %d events are lost", lost)
         try:

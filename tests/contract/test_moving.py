@@ -213,6 +213,41 @@ def test_a_connection_that_closes_before_it_moves_is_forgotten(serve):
     assert (first.connection_count, second.connection_count) == (0, 0)
 
 
+def test_light_connections_leave_a_hot_processor(serve):
+    server = serve(
+        "listeners.default.processors=2",
+        "listeners.default.dispatch=inline",
+        "listeners.default.assigner=least_loaded",
+        "listeners.default.least_loaded.rebalance_interval_ms=200",
+        "listeners.default.least_loaded.hot=0.3",
+        "listeners.default.least_loaded.skew=0.2",
+    )
+    first, second = listener_of(server).processors
+    clients = [RawClient(server.address(), timeout_s=60) for _ in range(8)]
+    for client in clients:
+        client.call(MetadataRequest(topics=None), 12)
+    assert (first.connection_count, second.connection_count) == (4, 4)
+    stopping = threading.Event()
+
+    def keep_busy(client):
+        while not stopping.is_set():
+            due = [client.send(FindCoordinatorRequest(key="30000"), 2) for _ in range(50)]
+            for correlation_id in due:
+                client.receive(10, 2, correlation_id)
+
+    busy = threading.Thread(target=keep_busy, args=(clients[0],))
+    busy.start()
+    try:
+        wait_until(lambda: {first.connection_count, second.connection_count} == {1, 7})
+        for client in clients[1:]:
+            assert client.call(MetadataRequest(topics=None), 12).brokers
+    finally:
+        stopping.set()
+        busy.join()
+        for client in clients:
+            client.close()
+
+
 def test_processors_come_and_go_while_clients_talk(serve):
     server = serve("listeners.default.processors=1")
     listener = listener_of(server)

@@ -304,7 +304,8 @@ def test_a_gate_that_refuses_delays_or_fails_lets_nobody_in(start, connect, say)
     server = start('gates=["fussy"]', f"listeners.default.fussy.say={say}")
     with pytest.raises(ConnectionError):
         answers(connect(server))
-    assert sum(server.server.listeners[0].acceptor.refused.values()) == 1
+    acceptor = server.server.listeners[0].acceptor
+    assert sum((acceptor.delayed if say == "delay" else acceptor.refused).values()) == 1
 
 
 def test_observers_and_throttles_that_raise_cost_nothing(start, connect):

@@ -86,14 +86,22 @@ def _resolve(planner: _Planner, key: str) -> list[tuple[str, ...]]:
     if owners:
         return owners
     head, _, rest = key.partition(".")
-    if head in sets and rest:
+    if rest and (head in sets or head in _extensions(planner)):
         return [(head, rest)]
     if head == "listeners" and rest.count("."):
         listener, _, rest = rest.partition(".")
         return [("listeners", listener, *rest.split("."))]
     if head in ("server", "plugins") and rest:
-        return [(head, rest)]
+        return [(head, *rest.split("."))]
     return []
+
+
+def _extensions(planner: _Planner) -> Sequence[str]:
+    """The extensions that the server uses, which may have come as text."""
+    names = planner.table(("server",)).get("extensions", ())
+    if isinstance(names, str):
+        return [name.strip() for name in names.split(",")]
+    return names if isinstance(names, list) else ()
 
 
 def _api_sets(planner: _Planner) -> dict[str, list[str]]:

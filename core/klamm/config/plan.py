@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,6 +76,33 @@ class ListenerPlan:
     observers: tuple[PartPlan, ...]
     assigner: PartPlan
     api_set: str
+
+    def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, PartPlan):
+                yield each.name, (value,)
+            elif isinstance(value, tuple) and value and isinstance(value[0], PartPlan):
+                yield each.name, value
+
+    def counterpart(self, part: PartPlan) -> PartPlan | None:
+        """The part of the same kind and name, whatever its settings."""
+        for _name, parts in self._fields_of_parts():
+            for other in parts:
+                if (other.found, other.name) == (part.found, part.name):
+                    return other
+        return None
+
+    def with_part(self, old: PartPlan, new: PartPlan) -> ListenerPlan:
+        """The plan with one part instead of another."""
+        for name, parts in self._fields_of_parts():
+            if old in parts:
+                changed: Any = tuple(new if part == old else part for part in parts)
+                if isinstance(getattr(self, name), PartPlan):
+                    changed = new
+                changes: dict[str, Any] = {name: changed}
+                return replace(self, **changes)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +236,8 @@ class _Planner:
         path = ("listeners", name)
         table = self.table(path)
         # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
-        parts = {key for key, value in table.items() if isinstance(value, dict)}
+        own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
+        parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
         before = len(self.problems)
         settings: ListenerSettings | None = self.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:

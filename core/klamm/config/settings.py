@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm.config.setting import setting
+from klamm.network.slow_log import check_thresholds
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -50,6 +51,10 @@ class ServerSettings:
     )
     request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
+    metrics: bool = setting(
+        True, doc="Count requests and time their stages; what costs nothing until it is asked for is there anyway."
+    )
+    metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     shutdown_deadline_ms: int = setting(
         30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
     )
@@ -151,5 +156,10 @@ class ListenerSettings:
         "auto",
         doc="What tells readiness: epoll where there is one, else selectors.",
         choices=("auto", "epoll", "selectors"),
+    )
+    slow_log: dict[str, int] = setting(
+        {},
+        doc="Milliseconds beyond which a request is logged, by API name or `default`. Its requests are then all timed.",
+        check=check_thresholds,
     )
     send_file: bool = setting(True, doc="Send records straight from files where the transport can.")

@@ -6,6 +6,7 @@ import errno
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,13 +28,17 @@ log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 0.1
+_MAX_DELAYED: Final = 1000
 
 
 class Acceptor:
     """Accepts, asks the gates, and gives each connection to a processor.
 
     A processor whose queue of new connections is full is passed over; when all are, the acceptor waits on the last
-    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns` counts that.
+    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns` counts that, and
+    the time for which gates have it wait.
+
+    What gates did is counted by their reasons: `refused` at once, `delayed` closed after a delay, `paused` waited for.
     """
 
     def __init__(
@@ -68,8 +73,13 @@ class Acceptor:
         self._receive_buffer_bytes = receive_buffer_bytes
         self.blocked_ns = 0
         self.accepted = 0
-        self.refused: dict[str, int] = {}
+        self.refused: Counter[str] = Counter()
+        self.delayed: Counter[str] = Counter()
+        self.paused: Counter[str] = Counter()
+        self._delayed_sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
         self._pause = threading.Event()
+        self._resume = threading.Event()
         self._stopping = False
         self._out_of_descriptors = False
         self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
@@ -90,6 +100,7 @@ class Acceptor:
         """Accept no more, and close the listening socket."""
         self._stopping = True
         self._pause.set()
+        self._resume.set()
         self._waker.wake()
         for processor in self.processors:
             processor.stop_accepting()
@@ -99,6 +110,10 @@ class Acceptor:
 
     def close(self) -> None:
         """Close what was opened; for an acceptor that never started, or has stopped."""
+        with self._lock:
+            delayed, self._delayed_sockets = self._delayed_sockets, set()
+        for sock in delayed:
+            sock.close()
         self._socket.close()
         self._poller.close()
         self._waker.close()
@@ -150,16 +165,35 @@ class Acceptor:
             self._release(admitted, peer)
             raise
         self._release(admitted, peer)
-        self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
         self._failures.count(refusal.reason)
         if self._observation is not None:
             self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
         if isinstance(refusal, Delay):
-            # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612).
-            self._scheduler.schedule(refusal.delay_ms, sock.close)
+            self.delayed[refusal.reason] += 1
+            self._close_later(sock, refusal.delay_ms)
         else:
+            self.refused[refusal.reason] += 1
             log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
             sock.close()
+
+    def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
+        # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Those that
+        # come by the thousand must not take all descriptors for it.
+        with self._lock:
+            if len(self._delayed_sockets) < _MAX_DELAYED:
+                self._delayed_sockets.add(sock)
+                self._scheduler.schedule(delay_ms, lambda: self._close_delayed(sock))
+                return
+        sock.close()
+
+    def _close_delayed(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._delayed_sockets.discard(sock)
+        sock.close()
+
+    def resume(self) -> None:
+        """If it waits for a gate, ask that now; from any thread."""
+        self._resume.set()
 
     def _ask_gates(self, peer: Address, admitted: list[ConnectionGate]) -> Refuse | Delay | None:
         if self._proxies is not None:
@@ -168,11 +202,18 @@ class Acceptor:
                 return None
             if self._proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
+        waited_for: set[str] = set()
         while True:
             answer = ask_gates(self.name, self._gates, peer, admitted)
             if not isinstance(answer, Delay) or not answer.pause_acceptor:
                 return answer
-            self._pause.wait(answer.delay_ms / 1000)
+            if answer.reason not in waited_for:
+                waited_for.add(answer.reason)
+                self.paused[answer.reason] += 1
+            start_ns = self._clock.monotonic_ns()
+            self._resume.wait(answer.delay_ms / 1000)
+            self._resume.clear()
+            self.blocked_ns += self._clock.monotonic_ns() - start_ns
             if self._stopping:
                 return Refuse("stopping")
 

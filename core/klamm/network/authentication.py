@@ -8,6 +8,7 @@ from typing import Final
 
 from klamm.contracts import AuthenticationStep, Buffer
 from klamm.network.channel import KafkaChannel
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError
 from klamm.network.observation import Observation
 from klamm.network.send import Chunk
@@ -16,7 +17,11 @@ _SIZE: Final = Struct(">i")
 
 
 def intercept(
-    channel: KafkaChannel, frame: Buffer, now_ns: int, observation: Observation | None = None
+    channel: KafkaChannel,
+    frame: Buffer,
+    now_ns: int,
+    counts: ConnectionCounts,
+    observation: Observation | None = None,
 ) -> AuthenticationStep | None:
     """On a READY channel: what comes of a frame that belongs to the authenticator, or None to serve it (KIP-368).
 
@@ -26,6 +31,7 @@ def intercept(
     assert authenticator is not None
     if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
         if channel.session_expires_ns is not None and now_ns > channel.session_expires_ns:
+            counts.expired.add()
             if observation is not None:
                 observation.session_expired(channel.connection)
             raise InvalidRequestError("the session has expired and was not renewed")

@@ -99,10 +99,12 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    observers once `send` is out, `tallies` count, by API, those that they are told of in a lump. `accepted_from` is the
     peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
-    processor at its next quiet point. `busy_ns` is counted only where somebody measures.
+    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent
+    on reading and writing since the last request was taken up, only where there is a throttle; `requests` says how many
+    were taken up.
     """
 
     __slots__ = (
@@ -121,7 +123,9 @@ class KafkaChannel:
         "may_buffer",
         "moving",
         "mute_state",
+        "network_ns",
         "receive",
+        "requests",
         "send",
         "sending",
         "session_expires_ns",
@@ -144,6 +148,7 @@ class KafkaChannel:
         self.transport = transport
         self.connection = connection
         self.receive = receive
+        self.requests = 0
         self.gates = gates
         self.accepted_from = accepted_from
         self.may_buffer = False
@@ -155,12 +160,13 @@ class KafkaChannel:
         self.in_flight: RequestContext | None = None
         self.interest = READ
         self.last_active_ns = 0
+        self.network_ns = 0
         self.session_expires_ns: int | None = None
         self.sending: list[RequestContext] | None = None
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
-        self.tallies: dict[RequestContext, Tally] = {}
+        self.tallies: dict[int, Tally] = {}
         self.moving = False
         self.busy_ns = 0
 

@@ -1,14 +1,14 @@
 """From a frame to a response: headers, routes, and the answers to everything that goes wrong.
 
-One `RequestDispatcher` per listener, made when the listener is built; it holds no state of a request, so processors
-and handlers use it at once.
+One `RequestDispatcher` per listener, made when the listener is built, and a copy of it for each processor, which keeps
+answers of its own; it holds no state of a request, so processors and handlers use it at once.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -17,10 +17,13 @@ from klamm.api_versions import unsupported_version_response
 from klamm.clock import Clock
 from klamm.context import ConnectionContext, RequestContext, Responder
 from klamm.contracts import Buffer, Throttle
-from klamm.network.kept_answers import KeptAnswers
+from klamm.network.kept_answers import CountedAnswers, KeptAnswers
+from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
+from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
 from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.headers import decode_request_header
@@ -42,6 +45,8 @@ class Route:
     """One API of a listener, with everything a request needs looked up."""
 
     __slots__ = (
+        "count_errors",
+        "counts",
         "decode",
         "flexible_from",
         "handle",
@@ -51,6 +56,7 @@ class Route:
         "max_version",
         "min_version",
         "name",
+        "only_own_code",
         "unchanged_while",
     )
 
@@ -64,6 +70,9 @@ class Route:
         self.max_version = handler.max_version
         response_class = handler.module.__dict__[f"{handler.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
+        self.count_errors = error_counter(response_class)
+        self.only_own_code = has_only_own_code(response_class)
+        self.counts: Sequence[RequestCount] = ()
         self.has_errors_inside = has_errors_inside(response_class)
         # ApiVersions is answered with header v0 at every version: its asker does not know yet what the server speaks.
         self.flexible_from = 1 << 15 if handler.api_key == _API_VERSIONS else spec.flexible_from
@@ -87,20 +96,50 @@ class RequestDispatcher:
         throttles: tuple[Throttle, ...] = (),
         observation: Observation | None = None,
         authorized: bool = False,
+        failures: LimitedLog,
     ) -> None:
+        self._failures = failures
+        self._recorded = False
+        self._unsupported: Route | None = None
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
         self._monotonic_ns = clock.monotonic_ns
-        self.timed = observation is not None or bool(throttles)
-        self._keep_response = observation is not None and observation.wants_messages
+        self.charged = bool(throttles)
+        self.timed = observation is not None or self.charged
         self._refusals = observation.refusals if observation is not None else ()
         # Whoever observes, charges or authorizes requests must see each of them.
         observed = observation is not None and observation.repeats_after is None
-        self.kept = KeptAnswers()
+        self.kept: KeptAnswers = KeptAnswers()
         for handler in handlers:
             route = self._routes[handler.api_key] = Route(handler, mode)
             if observed or throttles or authorized:
                 route.unchanged_while = None
+
+    def for_processor(self, recorder: RequestRecorder | None) -> RequestDispatcher:
+        """The same, for one processor, whose requests are recorded there."""
+        dispatcher = copy.copy(self)
+        dispatcher.kept = KeptAnswers()
+        if recorder is not None:
+            dispatcher.kept = CountedAnswers()
+            dispatcher._recorded = True
+            dispatcher._routes = [copy.copy(route) for route in self._routes]
+            for api_key, api in recorder.apis.items():
+                route = dispatcher._routes[api_key]
+                assert route is not None
+                route.counts = api.by_version
+                if api_key == _API_VERSIONS:
+                    dispatcher._unsupported = copy.copy(route)
+                    dispatcher._unsupported.counts = AnyVersion(api.unknown)
+        return dispatcher
+
+    @property
+    def served(self) -> list[tuple[int, range]]:
+        """API keys and versions."""
+        return [
+            (api_key, range(route.min_version, route.max_version + 1))
+            for api_key, route in enumerate(self._routes)
+            if route is not None
+        ]
 
     def parse(self, frame: Buffer, connection: ConnectionContext, responder: Responder) -> RequestContext:
         """The request in a frame, with its route. Raises InvalidRequestError."""
@@ -118,6 +157,7 @@ class RequestDispatcher:
                     f"{route.name} version {api_version} is not served, only {route.min_version} to {route.max_version}"
                 )
             frame = b""
+            route = self._unsupported or route
         request.handler = route
         request.frame = frame
         request.body_offset = body_offset
@@ -129,7 +169,7 @@ class RequestDispatcher:
         Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer.
         """
         route: Route = request.handler
-        if self.timed:
+        if request.received_ns:
             request.handler_start_ns = self._monotonic_ns()
         frame = request.frame
         if not frame:
@@ -144,7 +184,9 @@ class RequestDispatcher:
         token = unchanged_while()
         frame = request.frame
         chunks = self._handle(request, route, frame)
-        if isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes) and not request.failed:
+        # One with errors is not kept: it could not be counted by them.
+        good = not request.failed and request.errors is None
+        if good and isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes):
             self.kept.keep(frame, unchanged_while, token, chunks[0], request)
         return chunks
 
@@ -161,7 +203,7 @@ class RequestDispatcher:
             response = route.handle(message, request)
         except Exception as error:
             response = error
-        if self.timed:
+        if request.received_ns:
             request.local_end_ns = request.completed_ns = self._monotonic_ns()
         return LATER if response is LATER else self._finish(request, response)
 
@@ -176,7 +218,7 @@ class RequestDispatcher:
 
     def complete(self, request: RequestContext, response: Any) -> list[Chunk] | Pending:
         """Turn what a handler answered later into a frame, or NO_RESPONSE."""
-        if self.timed:
+        if request.received_ns:
             request.completed_ns = self._monotonic_ns()
         return self._finish(request, response)
 
@@ -184,16 +226,15 @@ class RequestDispatcher:
         route: Route = request.handler
         if isinstance(response, Exception):
             response = self._error_response(request, route, response)
-        if self.timed:
-            if response is not NO_RESPONSE:
-                request.error_code = getattr(response, "error_code", 0)
-                if route.has_errors_inside and not request.error_code:
-                    request.error_code = first_error(response)
-            if self._keep_response:
-                request.response = response
-            if self._throttles:
-                response = self._charge(request, response)
         try:
+            if self.timed:
+                request.response = response
+                if response is not NO_RESPONSE:
+                    request.error_code = getattr(response, "error_code", 0)
+                    if route.has_errors_inside and not request.error_code:
+                        request.error_code = first_error(response)
+                if self.charged:
+                    response = self._charge(request, response)
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
             request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -204,7 +245,10 @@ class RequestDispatcher:
             code, message = error.error_code, error.message
         else:
             code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
-            log.error(
+            self._failures.log(
+                # Equal failures are one kind: the same API, the same exception.
+                (route.name, type(error)),
+                logging.ERROR,
                 "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
                 request.listener.name,
                 request.connection.connection_id,
@@ -212,7 +256,7 @@ class RequestDispatcher:
                 route.name,
                 request.api_version,
                 request.correlation_id,
-                exc_info=error,
+                error=error,
             )
         request.failed = True
         response = error_response(request.frame, request.api_version, code, message)
@@ -222,7 +266,9 @@ class RequestDispatcher:
         return response
 
     def _charge(self, request: RequestContext, response: Any) -> Any:
-        seconds = (request.local_end_ns - request.handler_start_ns) / 1e9
+        seconds = 0.0
+        if response is not NO_RESPONSE:
+            seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9
         for throttle in self._throttles:
             try:
                 throttle_time_ms = throttle.charge(request, request.size_bytes, seconds)
@@ -246,6 +292,15 @@ class RequestDispatcher:
 
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
+        if self._recorded:
+            try:
+                if not route.only_own_code:
+                    request.errors = route.count_errors(response)
+                elif response.error_code:
+                    request.errors = {response.error_code: 1}
+            except AttributeError:
+                # Whatever can encode itself is a response.
+                request.errors = None
         if not route.has_records:
             return [self._frame(request, route, response.encode(version))]
         chunks: list[Chunk] = response.encode_chunks(version)

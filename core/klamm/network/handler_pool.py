@@ -16,8 +16,23 @@ log = logging.getLogger("klamm.handlers")
 _PAUSE_S: Final = 0.1
 
 
+class _BusyMeter:
+    """How long one handler has been at requests; only it writes. `since_ns` is when it took up the one it is at."""
+
+    __slots__ = ("busy_ns", "since_ns")
+
+    def __init__(self) -> None:
+        self.busy_ns = 0
+        self.since_ns = 0
+
+    def busy_ns_until(self, now_ns: int) -> int:
+        # A request that ends between the two reads is left out once, rather than counted twice.
+        since_ns = self.since_ns
+        return self.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
+
+
 class KafkaRequestHandlerPool:
-    """Handlers of one request channel. `resize` at any time; `idle_percent` is RequestHandlerAvgIdlePercent."""
+    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent."""
 
     def __init__(self, channel: RequestChannel, clock: Clock, run: Callable[[RequestContext], None]) -> None:
         self._channel = channel
@@ -28,8 +43,8 @@ class KafkaRequestHandlerPool:
         self._threads: set[threading.Thread] = set()
         self._target = 0
         self._next_id = 0
-        self._busy_ns = 0
-        self._window_start_ns = clock.monotonic_ns()
+        self._meters: dict[threading.Thread, _BusyMeter] = {}
+        self._gone_busy_ns = 0
 
     @property
     def size(self) -> int:
@@ -46,6 +61,7 @@ class KafkaRequestHandlerPool:
                 thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
                 self._next_id += 1
                 self._threads.add(thread)
+                self._meters[thread] = _BusyMeter()
                 thread.start()
         for _ in range(surplus):
             self._channel.wake_handler()
@@ -57,15 +73,16 @@ class KafkaRequestHandlerPool:
             thread.join(timeout_s)
         return not self._threads
 
-    def idle_percent(self) -> float:
-        """The share of time, 0 to 1, that handlers have waited for requests since the last call."""
-        now_ns = self._clock.monotonic_ns()
-        capacity_ns = max(1, (now_ns - self._window_start_ns) * max(1, self.size))
-        busy_ns, self._busy_ns, self._window_start_ns = self._busy_ns, 0, now_ns
-        return max(0.0, 1.0 - busy_ns / capacity_ns)
+    def busy_ns_until(self, now_ns: int) -> int:
+        """The time that all handlers together have spent on requests, with those they are at."""
+        with self._lock:
+            meters = list(self._meters.values())
+            total_ns = self._gone_busy_ns
+        return total_ns + sum(meter.busy_ns_until(now_ns) for meter in meters)
 
     def _loop(self) -> None:
         me = threading.current_thread()
+        meter = self._meters[me]
         while True:
             request = None
             try:
@@ -74,12 +91,13 @@ class KafkaRequestHandlerPool:
                     if self._should_stop(me):
                         return
                     continue
-                start_ns = self._clock.monotonic_ns()
+                start_ns = meter.since_ns = self._clock.monotonic_ns()
                 try:
                     self._run(request)
                 finally:
                     busy_ns = self._clock.monotonic_ns() - start_ns
-                    self._busy_ns += busy_ns
+                    meter.since_ns = 0
+                    meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)
             except BaseException:
                 # The last net: `run` answers for what handlers raise, so this is a bug, and must not cost the thread.
@@ -93,4 +111,5 @@ class KafkaRequestHandlerPool:
             if len(self._threads) <= self._target:
                 return False
             self._threads.discard(thread)
+            self._gone_busy_ns += self._meters.pop(thread).busy_ns
             return True

@@ -15,14 +15,16 @@ from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
 from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
+from klamm.network.recorder import RequestRecorder
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
-from klamm.network.selector import Selector
+from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -63,12 +65,16 @@ class Processor:
         max_request_bytes: int,
         failed_authentication_delay_ms: int,
         max_connection_age_ms: int,
+        counts: ConnectionCounts,
+        recorder: RequestRecorder | None,
     ) -> None:
         self.index = index
         self.listener = listener
+        self._counts = counts
         self._selector = selector
         self._waker = waker
         self._clock = clock
+        dispatcher = dispatcher.for_processor(recorder)
         self._dispatcher = dispatcher
         self._transport = transport
         self._proxies = proxies
@@ -87,6 +93,9 @@ class Processor:
             failures,
             failed_authentication_delay_ms,
             max_request_bytes,
+            clock,
+            counts,
+            recorder,
         )
         self._proxied: ProxyAdmission | None = None
         if proxies is not None:
@@ -105,6 +114,7 @@ class Processor:
         self._advance = self._pump.advance
         self._respond = self._pump.respond
         self._connection_index = itertools.count()
+        self._evictions = 0
         self._sleeping = False
         self._accepting = True
         self._draining = False
@@ -112,8 +122,8 @@ class Processor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self._poll_begun_ns = 0
+        self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
-        self.expired_connections = 0
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
     # ---- from other threads
@@ -136,6 +146,11 @@ class Processor:
         """The time spent waiting, with the wait it may be in."""
         begun_ns = self._poll_begun_ns
         return self.idle_ns + (max(0, now_ns - begun_ns) if begun_ns else 0)
+
+    @property
+    def turn_ns(self) -> int:
+        """When it last looked for something to do, on the monotonic clock."""
+        return self._selector.now_ns
 
     def measure(self) -> None:
         """Count `busy_ns` of each channel from now on."""
@@ -186,6 +201,18 @@ class Processor:
         with self._room:
             self._accepting = False
             self._room.notify_all()
+
+    def close_least_recently_used(self) -> bool:
+        """Close, in the next turn, the connection that can best be done without; from any thread. False: there is none.
+
+        Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
+        """
+        with self._room:
+            if len(self._selector.channels) <= self._evictions:
+                return False
+            self._evictions += 1
+        self.wakeup()
+        return True
 
     def enqueue(self, response: Response) -> None:
         """Have a response processed in the next turn."""
@@ -345,6 +372,7 @@ class Processor:
         except Exception:
             self._selector.close(channel)
             raise
+        self._counts.created.add()
 
     def _connection_id(self, local: Address, peer: Address) -> str:
         return f"{local}-{peer}-{self.index}-{next(self._connection_index)}"
@@ -431,6 +459,7 @@ class Processor:
             or selector.failed_handshakes
             or selector.disconnected
             or selector.proxied
+            or self._evictions
         ):
             timeout_s = 0.0
         begun_ns = self._poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
@@ -466,13 +495,25 @@ class Processor:
 
     def _close_excess_connections(self) -> None:
         self._pump.close_due(self._selector.now_ns)
+        if self._evictions:
+            self._evict()
         for channel in self._selector.overdue_channels():
             self._pump.give_up(channel)
         if self._max_connection_age_ns > 0:
             self._find_aged_connections()
         for channel in self._selector.idle_channels():
-            self.expired_connections += 1
+            self._counts.idle_closed.add()
             self._pump.close(channel, "idle for longer than connections.max.idle.ms")
+
+    def _evict(self) -> None:
+        with self._room:
+            count, self._evictions = self._evictions, 0
+        for _ in range(count):
+            channel = self._selector.least_recently_used()
+            if channel is None:
+                return
+            log.info("%s: closed to make room: least recently used", describe(channel))
+            self._pump.close(channel, "closed to make room")
 
     def _find_aged_connections(self) -> None:
         now_ns = self._selector.now_ns

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from klamm.api_set import LATER, NO_RESPONSE
+from klamm.clock import Clock
 from klamm.context import RequestContext
 from klamm.contracts import (
     AuthenticationStep,
@@ -26,10 +27,13 @@ from klamm.contracts import (
 from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
+from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
+from klamm.network.kept_answers import CountedAnswers
 from klamm.network.observation import Observation
-from klamm.network.repeats import Repeats
+from klamm.network.recorder import RequestRecorder
+from klamm.network.repeats import Repeats, Tally
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
@@ -44,6 +48,7 @@ log = logging.getLogger("klamm.network")
 
 _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
+_LAST_WORDS_NS: Final = 50_000_000
 # Looked up for every request; a global is faster than a member of an enum.
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
@@ -66,11 +71,18 @@ class ChannelPump:
         failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
         max_request_bytes: int,
+        clock: Clock,
+        counts: ConnectionCounts,
+        recorder: RequestRecorder | None,
     ) -> None:
+        self._clock = clock
+        self._counts = counts
         self._processor = processor
         self._selector = selector
         self._scheduler = scheduler
         self._dispatcher = dispatcher
+        self._recorder = recorder
+        self._counted = dispatcher.kept if isinstance(dispatcher.kept, CountedAnswers) else None
         self._find_kept = dispatcher.kept.find
         self._find_kept_with_request = dispatcher.kept.find_with_request
         self._authenticators = authenticators
@@ -79,6 +91,8 @@ class ChannelPump:
         self._repeats: Repeats | None = None
         if observation is not None and observation.repeats_after is not None:
             self._repeats = Repeats(observation, processor, observation.repeats_after)
+        # Who charges for requests wants the time of each.
+        self._tallies = None if dispatcher.charged else self._repeats
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
@@ -128,8 +142,8 @@ class ChannelPump:
     def sent(self, channel: KafkaChannel) -> None:
         """A send that had to wait has gone out whole."""
         requests, channel.sending = channel.sending, None
-        if self._observation is not None and requests:
-            self._observation.completed(requests)
+        if requests:
+            self._completed(requests)
         if channel.answering:
             channel.answering = False
             channel.response_sent()
@@ -153,6 +167,9 @@ class ChannelPump:
             if reply and channel.state is not ChannelState.CLOSED:
                 with contextlib.suppress(OSError):
                     self._selector.send(channel, reply)
+                # Some clients look at the end of a connection before what came ahead of it.
+                heapq.heappush(self._delayed_closes, (now_ns + _LAST_WORDS_NS, next(self._order), channel, []))
+                continue
             self.close(channel, channel.close_reason)
 
     @property
@@ -168,6 +185,7 @@ class ChannelPump:
         if channel.in_flight is not None:
             channel.receive.release(channel.in_flight.size_bytes)
         release_gates(channel.gates, channel.accepted_from)
+        self._counts.note_closed(channel.connection)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observation is not None:
             if self._repeats is not None:
@@ -196,8 +214,12 @@ class ChannelPump:
         ):
             answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
             if answer is not None:
+                channel.requests += 1
                 channel.receive.release(len(frames.popleft()))
-                self._selector.send_at_once(channel, answer)
+                if self._counted is None or self._counted.sampled is None:
+                    self._selector.send_at_once(channel, answer)
+                else:
+                    self._send(channel, [answer], [self._sampled(channel, self._counted)])
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []
@@ -225,6 +247,9 @@ class ChannelPump:
                     self._send(channel, ready, served)
                     served = []
         finally:
+            channel.requests += _FRAMES_A_TURN - left
+            if out and self._counted is not None and self._counted.sampled is not None:
+                served = [*served, self._sampled(channel, self._counted)]
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
@@ -234,7 +259,7 @@ class ChannelPump:
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[RequestContext]) -> list[Chunk] | None:
         """Start one request; its answer, if that is there at once and is to be sent."""
         if channel.authenticator is not None:
-            step = intercept(channel, frame, self._selector.now_ns, self._observation)
+            step = intercept(channel, frame, self._selector.now_ns, self._counts, self._observation)
             if step is not None:
                 channel.receive.release(len(frame))
                 return self._take_step(channel, step) or None
@@ -242,32 +267,91 @@ class ChannelPump:
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
-        dispatcher = self._dispatcher
+        dispatcher, recorder = self._dispatcher, self._recorder
         request = dispatcher.parse(frame, channel.connection, self._processor)
         request.owner = channel
-        if dispatcher.timed:
+        if channel.connection.client_id is None:
+            channel.connection.client_id = request.client_id
+        tally: Tally | None = None
+        if self._tallies is not None:
+            now_ns = self._selector.now_ns
+            tally = channel.tallies.get(request.api_key)
+            # `Repeats.tally`, spelled out for the usual case: this runs for every request.
+            if tally is not None and not tally.alone and tally.until_sample and now_ns < tally.end_ns:
+                tally.until_sample -= 1
+            else:
+                tally = self._tallies.tally(channel, request.api_key, now_ns)
+                if tally is None:
+                    request.received_ns = now_ns
+        elif dispatcher.timed:
             request.received_ns = self._selector.now_ns
+            request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
+            if tally is not None or recorder is not None:
+                request.received_ns = self._selector.now_ns
             channel.request_received(request)
             self.waiting_for_queue.send(request)
             return None
+        if recorder is not None:
+            count = request.handler.counts[request.api_version]
+            ordinal = count.count + 1
+            if ordinal > count.next_sample:
+                request.weight = count.sample(ordinal, self._selector.now_ns)
+                request.received_ns = self._selector.now_ns
         result = dispatcher.execute(request)
         if result is LATER:
             request.parked = True
+            if tally is not None and not request.received_ns:
+                request.received_ns = request.handler_start_ns = request.local_end_ns = self._selector.now_ns
             channel.request_received(request)
+            if recorder is not None:
+                # What waits for others is worth more than the looks at the clock.
+                count.always()
             return None
         request.owner = None
+        if recorder is not None:
+            count.count = ordinal
+            if request.errors is not None:
+                recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
         if request.throttle_time_ms:
             channel.on_mute_event(MuteEvent.MUTE)
             self._start_throttling(channel, request.throttle_time_ms)
         if result is NO_RESPONSE:
-            if self._observation is not None:
-                self._observation.completed([request])
+            self._completed([request])
             return None
-        if self._observation is not None:
+        if tally is not None and not request.error_code and not request.weight:
+            if tally.count:
+                tally.count += 1
+                tally.request_bytes += request.size_bytes
+                tally.response_bytes += request.response_bytes
+                tally.last_ns = self._selector.now_ns
+            else:
+                tally.begin(request, self._selector.now_ns)
+        elif request.weight or self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]
+
+    def _completed(self, requests: list[RequestContext]) -> None:
+        if self._recorder is not None:
+            self._recorder.completed(requests)
+        if self._observation is not None:
+            self._observation.completed(requests)
+
+    def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
+        """A request that was answered from kept answers, with its times. Observers are told of none such."""
+        kept, counted.sampled = counted.sampled, None
+        assert kept is not None
+        size_bytes = kept.size_bytes
+        request = RequestContext(
+            channel.connection, self._processor, kept.api_key, kept.api_version, 0, kept.client_id, size_bytes
+        )
+        request.handler = kept.handler
+        count = kept.handler.counts[kept.api_version]
+        request.weight = count.sample(count.count, self._selector.now_ns)
+        request.received_ns = self._selector.now_ns
+        request.handler_start_ns = self._clock.monotonic_ns()
+        return request
 
     def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
         """The kept answer to a frame, noted for the observers."""
@@ -275,7 +359,7 @@ class ChannelPump:
         if found is None:
             return None
         assert self._repeats is not None
-        self._repeats.note(channel, frame, found[1], self._selector.now_ns)
+        self._repeats.answered(channel, frame, found[1], self._selector.now_ns)
         return found[0]
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
@@ -286,8 +370,8 @@ class ChannelPump:
             if served:
                 channel.sending = [*channel.sending, *served] if channel.sending else served
             return False
-        if served and self._observation is not None:
-            self._observation.completed(served)
+        if served:
+            self._completed(served)
         return True
 
     def _respond(self, channel: KafkaChannel, response: Response) -> None:
@@ -308,6 +392,8 @@ class ChannelPump:
             elif channel.state is not ChannelState.CLOSED:
                 self._resume_authentication(channel)
             return
+        if self._recorder is not None and request is not None and kind is not ResponseKind.START_THROTTLING:
+            self._recorder.answered(request)
         if channel.state is ChannelState.CLOSED or request is None or channel.in_flight is not request:
             close_chunks(response.chunks or [])
         elif kind is ResponseKind.START_THROTTLING:
@@ -320,14 +406,10 @@ class ChannelPump:
             self._answer(channel, request, response.chunks)
 
     def _answer(self, channel: KafkaChannel, request: RequestContext, chunks: list[Chunk] | None) -> None:
-        observed: list[RequestContext] = []
-        if self._observation is not None:
-            request.dequeued_ns = self._selector.now_ns
-            observed.append(request)
+        request.dequeued_ns = self._clock.monotonic_ns() if request.received_ns else 0
         if chunks is None:
-            if self._observation is not None:
-                self._observation.completed(observed)
-        elif not self._send(channel, chunks, observed):
+            self._completed([request])
+        elif not self._send(channel, chunks, [request]):
             channel.answering = True
             return
         channel.response_sent()
@@ -375,6 +457,7 @@ class ChannelPump:
             step.pending(lambda: self._processor.enqueue(resume))
         elif step.complete and channel.state is _READY:
             self._note_session(channel)
+            self._counts.reauthenticated.add()
             if self._observation is not None:
                 self._observation.authenticated(channel.connection, again=True)
         return reply
@@ -396,6 +479,8 @@ class ChannelPump:
         channel.move(_READY)
         self._selector.set_up(channel)
         tell_gates(channel, ConnectionGate.authenticated.__name__)
+        if channel.connection.listener.security_protocol != "PLAINTEXT":
+            self._counts.authenticated.add()
         if self._observation is not None:
             if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
                 self._observation.authenticated(channel.connection, again=False)
@@ -447,6 +532,7 @@ class ChannelPump:
     def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
+        (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
         if self._observation is not None:
             self._observation.authentication_failed(channel.connection, reason, again=again)
         if channel.state is _CLOSING:

@@ -52,9 +52,11 @@ class SaslTask:
     """The outcome takes more than a millisecond to find: `run` is called on a thread of the authenticator's own.
 
     It returns the outcome or raises as `SaslServer.evaluate` does. The channel waits for it, and nobody else does.
+    With `submit` it is called where that has it called, on whatever thread, once.
     """
 
     run: Callable[[], SaslChallenge | SaslSuccess]
+    submit: Callable[[Callable[[], object]], None] | None = None
 
 
 SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask

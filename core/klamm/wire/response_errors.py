@@ -14,16 +14,16 @@ from klamm.wire.struct_base import WireStruct
 _NAMES: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "transactional_id", "user", "key")
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """Where a struct has errors: fields of its own, and lists of structs that have some. `name` tells what it is of."""
 
     codes: tuple[str, ...]
-    lists: tuple[tuple[str, _Plan], ...]
+    lists: tuple[tuple[str, Plan], ...]
     name: str | None
     topic_id: bool
 
 
-_NOTHING: Final = _Plan((), (), None, False)
+_NOTHING: Final = Plan((), (), None, False)
 
 
 def _element(annotation: str, known: dict[str, Any]) -> type | None:
@@ -35,20 +35,21 @@ def _element(annotation: str, known: dict[str, Any]) -> type | None:
     return element if isinstance(element, type) and issubclass(element, WireStruct) else None
 
 
-_plans: Final[dict[type, _Plan]] = {}
+_plans: Final[dict[type, Plan]] = {}
 
 
-def _plan(kind: type) -> _Plan:
+def plan_of(kind: type) -> Plan:
+    """Where the errors of a message class are."""
     plan = _plans.get(kind)
     if plan is None:
         plan = _plans[kind] = _make_plan(kind)
     return plan
 
 
-def _make_plan(kind: type) -> _Plan:
+def _make_plan(kind: type) -> Plan:
     declared = next((one for one in kind.__mro__ if WireStruct in one.__bases__), None)
     if declared is None:
-        return _Plan(("error_code",), (), None, False) if hasattr(kind, "error_code") else _NOTHING
+        return Plan(("error_code",), (), None, False) if hasattr(kind, "error_code") else _NOTHING
     constructor = vars(declared)["__init__"]
     annotations: dict[str, str] = constructor.__annotations__
     codes, lists = [], []
@@ -57,26 +58,26 @@ def _make_plan(kind: type) -> _Plan:
             codes.append(field)
         element = _element(annotation, constructor.__globals__)
         if element is not None:
-            below = _plan(element)
+            below = plan_of(element)
             if below.codes or below.lists:
                 lists.append((field, below))
     name = next((field for field in _NAMES if field in annotations), None)
-    return _Plan(tuple(codes), tuple(lists), name, "topic_id" in annotations)
+    return Plan(tuple(codes), tuple(lists), name, "topic_id" in annotations)
 
 
 def has_errors_inside(kind: type) -> bool:
     """Whether responses of a class have error codes other than a field `error_code` of their own."""
-    plan = _plan(kind)
+    plan = plan_of(kind)
     return bool(plan.lists) or any(field != "error_code" for field in plan.codes)
 
 
 def first_error(response: Any) -> int:
     """The first error code that is not 0, the response's own before those inside; 0 if there is none."""
-    plan = _plan(type(response))
+    plan = plan_of(type(response))
     return _first(response, plan) if plan is not _NOTHING else 0
 
 
-def _first(struct: Any, plan: _Plan) -> int:
+def _first(struct: Any, plan: Plan) -> int:
     for field in plan.codes:
         code: int = getattr(struct, field)
         if code:
@@ -95,11 +96,11 @@ def named_errors(response: Any, name_of_topic: Callable[[bytes], str]) -> dict[s
     `name_of_topic` gives the name for a topic id, where a response has nothing else.
     """
     found: dict[str, int] = {}
-    _collect(response, _plan(type(response)), name_of_topic, found)
+    _collect(response, plan_of(type(response)), name_of_topic, found)
     return found
 
 
-def _collect(struct: Any, plan: _Plan, name_of_topic: Callable[[bytes], str], found: dict[str, int]) -> None:
+def _collect(struct: Any, plan: Plan, name_of_topic: Callable[[bytes], str], found: dict[str, int]) -> None:
     if plan.name is not None:
         name = getattr(struct, plan.name) or (name_of_topic(struct.topic_id) if plan.topic_id else "")
         code = _first(struct, plan)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, Purgatory, bind_handlers
-from klamm_broker import meta_properties
+from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
+from klamm_broker import broker_metrics, meta_properties
 from klamm_broker.configs import ConfigRegistry
+from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
@@ -24,7 +25,7 @@ from klamm_broker.store import Store
 from klamm_broker.topics import Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, Scheduler, ServerContext, Timer
+    from klamm import Clock, ServerContext, Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -35,8 +36,9 @@ class Broker(ApiSet):
     """An embedded Kafka broker: node, controller and coordinator of everything, in one data directory.
 
     Threads: handlers run on processors and request handlers, all at once. Topics, logs, groups, sessions and the store
-    each guard themselves; what is here does not change between `open` and `close`. Periodic work runs on the server's
-    scheduler, compaction on a thread of its own while there is some to do.
+    each guard themselves; what is here does not change between `open` and `close`. Periodic work has a thread of its
+    own, as a slow disk must not hold up the timers of others; compaction, which takes longest, has another while there
+    is some to do.
     """
 
     settings: BrokerSettings
@@ -55,9 +57,11 @@ class Broker(ApiSet):
         self.topics: TopicRegistry
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
+        self.scram_credentials: Table
+        self.delegation_tokens: DelegationTokens
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
-        self._timers: list[Timer] = []
+        self.maintenance: Scheduler
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 
@@ -97,9 +101,15 @@ class Broker(ApiSet):
             self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
+        broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
         self.producer_ids = ProducerIds(self.store)
+        self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
+        self.delegation_tokens = DelegationTokens(
+            settings, secret_key(settings), server.services.shared, server.clock, server.random_bytes
+        )
+        self.delegation_tokens.load()
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
@@ -115,16 +125,19 @@ class Broker(ApiSet):
     def _schedule_periodic_work(self) -> None:
         settings = self.settings
         logs = self.logs
+        self.maintenance = Scheduler(self.clock)
 
         def every(period_ms: int, work: Callable[[int], None]) -> None:
-            self._timers.append(self.scheduler.every(period_ms, lambda: work(self.clock.wall_ms())))
+            self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))
 
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
             every(settings.log_cleaner_backoff_ms, self._clean)
+        self.maintenance.start("klamm-log-maintenance")
 
     def _expire_producers(self, now_ms: int) -> None:
         for topic in self.topics.all():
@@ -147,8 +160,7 @@ class Broker(ApiSet):
 
     def close(self) -> None:
         """End the groups, write everything down, and mark the directory as cleanly shut down."""
-        for timer in self._timers:
-            timer.cancel()
+        self.maintenance.stop()
         self.groups.close()
         with self._cleaning:
             self.logs.close()

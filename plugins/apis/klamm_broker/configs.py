@@ -10,6 +10,7 @@ import enum
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, specs_of
@@ -95,6 +96,9 @@ _LONG_KEYS: Final = frozenset(
         "log.retention.ms",
         "log.roll.jitter.ms",
         "log.roll.ms",
+        "delegation.token.expiry.check.interval.ms",
+        "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms",
         "offsets.retention.check.interval.ms",
     }
 )
@@ -105,6 +109,7 @@ _KINDS: Final = (
     (int, ConfigType.INT),
     (float, ConfigType.DOUBLE),
     (str, ConfigType.STRING),
+    (Path, ConfigType.STRING),
 )
 
 

@@ -176,6 +176,13 @@ class FetchContext(Protocol):
         """
         ...
 
+    def throttled(self) -> int:
+        """The session id of a response without partitions, which leaves the session as it is (KIP-219).
+
+        Raises KafkaError as `finish`.
+        """
+        ...
+
 
 class SessionlessContext:
     """A fetch that stands alone."""
@@ -190,6 +197,9 @@ class SessionlessContext:
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:  # noqa: ARG002
         return NO_SESSION_ID, answered
+
+    def throttled(self) -> int:
+        return NO_SESSION_ID
 
 
 class FullContext:
@@ -218,6 +228,10 @@ class FullContext:
                 cached.note(*by_key[topic, request.partition])
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
+
+    def throttled(self) -> int:
+        # The consumer asks for a session again.
+        return NO_SESSION_ID
 
 
 class IncrementalContext:
@@ -248,6 +262,13 @@ class IncrementalContext:
                         # Who had data goes last, so that a full response starves nobody.
                         session.partitions.move_to_end(key)
         return session.id, news
+
+    def throttled(self) -> int:
+        session = self._session
+        with session.lock:
+            if session.epoch != self._epoch:
+                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return session.id
 
 
 def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) -> FetchContext:

@@ -60,7 +60,17 @@ class Reading:
 class PendingFetch:
     """One Fetch request under way: who asked, and how far the answer may go."""
 
-    __slots__ = ("_by_id", "_committed_only", "_denied", "_find_topic", "_max_bytes", "_wanted", "context", "session")
+    __slots__ = (
+        "_by_id",
+        "_committed_only",
+        "_denied",
+        "_find_topic",
+        "_max_bytes",
+        "_wanted",
+        "context",
+        "min_bytes",
+        "session",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, context: RequestContext, session: FetchContext) -> None:
         self.context = context
@@ -69,6 +79,13 @@ class PendingFetch:
         self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        self.min_bytes = request.min_bytes
+        if context.listener.throttles:
+            # More than a quota lets through at once would be throttled each time.
+            limit = context.max_record_bytes
+            if limit is not None:
+                self._max_bytes = min(self._max_bytes, limit)
+                self.min_bytes = min(self.min_bytes, self._max_bytes)
         self._wanted: Sequence[Wanted] = session.wanted()
         self._denied = self._denied_topics() if context.listener.authorizer is not None else None
 
@@ -151,8 +168,12 @@ class PendingFetch:
         return any(partition.log.high_watermark != end or partition.topic.deleted for partition, end in ends)
 
     def response(self, reading: Reading) -> FetchResponse:
-        """The answer: as a whole, or what is new to the session."""
+        """The answer: as a whole, what is new to the session, or nothing if a quota says so."""
         try:
+            if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
+                session_id = self.session.throttled()
+                reading.close()
+                return FetchResponse(session_id=session_id)
             session_id, answered = self.session.finish(reading.answered, reading.sizes)
         except KafkaError as error:
             reading.close()

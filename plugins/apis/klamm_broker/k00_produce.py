@@ -58,6 +58,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     ):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    guarded = context.listener.authorizer is not None
     now_ms = broker.clock.wall_ms()
     appended: list[Partition] = []
     failed: PartitionProduceResponse | None = None
@@ -65,7 +66,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
-        denied = name is not None and not may_topic(context, AclOperation.WRITE, name)
+        denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
         results = []
         for data in wanted.partition_data:
             partition = topic.partition(data.index) if topic is not None else None

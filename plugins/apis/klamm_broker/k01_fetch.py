@@ -6,6 +6,7 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 
 - `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
 - `read_committed` ends at the last stable offset and names aborted transactions.
+- Who is over a quota of bytes or request time gets an answer without partitions, and comes again (KIP-219).
 - READ on each topic is asked of the authorizer, once a request.
 - A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. None is earlier than 0, the only one.
 
@@ -37,8 +38,8 @@ def fetch_records(broker: Broker, request: FetchRequest, context: RequestContext
         return FetchResponse(error_code=error.error_code)
     pending = PendingFetch(broker, request, context, session)
     reading = pending.read()
-    if request.max_wait_ms <= 0 or reading.size_bytes >= request.min_bytes or reading.failed or not reading.ends:
+    if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
         return pending.response(reading)
-    delayed = DelayedFetch(pending, reading, request.max_wait_ms, request.min_bytes)
+    delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
     broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end in reading.ends])
     return context.later()

@@ -4,7 +4,8 @@ One broker, at the address that the asked listener advertises; it leads every pa
 by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist is created if `auto.create.topics.enable` and the request allow it, else
-  UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id: UNKNOWN_TOPIC_ID.
+  UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id: UNKNOWN_TOPIC_ID. Creation is
+  charged to `controller_mutation_rate`.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 
 Deviation: an auto-created topic is answered as it then is. Kafka answers UNKNOWN_TOPIC_OR_PARTITION, creates it in the
@@ -55,10 +56,11 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
+        guarded = context.listener.authorizer is not None
         visible = [
             _topic(broker, request, context, topic)
             for topic in broker.topics.all()
-            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+            if not guarded or may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
         ]
         return _response(broker, request, context, visible)
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
@@ -92,9 +94,13 @@ def _create_and_respond(
     failures: dict[str, MetadataResponseTopic] = {}
     for name in missing:
         try:
+            context.charge_mutations(broker.settings.num_partitions, strict=True)
             broker.create_topic(name)
         except KafkaError as error:
-            if error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            if error.error_code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                # As long as it is not there, clients ask again.
+                failures[name] = _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            elif error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failures[name] = _failure(request, context, error.error_code, name)
         except Exception as error:
             context.respond(error)

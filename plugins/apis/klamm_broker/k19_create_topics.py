@@ -9,6 +9,7 @@ Topics are durable and ready when the answer goes out. Follows `ControllerApis.c
 - Manual assignments: every partition to this node, numbered from 0, else INVALID_REPLICA_ASSIGNMENT; together with
   numbers of partitions or replicas: INVALID_REQUEST.
 - Configs: INVALID_CONFIG.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - `validate_only` says what would come of it; the topic id is then zero.
 
 Asked of the authorizer: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from klamm_broker.broker import Broker
 
 _DEFAULT = -1
+_FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
 
 @handles(create_topics, versions=range(2, 8))
@@ -58,7 +60,7 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
             if not every:
                 require_topic(context, AclOperation.CREATE, wanted.name)
-            result = _create(broker, wanted, request.validate_only)
+            result = _create(broker, wanted, request.validate_only, context)
             if not may_topic(context, AclOperation.DESCRIBE_CONFIGS, wanted.name, log_if_denied=False):
                 result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 result.num_partitions = result.replication_factor = -1
@@ -69,7 +71,9 @@ def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: R
     return CreateTopicsResponse(topics=results)
 
 
-def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    broker: Broker, wanted: CreatableTopic, validate_only: bool, context: RequestContext
+) -> CreatableTopicResult:
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:
@@ -78,6 +82,7 @@ def _create(broker: Broker, wanted: CreatableTopic, validate_only: bool) -> Crea
         overrides[config.name] = config.value
     check_topic_configs(overrides)
     partitions = _partition_count(broker, wanted)
+    context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     topic_id = None
     if validate_only:
         broker.configs.log_config(overrides)

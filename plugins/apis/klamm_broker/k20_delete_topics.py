@@ -6,6 +6,7 @@ By name, or from version 6 by id. A topic is gone at once; its files follow afte
 - Neither or both of name and id, or a topic asked for twice: INVALID_REQUEST.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
 
 Asked of the authorizer: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
 """
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 6
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
+_FIRST_VERSION_WITH_STRICT_QUOTA = 5
 
 
 @handles(delete_topics, versions=range(1, 7))
@@ -62,6 +64,7 @@ def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: R
             name = topic.name
             if not every:
                 require_topic(context, AclOperation.DELETE, name)
+            context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
             broker.delete_topic(topic)
             results.append(DeletableTopicResult(name, topic.id))
         except KafkaError as error:

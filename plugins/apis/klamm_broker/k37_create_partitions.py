@@ -5,6 +5,7 @@ Lets topics have more partitions; no record moves. Follows `ReplicationControlMa
 - A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 3 only a `throttle_time_ms`.
 
 Asked of the authorizer: ALTER on each topic.
 """
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.broker import Broker
 
+_FIRST_VERSION_WITH_STRICT_QUOTA = 3
+
 
 @handles(create_partitions, versions=range(0, 4))
 def add_partitions(
@@ -44,14 +47,14 @@ def add_partitions(
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             require_topic(context, AclOperation.ALTER, wanted.name)
-            _add(broker, wanted, request.validate_only)
+            _add(broker, wanted, request.validate_only, context)
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
 
-def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
     topic = broker.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -68,5 +71,6 @@ def _add(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> 
             )
         for assignment in wanted.assignments:
             check_replicas(assignment.broker_ids, broker.node_id)
+    context.charge_mutations(wanted.count - now, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
     if not validate_only:
         broker.topics.add_partitions(topic, wanted.count)

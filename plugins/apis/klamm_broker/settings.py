@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from klamm import setting
 
@@ -118,6 +119,39 @@ class BrokerSettings:
         name="offsets.retention.check.interval.ms",
         minimum=1,
         doc="Time between two searches for expired offsets.",
+    )
+
+    # Delegation tokens
+
+    delegation_token_secret_key_file: Path | None = setting(
+        None,
+        name="delegation.token.secret.key.file",
+        kafka="delegation.token.secret.key",
+        doc="File with the key that delegation tokens are made with; without a key there are none.",
+    )
+    delegation_token_secret_key_env: str | None = setting(
+        None,
+        name="delegation.token.secret.key.env",
+        kafka="delegation.token.secret.key",
+        doc="Environment variable with the key that delegation tokens are made with.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        604_800_000,
+        name="delegation.token.max.lifetime.ms",
+        minimum=1,
+        doc="Age beyond which a delegation token cannot be renewed.",
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        86_400_000,
+        name="delegation.token.expiry.time.ms",
+        minimum=1,
+        doc="How long a delegation token is good unless it is renewed.",
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        3_600_000,
+        name="delegation.token.expiry.check.interval.ms",
+        minimum=1,
+        doc="Time between two searches for expired delegation tokens.",
     )
 
     # Logs: what topics inherit

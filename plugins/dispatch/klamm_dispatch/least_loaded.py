@@ -28,14 +28,21 @@ class LeastLoadedSettings:
         0.5, doc="A processor that is busy for less of its time, as a part of 1, loses none.", minimum=0.0, maximum=1.0
     )
     max_moves: int = setting(32, doc="Connections that move in one interval at most.", minimum=1)
+    goal: str = setting(
+        "latency",
+        doc="What moving is for: quick answers to light connections, which leave hot processors, or throughput: heavy "
+        "ones are spread evenly.",
+        choices=("latency", "throughput"),
+    )
 
 
 class LeastLoaded(ProcessorAssigner):
     """A new connection goes where the shares of all connections, of all bytes and of all busy time add up to least.
 
-    When the busiest processor is `hot` and `skew` above the idlest, one connection moves between them: the one that
-    brings them closest, if that is any better. If there is none, one connection alone keeps the processor busy; then
-    the light ones move away from it.
+    When the busiest processor is `hot` and `skew` above the idlest, connections move. With `latency` as the goal, light
+    ones go to the idlest, where they wait behind nobody, and heavy ones even out among the other processors. With
+    `throughput`, heavy ones even out among all, and light ones leave only one that keeps a processor busy alone: a
+    processor is then less busy, but a request may wait behind a heavy one on each of them.
     """
 
     settings: LeastLoadedSettings
@@ -71,11 +78,37 @@ class LeastLoaded(ProcessorAssigner):
         gap = loads[hottest].busy - loads[idlest].busy
         if loads[hottest].busy < self.settings.hot or gap < self.settings.skew:
             return ()
-        heavy = [one for one in connections[hottest] if one.busy > _LIGHT]
+        own = connections[hottest]
+        if self.settings.goal == "throughput":
+            return self._even_out(own, gap, idlest) or self._make_way(own, gap, idlest, only_for_one=True)
+        moves = self._make_way(own, gap, idlest)
+        others = [index for index in range(len(loads)) if index != idlest]
+        target = min(others, key=lambda index: loads[index].busy)
+        if not moves and target != hottest:
+            moves = self._even_out(own, loads[hottest].busy - loads[target].busy, target)
+        return moves
+
+    def _even_out(self, connections: Sequence[ConnectionLoad], gap: float, target: int) -> Sequence[Move]:
+        """Move the one heavy connection that brings two processors closest."""
+        heavy = [one for one in connections if one.busy > _LIGHT]
         best = min(heavy, key=lambda one: abs(gap - 2 * one.busy), default=None)
-        if best is not None and abs(gap - 2 * best.busy) <= gap - self.settings.skew / 2:
-            return (Move(best.connection_id, idlest),)
-        if not heavy:
+        if best is None or abs(gap - 2 * best.busy) > gap - self.settings.skew / 2:
             return ()
-        light = [one for one in connections[hottest] if one.busy <= _LIGHT]
-        return [Move(one.connection_id, idlest) for one in light[: self.settings.max_moves]]
+        return (Move(best.connection_id, target),)
+
+    def _make_way(
+        self, connections: Sequence[ConnectionLoad], gap: float, target: int, *, only_for_one: bool = False
+    ) -> Sequence[Move]:
+        """Move light connections away from heavy ones, but not so many that the target becomes the hotter one."""
+        light = [one for one in connections if one.busy <= _LIGHT]
+        heavies = len(connections) - len(light)
+        if not heavies or (only_for_one and heavies > 1):
+            return ()
+        moves = []
+        left = gap / 2
+        for one in light[: self.settings.max_moves]:
+            left -= one.busy
+            if left < 0:
+                break
+            moves.append(Move(one.connection_id, target))
+        return moves

@@ -1,1 +1,25 @@
 """The extension `prometheus`, and the commands that look at a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_extensions() -> Iterator[Provider]:
+    """An exporter of metrics."""
+    yield Provider(
+        "prometheus",
+        "klamm_metrics.exporter:PrometheusExporter",
+        settings="klamm_metrics.settings:PrometheusSettings",
+        summary="metrics over HTTP, for Prometheus, with /health and /ready",
+    )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """What can be seen from outside."""
+    yield Provider("top", "klamm_metrics.top:main", summary="a live view of a running server")
+    yield Provider("metrics", "klamm_metrics.files:main", summary="print the Grafana dashboard or the alert rules")

@@ -1,53 +1,88 @@
-"""The gate `connection_quota`: after Kafka's `ConnectionQuotas`, its part of `max.connections.per.ip`."""
+"""The gate `connection_quota`: how many connections there may be, after Kafka's `ConnectionQuotas` (KIP-402)."""
 
 from __future__ import annotations
 
-import ipaddress
-import threading
+from typing import Final
 
-from klamm import Address, Admission, ConnectionGate, Refuse
+from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
+from klamm_quotas.addresses import NetworkMap, host_of
+from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.settings import ConnectionQuotaSettings
+
+# An acceptor is woken before; who waits behind a proxy is not.
+_ASK_AGAIN_MS: Final = 100
 
 
 class ConnectionQuota(ConnectionGate):
-    """Counts connections by address. One over the limit is closed at once, as Kafka does, and counted as refused."""
+    """Limits the connections of an address, of its listener and of the server.
 
-    def __init__(self, settings: ConnectionQuotaSettings) -> None:
-        super().__init__(settings)
-        self._default = settings.max_connections_per_ip
-        networks = [(ipaddress.ip_network(text, strict=False), limit) for text, limit in settings.overrides.items()]
-        self._networks = sorted(networks, key=lambda pair: pair[0].prefixlen, reverse=True)
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
+    One over the limit of its address is refused. At the limit of the listener or the server the acceptor waits until a
+    connection goes. A protected listener goes beyond the server's limit, and another gives up a connection for it.
+    """
+
+    settings: ConnectionQuotaSettings
+
+    def __init__(self, settings: ConnectionQuotaSettings | None = None) -> None:
+        super().__init__(settings or ConnectionQuotaSettings())
+        self._overrides = NetworkMap(self.settings.overrides)
+        self._counts: ConnectionCounts
+        self._listener: ListenerCount
+
+    def open(self, listener: ListenerContext) -> None:
+        self._counts = listener.services.shared.once("connection_counts", ConnectionCounts)
+        self._listener = ListenerCount(listener, self.settings.protected)
+        with self._counts.lock:
+            self._counts.listeners[listener.name] = self._listener
+        listener.services.metrics.gauge(
+            "klamm:type=ConnectionQuota,name=Connections",
+            "Connections that count towards connection quotas.",
+            lambda: self._listener.connections,
+            listener=listener.name,
+        )
+
+    def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
+        """Takes effect at once. When the server's limit falls, connections are closed until it is kept, as in Kafka."""
+        overrides = NetworkMap(settings.overrides)
+        counts = self._counts
+        with counts.lock:
+            self.settings, self._overrides = settings, overrides
+            self._listener.protected = settings.protected
+            excess = counts.total - settings.broker_max_connections
+        if excess > 0:
+            counts.evict(excess)
+        self._listener.context.resume_accepting()
+        return True
 
     def limit_of(self, host: str) -> int:
         """Connections that an address may have."""
-        if self._networks:
-            address = ipaddress.ip_address(host.partition("%")[0])
-            if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-                address = address.ipv4_mapped
-            for network, limit in self._networks:
-                if address in network:
-                    return limit
-        return self._default
+        return self._overrides.find(host, self.settings.max_connections_per_ip)
 
     def count_of(self, host: str) -> int:
         """Connections that an address has."""
-        return self._counts.get(host, 0)
+        return self._counts.by_ip.get(host, 0)
 
     def admit(self, address: Address) -> Admission:
-        limit = self.limit_of(address.host)
-        with self._lock:
-            count = self._counts.get(address.host, 0)
+        host = host_of(address)
+        limit = self.limit_of(host)
+        settings, counts, listener = self.settings, self._counts, self._listener
+        # From others, that is: alone it has to keep the limit, as in Kafka.
+        protected = settings.protected and len(listener.context.services.listeners) > 1
+        with counts.lock:
+            count = counts.by_ip.get(host, 0)
             if count >= limit:
-                return Refuse("per_ip", f"{address.host} has {count} of {limit} connections")
-            self._counts[address.host] = count + 1
+                return Refuse("per_ip", f"{host} has {count} of {limit} connections")
+            if listener.connections >= settings.max_connections:
+                listener.waiting = True
+                return Delay(_ASK_AGAIN_MS, "per_listener", pause_acceptor=True)
+            if counts.total >= settings.broker_max_connections and not protected:
+                listener.waiting = True
+                return Delay(_ASK_AGAIN_MS, "per_broker", pause_acceptor=True)
+            listener.waiting = False
+            counts.add(host, listener)
+            excess = counts.total - settings.broker_max_connections
+        if excess > 0:
+            counts.evict(1)
         return None
 
     def release(self, address: Address) -> None:
-        with self._lock:
-            count = self._counts.get(address.host, 0) - 1
-            if count > 0:
-                self._counts[address.host] = count
-            else:
-                self._counts.pop(address.host, None)
+        self._counts.remove(host_of(address), self._listener)

@@ -1,31 +1,38 @@
-"""Settings of the gate `connection_quota`."""
+"""Settings of the connection gates."""
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
+from typing import Final
 
 from klamm import setting
+from klamm_quotas.addresses import check_networks
+
+UNLIMITED: Final = 2_147_483_647
+"""Kafka's default for every number of connections."""
 
 
-def _check_overrides(overrides: dict[str, int]) -> str | None:
+def _check_limits(overrides: dict[str, int]) -> str | None:
     for network, limit in overrides.items():
-        try:
-            ipaddress.ip_network(network, strict=False)
-        except ValueError:
-            return f'"{network}" is no address or CIDR network'
         if limit < 0:
             return f'the limit of "{network}" must not be negative'
-    return None
+    return check_networks(overrides)
+
+
+def _check_rates(overrides: dict[str, int]) -> str | None:
+    for network, limit in overrides.items():
+        if limit < 1:
+            return f'the rate of "{network}" must be at least 1'
+    return check_networks(overrides)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionQuotaSettings:
-    """`[listeners.NAME.connection_quota]`."""
+    """`[connection_quota]`, `[listeners.NAME.connection_quota]`."""
 
     max_connections_per_ip: int = setting(
-        2_147_483_647,
-        doc="Connections that one address may have on this listener.",
+        UNLIMITED,
+        doc="Connections that one address may have, on all listeners together; further ones are closed at once.",
         kafka="max.connections.per.ip",
         minimum=0,
     )
@@ -33,5 +40,103 @@ class ConnectionQuotaSettings:
         {},
         doc="Other limits for some addresses or CIDR networks; the longest prefix counts.",
         kafka="max.connections.per.ip.overrides",
-        check=_check_overrides,
+        check=_check_limits,
+    )
+    max_connections: int = setting(
+        UNLIMITED,
+        doc="Connections of the listener; when they are there, it accepts no more until one goes.",
+        kafka="listener.name.NAME.max.connections",
+        minimum=1,
+    )
+    broker_max_connections: int = setting(
+        UNLIMITED,
+        doc="Connections of all listeners together; when they are there, only a protected listener accepts more.",
+        kafka="max.connections",
+        minimum=1,
+    )
+    protected: bool = setting(
+        False,
+        doc="Whether the listener is exempt from `broker_max_connections`: what it accepts beyond that costs another"
+        " listener its least recently used connection.",
+        kafka="inter.broker.listener.name",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CreationRateSettings:
+    """`[creation_rate]`, `[listeners.NAME.creation_rate]`; rates are connections per second."""
+
+    connection_creation_rate: int = setting(
+        UNLIMITED,
+        doc="Rate at which one address may connect, to all listeners together; further connections are closed after a"
+        " delay. AlterClientQuotas of the entity `ip` overrides it.",
+        kafka="connection_creation_rate",
+        minimum=1,
+    )
+    overrides: dict[str, int] = setting(
+        {},
+        doc="Other rates for some addresses or CIDR networks; the longest prefix counts.",
+        check=_check_rates,
+    )
+    max_connection_creation_rate: int = setting(
+        UNLIMITED,
+        doc="Rate at which the listener accepts; beyond it, it waits.",
+        kafka="listener.name.NAME.max.connection.creation.rate",
+        minimum=1,
+    )
+    broker_max_connection_creation_rate: int = setting(
+        UNLIMITED,
+        doc="Rate at which all listeners together accept; beyond it, all but protected ones wait.",
+        kafka="max.connection.creation.rate",
+        minimum=1,
+    )
+    protected: bool = setting(
+        False,
+        doc="Whether the listener is exempt from `broker_max_connection_creation_rate`.",
+        kafka="inter.broker.listener.name",
+    )
+    quota_window_num: int = setting(
+        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1
+    )
+    quota_window_size_seconds: int = setting(
+        1, doc="Time of one sample, and the longest delay.", kafka="quota.window.size.seconds", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeLimitSettings:
+    """`[listeners.NAME.handshake_limit]`."""
+
+    max_handshakes: int = setting(
+        UNLIMITED,
+        doc="Connections that may be in their handshakes and authentication at once; further ones wait to be accepted.",
+        minimum=1,
+    )
+    max_handshakes_per_ip: int = setting(
+        UNLIMITED, doc="How many of them may be of one address; further ones are closed at once.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationPenaltySettings:
+    """`[listeners.NAME.authentication_penalty]`."""
+
+    allowed_failures: int = setting(
+        5, doc="Failed handshakes and authentications of one address that cost nothing.", minimum=0
+    )
+    initial_penalty_ms: int = setting(
+        1000, doc="How long an address is not served after one failure more; each further one doubles it.", minimum=1
+    )
+    max_penalty_ms: int = setting(60_000, doc="The longest time that an address is not served.", minimum=1)
+    forget_after_ms: int = setting(
+        600_000, doc="Failures are forgotten when there has been none for that long.", minimum=1
+    )
+    delay_ms: int = setting(
+        1000, doc="After what time a connection that is not served is closed; 0 closes it at once.", minimum=0
+    )
+    exempt: tuple[str, ...] = setting(
+        (), doc="Addresses and CIDR networks that are never penalized, e.g. of a proxy.", check=check_networks
+    )
+    max_tracked_addresses: int = setting(
+        10_000, doc="Addresses whose failures are kept in memory; more push the oldest out.", minimum=1
     )

@@ -29,6 +29,18 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
             summary="user and password, which never travels; delegation tokens",
         )
     yield Provider(
+        "OAUTHBEARER",
+        "klamm_sasl.oauthbearer:OAuthBearerMechanism",
+        settings="klamm_sasl.settings:OAuthBearerSettings",
+        summary="JWTs that an identity provider has signed",
+    )
+    yield Provider(
+        "GSSAPI",
+        "klamm_sasl.gssapi_mechanism:GssapiMechanism",
+        settings="klamm_sasl.settings:GssapiSettings",
+        summary="Kerberos; needs klamm[gssapi]",
+    )
+    yield Provider(
         "EXTERNAL", "klamm_sasl.external:ExternalMechanism", summary="the principal that the transport proves"
     )
 

@@ -26,11 +26,10 @@ from klamm.wire.headers import decode_request_header, response_header_size
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError
-from klamm_sasl.states import SaslState, moved
+from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
-    from klamm import ConnectionContext, SaslMechanism, TransportLayer
-    from klamm_sasl.metrics import AuthenticationMetrics
+    from klamm import ConnectionContext, Counter, SaslMechanism, TransportLayer
 
 log = logging.getLogger("klamm.sasl")
 
@@ -76,7 +75,7 @@ class SaslServerAuthenticator(Authenticator):
     """See `SaslState` for the states, and Kafka's class for what is answered where.
 
     A second authentication of the same connection (KIP-368) runs through the same object. `submit` runs a function on
-    a thread of the authenticator's own.
+    a thread of the authenticator's own. `cannot_reauthenticate` counts clients too old to do so.
     """
 
     def __init__(
@@ -85,14 +84,14 @@ class SaslServerAuthenticator(Authenticator):
         transport: TransportLayer,
         mechanisms: Mapping[str, SaslMechanism],
         max_reauth_ms: Mapping[str, int],
-        metrics: AuthenticationMetrics,
-        submit: Callable[[Callable[[], None]], None],
+        cannot_reauthenticate: Counter,
+        submit: Callable[[Callable[[], object]], None],
     ) -> None:
         self._connection = connection
         self._transport = transport
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
-        self._metrics = metrics
+        self._cannot_reauthenticate = cannot_reauthenticate
         self._submit = submit
         self._clock = connection.listener.services.clock
         self._state = SaslState.INITIAL_REQUEST
@@ -171,7 +170,7 @@ class SaslServerAuthenticator(Authenticator):
                 f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
             )
         if state in (SaslState.FAILED, SaslState.EVALUATING):
-            raise AssertionError(f"a frame in state {state.name}")
+            raise IllegalSaslStateError(f"a frame in state {state.name}")
         request = _Request(frame)
         if request.api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
             if state is SaslState.INITIAL_REQUEST:
@@ -231,8 +230,8 @@ class SaslServerAuthenticator(Authenticator):
         if not isinstance(result, SaslTask):
             return self._answer(result)
         self._move(SaslState.EVALUATING)
-        run = result.run
-        return AuthenticationStep(pending=lambda resume: self._submit(lambda: self._work(run, resume)))
+        run, submit = result.run, result.submit or self._submit
+        return AuthenticationStep(pending=lambda resume: submit(lambda: self._work(run, resume)))
 
     @staticmethod
     def _unexpected(request: _Request) -> AuthenticationFailedError:
@@ -303,16 +302,15 @@ class SaslServerAuthenticator(Authenticator):
                 raise self._refused(message, message)
             lifetime_ms = self._start_session(result)
             self._move(_COMPLETE)
-            self._metrics.succeeded(again=self._authenticated_before, knows_sessions=self._knows_sessions)
+            if not self._authenticated_before and not self._knows_sessions:
+                self._cannot_reauthenticate.add()
             self._authenticated_before = True
             self.close()
         elif self._state is SaslState.EVALUATING:
             self._move(SaslState.AUTHENTICATE)
         if self._request is None:
             return AuthenticationStep([result.token], complete=complete)
-        response = SaslAuthenticateResponse(
-            ErrorCode.NONE, None, auth_bytes=result.token, session_lifetime_ms=lifetime_ms
-        )
+        response = SaslAuthenticateResponse(auth_bytes=result.token, session_lifetime_ms=lifetime_ms)
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
@@ -332,7 +330,6 @@ class SaslServerAuthenticator(Authenticator):
 
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
         self._move(SaslState.FAILED)
-        self._metrics.failed(again=self._authenticated_before)
         self.close()
         return AuthenticationStep(send, failed=reason)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from klamm import (
     ApiHandler,
     AuthenticatorFactory,
+    Counter,
     CredentialStore,
     ListenerContext,
     SaslContext,
@@ -18,7 +19,6 @@ from klamm import (
 )
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
-from klamm_sasl.metrics import AuthenticationMetrics
 from klamm_sasl.settings import SaslSettings
 from klamm_sasl.stores.inline import InlineStore
 from klamm_sasl.workers import Workers
@@ -49,7 +49,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
         self._workers: Workers
-        self._metrics: AuthenticationMetrics
+        self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
     def open(self, listener: ListenerContext) -> None:
@@ -58,7 +58,11 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         if unknown:
             raise ValueError(f'mechanism_connections_max_reauth_ms names "{unknown[0]}", which is not among mechanisms')
         self._listener_name = listener.name
-        self._metrics = AuthenticationMetrics(listener.services.metrics, listener.name)
+        self._cannot_reauthenticate = listener.services.metrics.counter(
+            "kafka.server:type=socket-server-metrics,name=successful-authentication-no-reauth-total",
+            "Connections that authenticated by a version of SaslAuthenticate that cannot do so again.",
+            listener=listener.name,
+        )
         with ExitStack() as opened:
             self._workers = workers = Workers(f"klamm-sasl-{listener.name}", self.settings.worker_threads)
             opened.callback(workers.close)
@@ -106,5 +110,10 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:
         return SaslServerAuthenticator(
-            connection, transport, self._mechanisms, self._max_reauth_ms, self._metrics, self._workers.submit
+            connection,
+            transport,
+            self._mechanisms,
+            self._max_reauth_ms,
+            self._cannot_reauthenticate,
+            self._workers.submit,
         )

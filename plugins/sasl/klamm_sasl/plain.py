@@ -9,6 +9,7 @@ wait for nobody.
 from __future__ import annotations
 
 import hmac
+import logging
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ from klamm_sasl.credentials import Credentials
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
+
+log = logging.getLogger("klamm.sasl")
 
 _REMEMBERED: Final = 10_000
 
@@ -93,13 +96,16 @@ class PlainServer(SaslServer):
 
     def evaluate(self, token: bytes) -> SaslEvaluation:
         try:
-            authzid, user, password = token.decode().split("\0")
-        except ValueError as error:
-            raise SaslError("a PLAIN message is not three UTF-8 strings with NUL between them") from error
+            parts = token.decode().split("\0")
+        except UnicodeDecodeError as error:
+            raise SaslError("a PLAIN message is not UTF-8") from error
+        if len(parts) != 3:
+            raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authzid, user, password = parts
         if not user:
-            raise SaslError("username not specified")
+            raise SaslAuthenticationError("Authentication failed: username not specified")
         if not password:
-            raise SaslError("password not specified")
+            raise SaslAuthenticationError("Authentication failed: password not specified")
         mechanism = self._mechanism
         if not mechanism.credentials.blocking:
             credential = mechanism.find(user)
@@ -108,7 +114,13 @@ class PlainServer(SaslServer):
         return SaslTask(lambda: self._check(authzid, user, password))
 
     def _check(self, authzid: str, user: str, password: str) -> SaslSuccess:
-        if not self._mechanism.check(user, password):
+        try:
+            right = self._mechanism.check(user, password)
+        except Exception as error:
+            log.exception("a credential store failed")
+            message = "Authentication failed: credentials for user could not be verified"
+            raise SaslAuthenticationError(message) from error
+        if not right:
             raise SaslAuthenticationError("Authentication failed: Invalid username or password")
         return self._success(authzid, user)
 

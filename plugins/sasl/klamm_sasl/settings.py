@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import ProviderKind, ScramCredential, setting
+from klamm_sasl.kerberos_names import parse_rule
 
 
 def _check_users(users: dict[str, str]) -> str | None:
@@ -94,4 +95,120 @@ class CallableStoreSettings:
         None,
         doc='"module:function"; function(user, mechanism) returns a SCRAM verifier as text, or None.',
         check=_check_function,
+    )
+
+
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
+
+def _check_url(url: str | None) -> str | None:
+    if url is not None and not url.startswith(("https://", "http://", "file://")):
+        return f'must begin with https://, http:// or file://, not "{url}"'
+    return None
+
+
+def _check_algorithms(names: tuple[str, ...]) -> str | None:
+    unknown = [name for name in names if name not in _ALGORITHMS]
+    if unknown:
+        return f'"{unknown[0]}" is no algorithm that signs with a key pair; known: {", ".join(_ALGORITHMS)}'
+    return None if names else "must name at least one algorithm"
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthBearerSettings:
+    """`[listeners.NAME.sasl.OAUTHBEARER]`."""
+
+    jwks_endpoint_url: str | None = setting(
+        None,
+        doc="Where the keys that tokens are signed with are published, as a JWK set: https, http or file.",
+        kafka="sasl.oauthbearer.jwks.endpoint.url",
+        check=_check_url,
+    )
+    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, looked at every two seconds.")
+    jwks_ca_file: Path | None = setting(
+        None, doc="Certificates in PEM form that the endpoint is trusted by; unset are the system's."
+    )
+    jwks_endpoint_refresh_ms: int = setting(
+        3_600_000,
+        doc="Time between two fetches of the keys. A key that is not known makes for one more.",
+        kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        minimum=1000,
+    )
+    jwks_endpoint_retry_backoff_ms: int = setting(
+        100,
+        doc="Wait after a first fetch that failed; it doubles with each further one.",
+        kafka="sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        minimum=1,
+    )
+    jwks_endpoint_retry_backoff_max_ms: int = setting(
+        10_000,
+        doc="Longest wait after fetches that failed.",
+        kafka="sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        minimum=1,
+    )
+    jwks_missing_key_interval_ms: int = setting(
+        10_000, doc="Shortest time between two fetches because of keys that are not known.", minimum=0
+    )
+    jwks_timeout_ms: int = setting(
+        10_000,
+        doc="Longest time that a fetch may take to connect or to read.",
+        kafka="sasl.login.read.timeout.ms",
+        minimum=1,
+    )
+    algorithms: tuple[str, ...] = setting(_ALGORITHMS, doc="Signatures that are accepted.", check=_check_algorithms)
+    expected_audience: tuple[str, ...] = setting(
+        (),
+        doc="One of them must be among a token's `aud`; unset asks for none.",
+        kafka="sasl.oauthbearer.expected.audience",
+    )
+    expected_issuer: str | None = setting(
+        None, doc="A token's `iss` must be this; unset takes any.", kafka="sasl.oauthbearer.expected.issuer"
+    )
+    required_scope: tuple[str, ...] = setting(
+        (), doc="Scopes that a token must have.", kafka="unsecuredValidatorRequiredScope"
+    )
+    scope_claim_name: str = setting(
+        "scope", doc="The claim with a token's scopes.", kafka="sasl.oauthbearer.scope.claim.name"
+    )
+    sub_claim_name: str = setting(
+        "sub", doc="The claim with the name of the principal.", kafka="sasl.oauthbearer.sub.claim.name"
+    )
+    clock_skew_seconds: int = setting(
+        30,
+        doc="How far the clock of who issues tokens may be from this one.",
+        kafka="sasl.oauthbearer.clock.skew.seconds",
+        minimum=0,
+    )
+    unsecured_development_tokens: bool = setting(
+        False, doc="Accept tokens without a signature: anybody can be anybody. For development alone."
+    )
+
+
+def _check_rules(rules: tuple[str, ...]) -> str | None:
+    for rule in rules:
+        try:
+            parse_rule(rule)
+        except ValueError as error:
+            return str(error)
+    return None if rules else "must have at least one rule"
+
+
+@dataclass(frozen=True, slots=True)
+class GssapiSettings:
+    """`[listeners.NAME.sasl.GSSAPI]`."""
+
+    keytab: Path | None = setting(
+        None, doc="File with the server's keys; unset is the system's (KRB5_KTNAME).", kafka="sasl.jaas.config"
+    )
+    principal: str | None = setting(
+        None,
+        doc="The server's principal, e.g. kafka/host.example.com@EXAMPLE.COM; unset takes any that the keytab has.",
+        kafka="sasl.jaas.config",
+    )
+    default_realm: str | None = setting(None, doc="The realm that the rule DEFAULT is for; unset is the system's.")
+    principal_to_local_rules: tuple[str, ...] = setting(
+        ("DEFAULT",),
+        doc="Rules that make a user's name of a principal; the first that applies counts.",
+        kafka="sasl.kerberos.principal.to.local.rules",
+        check=_check_rules,
     )

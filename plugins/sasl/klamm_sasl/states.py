@@ -47,12 +47,12 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 }
 
 
-class IllegalSaslTransitionError(Exception):
+class IllegalSaslStateError(Exception):
     """The state machine was asked for the impossible: a bug, which closes the channel."""
 
 
 def moved(now: SaslState, to: SaslState) -> SaslState:
-    """`to`; raises IllegalSaslTransitionError if the table does not know the way."""
+    """`to`; raises IllegalSaslStateError if the table does not know the way."""
     if to not in TRANSITIONS[now]:
-        raise IllegalSaslTransitionError(f"{now.name} to {to.name}")
+        raise IllegalSaslStateError(f"{now.name} to {to.name}")
     return to

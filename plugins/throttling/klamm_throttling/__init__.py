@@ -1,1 +1,18 @@
 """The throttle `client_quota`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_throttles() -> Iterator[Provider]:
+    """Kafka's client quotas."""
+    yield Provider(
+        "client_quota",
+        "klamm_throttling.client_quota:ClientQuota",
+        settings="klamm_throttling.settings:ClientQuotaSettings",
+        summary="Kafka's quotas by user and client id, changed with kafka-configs and admin clients",
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from klamm import (
+    ANONYMOUS,
     LATER,
     NO_RESPONSE,
     Address,
@@ -18,6 +19,7 @@ from klamm import (
     RequestContext,
     Scheduler,
     ServerContext,
+    ServerServices,
 )
 from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
@@ -82,6 +84,7 @@ class BrokerHarness:
         self.clock = ManualClock()
         self.scheduler = Scheduler(self.clock)
         self.listener = ListenerContext("default", Address("127.0.0.1", 9092), Address("kafka.example.com", 9192))
+        self.principal = ANONYMOUS
         self._random = itertools.count(1)
         self.broker: Broker
         self._handlers: dict[int, ApiHandler] = {}
@@ -109,14 +112,16 @@ class BrokerHarness:
         return next(self._random).to_bytes(count, "big")
 
     def reopen(self, **settings: Any) -> Broker:
-        """Stop in good order and start again."""
+        """Stop in good order and start again, as a new process would."""
         self.broker.close()
+        self.listener.services = ServerServices(self.clock)
         return self.open(**settings)
 
     def advance_ms(self, milliseconds: float) -> None:
         """Let time pass, and what is due happen."""
         self.clock.advance_ms(milliseconds)
         self.scheduler.run_due()
+        self.broker.maintenance.run_due()
 
     def send(self, request: Any, version: int) -> Reply:
         """Hand a request to its handler, through the wire format, and see what happens at once."""
@@ -126,7 +131,7 @@ class BrokerHarness:
         decoded = getattr(module, f"{module.NAME}Request").decode(version, bytearray(request.encode(version)))
         reply = Reply(module, decoded, version)
         address = Address("127.0.0.1", 40_000)
-        connection = ConnectionContext("test", self.listener, self.listener.bound, address)
+        connection = ConnectionContext("test", self.listener, self.listener.bound, address, self.principal)
         context = RequestContext(connection, reply, request.API_KEY, version, 1, "test-client")
         try:
             reply.settle(handler.handle(decoded, context))

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
+from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -20,6 +22,7 @@ from klamm.wire.messages.delete_groups import DeleteGroupsRequest
 from klamm.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
+from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
@@ -27,6 +30,7 @@ from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -246,11 +250,29 @@ ASKED = {
         {GROUP},
         ("allow User:* DELETE group:g", "allow User:* READ topic:t"),
     ),
+    "DescribeClientQuotas": Asked(
+        DescribeClientQuotasRequest(), 1, {CLUSTER}, ("allow User:* DESCRIBE_CONFIGS cluster",)
+    ),
+    "AlterClientQuotas": Asked(
+        AlterClientQuotasRequest([RequestEntryData([RequestEntityData("user", "a")])]),
+        1,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
+    ),
     "DescribeProducers": Asked(
         DescribeProducersRequest([TopicRequest("t", [0])]), 0, {TOPIC}, ("allow User:* READ topic:t",)
     ),
     "DescribeTopicPartitions": Asked(
         DescribeTopicPartitionsRequest([DescribedTopic("t")]), 0, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
+    ),
+    "DescribeUserScramCredentials": Asked(
+        DescribeUserScramCredentialsRequest(None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
+    ),
+    "AlterUserScramCredentials": Asked(
+        AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)]),
+        0,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
     ),
 }
 
@@ -427,6 +449,10 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         lambda _: True,
     ]
     found: dict[str, set[str]] = {}
+    for request, version in ASKED_WHEN_DENIED:
+        recorder = guarded.listener.authorizer = Recorder(policies[0])
+        guarded.send(request, version)
+        found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
         # Where it is allowed, this one tells all operations that are, so it asks for each of them.
         tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
@@ -434,9 +460,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
             recorder = guarded.listener.authorizer = Recorder(policy)
             guarded.send(asked.request, asked.version)
             found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
-    for request, version in ASKED_WHEN_DENIED:
-        recorder = guarded.listener.authorizer = Recorder(policies[0])
-        guarded.send(request, version)
-        found[type(request).__name__.removesuffix("Request")] = recorder.asked
     assert found == permissions_in_the_documentation()
-    assert {handler.name for handler in guarded.broker.handlers()} - {"ApiVersions"} == found.keys()
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+    assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()

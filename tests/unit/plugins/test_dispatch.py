@@ -67,7 +67,7 @@ def test_least_loaded_looks_at_busy_time_and_bytes_too():
 
 
 def test_a_hot_processor_loses_the_connection_that_evens_it_out():
-    assigner = LeastLoaded()
+    assigner = LeastLoaded(LeastLoadedSettings(goal="throughput"))
     hot = [ConnectionLoad(f"heavy-{n}", 1e6, 0.24) for n in range(4)] + [ConnectionLoad("light", 1.0, 0.001)]
     moves = assigner.rebalance([ProcessorLoad(5, 4e6, 0.96), ProcessorLoad(1, 0, 0.02)], [hot, []])
     assert len(moves) == 1
@@ -75,8 +75,9 @@ def test_a_hot_processor_loses_the_connection_that_evens_it_out():
     assert moves[0].processor == 1
 
 
-def test_light_connections_leave_one_that_keeps_a_processor_busy_alone():
-    assigner = LeastLoaded(LeastLoadedSettings(max_moves=2))
+@pytest.mark.parametrize("goal", ["latency", "throughput"])
+def test_light_connections_leave_one_that_keeps_a_processor_busy_alone(goal):
+    assigner = LeastLoaded(LeastLoadedSettings(max_moves=2, goal=goal))
     hot = [ConnectionLoad("heavy", 1e6, 0.95), *(ConnectionLoad(f"light-{n}", 1.0, 0.001) for n in range(5))]
     moves = assigner.rebalance([ProcessorLoad(6, 1e6, 1.0), ProcessorLoad(0, 0, 0.0)], [hot, []])
     assert moves == [Move("light-0", 1), Move("light-1", 1)]
@@ -90,10 +91,23 @@ def test_nothing_moves_without_need(busy, why):
     assert not LeastLoaded().rebalance([ProcessorLoad(4, 4.0, share) for share in busy], connections), why
 
 
-@given(st.lists(st.lists(st.floats(0.0, 0.3), max_size=6), min_size=2, max_size=4))
-def test_moving_comes_to_rest(shares):
-    """Whatever the loads are, a state is reached from which nothing moves: connections do not wander for ever."""
+def test_for_latency_light_connections_leave_and_heavy_ones_stay_away_from_them():
     assigner = LeastLoaded()
+    heavy = [ConnectionLoad(f"heavy-{n}", 1e6, 0.24) for n in range(4)]
+    light = [ConnectionLoad("light", 1.0, 0.001)]
+    busy = [ProcessorLoad(5, 4e6, 0.96), ProcessorLoad(1, 0, 0.02), ProcessorLoad(1, 0, 0.05)]
+    assert assigner.rebalance(busy, [[*heavy, *light], [], []]) == [Move("light", 1)]
+    (move,) = assigner.rebalance(busy, [heavy, light, []])
+    assert move.processor == 2
+
+
+@given(
+    st.lists(st.lists(st.floats(0.0, 0.3) | st.floats(0.0, 0.02), max_size=12), min_size=2, max_size=4),
+    st.sampled_from(["latency", "throughput"]),
+)
+def test_moving_comes_to_rest(shares, goal):
+    """Whatever the loads are, a state is reached from which nothing moves: connections do not wander for ever."""
+    assigner = LeastLoaded(LeastLoadedSettings(goal=goal))
     names = itertools.count()
     placed = [[ConnectionLoad(str(next(names)), 0.0, share) for share in own] for own in shares]
     for _ in range(200):

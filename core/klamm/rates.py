@@ -1,0 +1,126 @@
+"""`Rate` and `TokenBucket`: the two ways in which quotas are measured, with the arithmetic of Kafka's metrics.
+
+Neither knows a clock or a lock: whoever uses one gives the time, in milliseconds of a clock that never goes back, and
+sees to it that one thread at a time is in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+SAMPLES: Final = 11
+"""Kafka's `quota.window.num`: ten whole windows and the current one."""
+WINDOW_MS: Final = 1000
+"""Kafka's `quota.window.size.seconds`."""
+
+
+class Rate:
+    """What was recorded per second, over the last `samples` windows of `window_ms`.
+
+    Kafka's `Rate` over a `WindowedSum`: time counts as at least `samples` - 1 whole windows, so that a first burst is
+    spread over all of them. Samples lie in a ring of one more than there are windows, since the oldest may overlap the
+    time that counts.
+    """
+
+    __slots__ = ("_current", "_lasts_ms", "_starts_ms", "_sums", "samples", "window_ms")
+
+    def __init__(self, samples: int = SAMPLES, window_ms: int = WINDOW_MS) -> None:
+        self.samples = samples
+        self.window_ms = window_ms
+        self._current = 0
+        self._starts_ms: list[int] = []
+        self._lasts_ms: list[int] = []
+        self._sums: list[float] = []
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add to the current window. A negative value takes back what was recorded."""
+        current = self._current
+        if not self._sums:
+            self._append(now_ms)
+        elif now_ms - self._starts_ms[current] >= self.window_ms:
+            current = self._current = (current + 1) % (self.samples + 1)
+            if current == len(self._sums):
+                self._append(now_ms)
+            else:
+                self._starts_ms[current] = now_ms
+                self._sums[current] = 0
+        self._sums[current] += value
+        self._lasts_ms[current] = now_ms
+
+    def _append(self, now_ms: int) -> None:
+        self._starts_ms.append(now_ms)
+        self._lasts_ms.append(now_ms)
+        self._sums.append(0)
+
+    def measure(self, now_ms: int) -> float:
+        """Per second, now."""
+        return self._measure(now_ms)[0]
+
+    def throttle_time_ms(self, bound: float, now_ms: int) -> int:
+        """How long nothing must be recorded to bring the rate down to the bound; 0 when it is there.
+
+        Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T.
+        """
+        rate, elapsed_ms = self._measure(now_ms)
+        if rate <= bound:
+            return 0
+        return math.floor((rate - bound) / bound * elapsed_ms + 0.5)
+
+    def _measure(self, now_ms: int) -> tuple[float, int]:
+        sums = self._sums
+        if not sums:
+            self._append(now_ms)
+        starts_ms, lasts_ms = self._starts_ms, self._lasts_ms
+        window_ms = self.window_ms
+        obsolete_ms = now_ms - self.samples * window_ms
+        oldest_ms = now_ms
+        total: float = 0
+        for index, last_ms in enumerate(lasts_ms):
+            if last_ms <= obsolete_ms:
+                starts_ms[index] = lasts_ms[index] = now_ms
+                sums[index] = 0
+                continue
+            total += sums[index]
+            if starts_ms[index] < oldest_ms:
+                oldest_ms = starts_ms[index]
+        elapsed_ms = now_ms - oldest_ms
+        missing = self.samples - 1 - elapsed_ms // window_ms
+        if missing > 0:
+            elapsed_ms += missing * window_ms
+        elapsed_ms = max(elapsed_ms, 1)
+        return total / (elapsed_ms / 1000), elapsed_ms
+
+
+class TokenBucket:
+    """Tokens that come back at `rate` per second, at most as many as `samples` windows give (KIP-599).
+
+    It is full at first, may go below zero by one taking, and is exhausted for as long as it is below zero. The rate is
+    given with each call, since it may have changed.
+    """
+
+    __slots__ = ("_last_ms", "_tokens", "burst_s")
+
+    def __init__(self, samples: int = SAMPLES, window_ms: int = WINDOW_MS) -> None:
+        self.burst_s = samples * window_ms / 1000
+        self._tokens = 0.0
+        self._last_ms: int | None = None
+
+    def take(self, count: float, rate: float, now_ms: int) -> None:
+        """Take tokens, whether they are there or not."""
+        self._tokens = self.tokens(rate, now_ms) - count
+
+    def tokens(self, rate: float, now_ms: int) -> float:
+        """How many there are; below zero when more were taken."""
+        burst = self.burst_s * rate
+        if self._last_ms is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + rate * (now_ms - self._last_ms) / 1000)
+        self._last_ms = now_ms
+        return self._tokens
+
+    def throttle_time_ms(self, rate: float, now_ms: int) -> int:
+        """How long it takes until no tokens are owed."""
+        tokens = self.tokens(rate, now_ms)
+        return math.floor(-tokens / rate * 1000 + 0.5) if tokens < 0 else 0

@@ -1,0 +1,60 @@
+"""From klamm's registry to the families of the Prometheus client library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from klamm import Family, HistogramValue, MetricsRegistry
+from klamm_metrics.names import exposed_name, label_name, prometheus_name
+
+
+class RegistryCollector(Collector):
+    """Collects a `MetricsRegistry`: names that match a pattern of `include` and none of `exclude`."""
+
+    def __init__(
+        self,
+        registry: MetricsRegistry,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        self._registry = registry
+        self._include = include
+        self._exclude = exclude
+        self._labels = dict(labels or {})
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            if self._wanted(exposed_name(family.name, family.kind)):
+                # Reading much at once would hold the interpreter for long: let the processors have it in between.
+                time.sleep(0)
+                yield self._metric(family)
+
+    def _wanted(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._include) and not any(
+            fnmatchcase(name, pattern) for pattern in self._exclude
+        )
+
+    def _metric(self, family: Family) -> Metric:
+        name = prometheus_name(family.name, family.kind)
+        metric = Metric(name, family.doc, family.kind)
+        for sample in family.samples:
+            labels = {label_name(key): str(value) for key, value in sample.labels.items()} | self._labels
+            if isinstance(sample.value, HistogramValue):
+                self._add_histogram(metric, name, labels, sample.value)
+            else:
+                metric.add_sample(exposed_name(family.name, family.kind), labels, sample.value)
+        return metric
+
+    @staticmethod
+    def _add_histogram(metric: Metric, name: str, labels: dict[str, str], value: HistogramValue) -> None:
+        for bound, count in value.bounds:
+            metric.add_sample(f"{name}_bucket", {**labels, "le": f"{bound:.12g}"}, count)
+        metric.add_sample(f"{name}_bucket", {**labels, "le": "+Inf"}, value.count)
+        metric.add_sample(f"{name}_count", labels, value.count)
+        metric.add_sample(f"{name}_sum", labels, value.total)

@@ -1,0 +1,37 @@
+"""Names of MBeans as Prometheus can have them, in the way of the JMX exporter's usual rules for Kafka.
+
+`kafka.network:type=RequestChannel,name=RequestQueueSize` becomes `kafka_network_requestchannel_requestqueuesize`:
+domain, type and name in lower case, everything else an underscore. A meter `…PerSec` loses that word and, as every
+counter, ends in `_total`; `…Percent` becomes `…_percent`, and is a share of 1 as in Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_MBEAN: Final = re.compile(r"([\w.]+):type=([\w-]+),name=([\w-]+)")
+_OTHER: Final = re.compile(r"[^a-z0-9]+")
+
+
+def prometheus_name(mbean: str, kind: str) -> str:
+    """The name of a metric; of a counter, without the `_total` of its samples. Raises ValueError if it is no MBean."""
+    match = _MBEAN.fullmatch(mbean)
+    if match is None:
+        raise ValueError(f'"{mbean}" is not of the form DOMAIN:type=TYPE,name=NAME')
+    domain, type_, name = match.groups()
+    if kind == "counter":
+        name = name.removesuffix("PerSec").removesuffix("-total").removesuffix("Total")
+    elif name.endswith("Percent"):
+        name = name.removesuffix("Percent") + "_percent"
+    return _OTHER.sub("_", f"{domain}_{type_}_{name}".lower())
+
+
+def exposed_name(mbean: str, kind: str) -> str:
+    """The name by which one asks Prometheus; a histogram has `_bucket`, `_sum` and `_count` after it."""
+    return prometheus_name(mbean, kind) + ("_total" if kind == "counter" else "")
+
+
+def label_name(label: str) -> str:
+    """A label's name, as Kafka spells it where Prometheus can have it so."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", label)

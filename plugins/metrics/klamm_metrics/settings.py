@@ -1,0 +1,51 @@
+"""Settings of the extension `prometheus`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import setting
+
+_LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _check_endpoint(text: str) -> str | None:
+    try:
+        endpoint(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _check_labels(labels: dict[str, str]) -> str | None:
+    for name in labels:
+        if not _LABEL.fullmatch(name) or name == "le":
+            return f'"{name}" cannot be the name of a label'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """`[prometheus]`."""
+
+    bind: str = setting(
+        "127.0.0.1:9404",
+        doc="HOST:PORT of /metrics, /health and /ready. Whoever can connect there can read them.",
+        check=_check_endpoint,
+    )
+    include: tuple[str, ...] = setting(
+        ("*",), doc="Patterns of Prometheus names, with * and ?; only these are told, e.g. `kafka_network_*`."
+    )
+    exclude: tuple[str, ...] = setting((), doc="Patterns of Prometheus names that are not told.")
+    labels: dict[str, str] = setting({}, doc="Labels that every metric gets, e.g. the cluster.", check=_check_labels)
+    process: bool = setting(True, doc="Tell of the process too: memory, processor time, file descriptors.")

@@ -1,0 +1,80 @@
+"""What an exporter said at one moment, and what happened between two such moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Samples by name and labels; `time_s` is of a clock that only differences are taken of."""
+
+    time_s: float
+    samples: dict[str, dict[Labels, float]]
+
+    @classmethod
+    def parse(cls, text: str, time_s: float) -> Snapshot:
+        """From the text format. Raises ValueError if it is none."""
+        samples: dict[str, dict[Labels, float]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = tuple(sorted(sample.labels.items()))
+                samples.setdefault(sample.name, {})[labels] = sample.value
+        return cls(time_s, samples)
+
+    def rows(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """All samples of a name."""
+        for labels, value in self.samples.get(name, {}).items():
+            yield dict(labels), value
+
+    def value(self, name: str) -> float | None:
+        """The sum of all samples of a name; None if there is none."""
+        found = self.samples.get(name)
+        return sum(found.values()) if found else None
+
+
+class Difference:
+    """Two snapshots of one server, the earlier of which may be missing: then there are no rates yet."""
+
+    def __init__(self, now: Snapshot, before: Snapshot | None) -> None:
+        self.now = now
+        self.before = before
+        self.seconds = now.time_s - before.time_s if before is not None else 0.0
+
+    def rates(self, name: str, *by: str) -> dict[tuple[str, ...], float]:
+        """How much each counter has grown per second, summed up by labels.
+
+        A counter that fell has begun anew; one that was not there before counts from 0.
+        """
+        sums: dict[tuple[str, ...], float] = {}
+        if self.before is None or self.seconds <= 0:
+            return sums
+        old = self.before.samples.get(name, {})
+        for labels, value in self.now.samples.get(name, {}).items():
+            grown = value - old.get(labels, 0.0)
+            named = dict(labels)
+            key = tuple(named.get(label, "") for label in by)
+            sums[key] = sums.get(key, 0.0) + (grown if grown >= 0 else value) / self.seconds
+        return sums
+
+    def rate(self, name: str) -> float:
+        """`rates`, all in one."""
+        return sum(self.rates(name).values())
+
+    def means(self, histogram: str, by: str) -> dict[str, float]:
+        """The mean of what a histogram has seen in between, by a label; since the start if there is no `before`."""
+        if self.before is None:
+            counts = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_count")}
+            totals = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_sum")}
+        else:
+            counts = {key[0]: value for key, value in self.rates(f"{histogram}_count", by).items()}
+            totals = {key[0]: value for key, value in self.rates(f"{histogram}_sum", by).items()}
+        return {key: totals.get(key, 0.0) / count for key, count in counts.items() if count > 0}
+
+    def _all(self, name: str) -> Iterator[tuple[Labels, float]]:
+        yield from self.now.samples.get(name, {}).items()

@@ -1,0 +1,243 @@
+"""`klamm top`: a live view of a running server, from what its extension `prometheus` tells."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from klamm_metrics.snapshot import Difference, Snapshot
+
+DEFAULT_URL: Final = "http://127.0.0.1:9404/metrics"
+_TIMEOUT_S: Final = 5.0
+_ROWS: Final = 12
+_BAR: Final = 10
+
+
+class UnreachableError(Exception):
+    """The server does not tell its metrics; the message says why."""
+
+
+def main(arguments: list[str]) -> int:
+    """Show a server until it is interrupted; the exit code."""
+    parser = argparse.ArgumentParser(prog="klamm top", description=__doc__)
+    parser.add_argument("url", metavar="URL", nargs="?", default=DEFAULT_URL, help=f"default: {DEFAULT_URL}")
+    parser.add_argument("--interval", metavar="SECONDS", type=float, default=2.0, help="between two looks")
+    parser.add_argument("--once", action="store_true", help="print one frame, of one interval, and end")
+    options = parser.parse_args(arguments)
+    if options.interval <= 0:
+        parser.error("--interval must be more than 0")
+    url = complete_url(options.url)
+    try:
+        if options.once:
+            return _once(url, options.interval)
+        return _live(url, options.interval)
+    except UnreachableError as error:
+        print(f"klamm top: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def complete_url(text: str) -> str:
+    """`HOST:PORT` is enough."""
+    url = text if "://" in text else f"http://{text}"
+    return url if url.count("/") > 2 else f"{url}/metrics"
+
+
+def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
+    """One look. Raises UnreachableError."""
+    if not url.startswith(("http://", "https://")):
+        raise UnreachableError(f"{url} is no address of the web")
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            text = answer.read().decode("utf-8")
+        return Snapshot.parse(text, clock())
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise UnreachableError(f'{url}: {error}; [server] extensions = ["prometheus"] makes a server answer') from error
+
+
+def _once(url: str, interval_s: float) -> int:
+    first = fetch(url)
+    time.sleep(interval_s)
+    Console().print(frame(Difference(fetch(url), first), url))
+    return 0
+
+
+def _live(url: str, interval_s: float) -> int:
+    before = None
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            now = fetch(url)
+            live.update(frame(Difference(now, before), url), refresh=True)
+            before = now
+            time.sleep(interval_s)
+
+
+def frame(seen: Difference, url: str) -> RenderableType:
+    """One picture of the server."""
+    parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen), _apis(seen), _clients(seen)]
+    throttled = _throttled(seen)
+    if throttled is not None:
+        parts.append(throttled)
+    return Group(*parts)
+
+
+def _summary(seen: Difference, url: str) -> Text:
+    now = seen.now
+    pool_used = now.value("kafka_network_socketserver_memorypoolused")
+    pool_free = now.value("kafka_network_socketserver_memorypoolavailable")
+    resident = now.value("process_resident_memory_bytes")
+    errors = sum(
+        rate
+        for (error,), rate in seen.rates("kafka_network_requestmetrics_errors_total", "error").items()
+        if error != "NONE"
+    )
+    lines = [
+        f"klamm top  {url}  "
+        + (f"over {seen.seconds:.1f} s" if seen.before is not None else "first look: no rates yet"),
+        f"requests {_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   "
+        f"errors {_number(errors)}/s   "
+        f"in {_bytes(seen.rate('kafka_server_socket_server_metrics_incoming_byte_total'))}/s   "
+        f"out {_bytes(seen.rate('kafka_server_socket_server_metrics_outgoing_byte_total'))}/s   "
+        f"connections {_number(now.value('kafka_server_socket_server_metrics_connection_count') or 0)}   "
+        f"accepted {_number(seen.rate('klamm_acceptor_connectionsaccepted_total'))}/s   "
+        f"refused {_number(seen.rate('klamm_acceptor_connectionsrefused_total'))}/s",
+    ]
+    memory = [f"resident {_bytes(resident)}"] if resident is not None else []
+    if pool_used is not None and pool_free is not None:
+        depleted = now.value("kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
+        memory.append(f"pool {_bytes(pool_used)} of {_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
+    if memory:
+        lines.append("memory " + "   ".join(memory))
+    return Text("\n".join(lines) + "\n")
+
+
+def _processors(seen: Difference) -> Table:
+    table = _table("Processors", "listener", "processor", "busy", "", "connections", "responses waiting", "last turn")
+    now = seen.now
+    connections = _by_processor(now, "kafka_server_socket_server_metrics_connection_count", "networkProcessor")
+    responses = _by_processor(now, "kafka_network_requestchannel_responsequeuesize", "processor")
+    ages = _by_processor(now, "klamm_processor_turnagems", "networkProcessor")
+    for (listener, processor), idle in sorted(
+        _by_processor(now, "kafka_network_processor_idle_percent", "networkProcessor").items()
+    ):
+        key = (listener, processor)
+        table.add_row(
+            listener,
+            processor,
+            f"{1 - idle:.0%}",
+            _bar(1 - idle),
+            _number(connections.get(key, 0)),
+            _number(responses.get(key, 0)),
+            f"{_number(ages.get(key, 0))} ms ago",
+        )
+    return table
+
+
+def _lanes(seen: Difference) -> Table:
+    table = _table("Request handlers", "lane", "waiting", "handlers", "busy", "", "queue full")
+    now = seen.now
+    idle = now.value("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
+    busy = 1 - idle if idle is not None else 0.0
+    handlers = _number(now.value("klamm_requesthandlerpool_size") or 0)
+    full = f"{_number(seen.rate('klamm_requestchannel_queuefull_total'))}/s"
+    for number, (labels, size) in enumerate(now.rows("klamm_requestchannel_lanesize")):
+        rest = (handlers, f"{busy:.0%}", _bar(busy), full) if number == 0 else ("", "", "", "")
+        table.add_row(labels.get("lane", ""), _number(size), *rest)
+    return table
+
+
+def _apis(seen: Difference) -> Table:
+    group = "kafka_network_requestmetrics_"
+    table = _table("APIs", "api", "requests/s", "errors/s", "mean ms", "queue", "local", "remote", "send")
+    rates = seen.rates(f"{group}requests_total", "request")
+    if seen.before is None:
+        rates = {(labels.get("request", ""),): 0.0 for labels, _ in seen.now.rows(f"{group}requests_total")}
+    errors: dict[str, float] = {}
+    for (api, error), rate in seen.rates(f"{group}errors_total", "request", "error").items():
+        if error != "NONE":
+            errors[api] = errors.get(api, 0.0) + rate
+    stages = [
+        seen.means(f"{group}{stage}", "request")
+        for stage in ("totaltimems", "requestqueuetimems", "localtimems", "remotetimems", "responsesendtimems")
+    ]
+    for (api,), rate in sorted(rates.items(), key=lambda one: -one[1])[:_ROWS]:
+        if rate or seen.before is None:
+            means = [_number(stage[api]) if api in stage else "–" for stage in stages]
+            table.add_row(api, _number(rate), _number(errors.get(api, 0.0)), *means)
+    return table
+
+
+def _clients(seen: Difference) -> Table:
+    table = _table(
+        "Clients with most requests", "client id", "principal", "host", "listener", "requests/s", "in", "out"
+    )
+    labels = ("client_id", "principal", "host", "listener")
+    requests = seen.rates("klamm_client_requests_total", *labels)
+    received = seen.rates("klamm_client_receivedbytes_total", *labels)
+    sent = seen.rates("klamm_client_sentbytes_total", *labels)
+    for key, rate in sorted(requests.items(), key=lambda one: -one[1])[:_ROWS]:
+        table.add_row(
+            *map(_plain, key),
+            _number(rate),
+            f"{_bytes(received.get(key, 0.0))}/s",
+            f"{_bytes(sent.get(key, 0.0))}/s",
+        )
+    return table
+
+
+def _throttled(seen: Difference) -> Table | None:
+    rows = [row for row in seen.now.rows("klamm_clientquota_utilization") if row[1] > 0]
+    if not rows:
+        return None
+    table = _table("Quotas that are most used", "quota", "user", "client id", "used")
+    for labels, value in sorted(rows, key=lambda row: -row[1])[:_ROWS]:
+        names = (_plain(labels.get(name, "")) for name in ("quota", "user", "client_id"))
+        table.add_row(*names, f"{value:.0%}")
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        numeric = column.endswith(("/s", "ms")) or column in ("busy", "in", "out", "used", "waiting", "connections")
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    return table
+
+
+def _plain(text: str) -> str:
+    # What a client says of itself must not move the cursor or be read as markup.
+    return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
+
+
+def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str], float]:
+    return {(labels.get("listener", ""), labels[label]): value for labels, value in now.rows(name) if labels.get(label)}
+
+
+def _bar(share: float) -> str:
+    filled = round(min(1.0, max(0.0, share)) * _BAR)
+    return "█" * filled + "░" * (_BAR - filled)
+
+
+def _number(value: float) -> str:
+    if value and abs(value) < 10:
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,79 @@
+"""`ConnectionRates`: how fast connections come to one server, together and from each address (KIP-612)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from klamm import CLIENT_QUOTAS, Rate, Row, ServerServices, client_quotas
+from klamm_quotas.addresses import IpAddress, parse
+
+_KEY: Final = "connection_creation_rate"
+_TIDY_FROM: Final = 1000
+
+
+class ConnectionRates:
+    """Shared by the gates of all listeners; `lock` guards the rates. Limits by address follow AlterClientQuotas."""
+
+    def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
+        self._clock = services.clock
+        self.lock = threading.Lock()
+        self.samples = samples
+        self.window_ms = window_ms
+        self.broker = Rate(samples, window_ms)
+        self._by_ip: dict[str, tuple[Rate, int]] = {}
+        self._tidy_from = _TIDY_FROM
+        self._limits: dict[IpAddress, float] = {}
+        self.default_limit: float | None = None
+        self._table = services.shared.table(CLIENT_QUOTAS)
+        self._take_limits({})
+        self._table.watch(self._take_limits)
+
+    def _take_limits(self, _changes: Mapping[str, Row | None]) -> None:
+        limits: dict[IpAddress, float] = {}
+        default = None
+        for entity, quotas in client_quotas(self._table.rows):
+            if "ip" in entity and _KEY in quotas:
+                address = entity["ip"]
+                if address is None:
+                    default = quotas[_KEY]
+                else:
+                    limits[parse(address)] = quotas[_KEY]
+        self._limits, self.default_limit = limits, default
+
+    def limit_of(self, host: str) -> float | None:
+        """What AlterClientQuotas said of an address; `default_limit` is not looked at."""
+        return self._limits.get(parse(host)) if self._limits else None
+
+    def now_ms(self) -> int:
+        """The time that rates are told."""
+        return self._clock.monotonic_ns() // 1_000_000
+
+    def configure(self, samples: int, window_ms: int) -> None:
+        """Take other windows; the caller holds the lock. What was measured under others is forgotten."""
+        if (samples, window_ms) != (self.samples, self.window_ms):
+            self.samples, self.window_ms = samples, window_ms
+            self.broker = Rate(samples, window_ms)
+            self._by_ip.clear()
+
+    def of(self, host: str, now_ms: int) -> Rate:
+        """The rate of an address; the caller holds the lock."""
+        found = self._by_ip.pop(host, None)
+        rate = found[0] if found is not None else Rate(self.samples, self.window_ms)
+        self._by_ip[host] = (rate, now_ms)
+        if len(self._by_ip) >= self._tidy_from:
+            self._tidy(now_ms)
+        return rate
+
+    def _tidy(self, now_ms: int) -> None:
+        # Who has not come for all windows has a rate of zero. The dictionary is in the order of the last use.
+        obsolete_ms = now_ms - (self.samples + 1) * self.window_ms
+        for host in [host for host, (_rate, used_ms) in self._by_ip.items() if used_ms <= obsolete_ms]:
+            del self._by_ip[host]
+        self._tidy_from = max(_TIDY_FROM, 2 * len(self._by_ip))
+
+    @property
+    def tracked(self) -> int:
+        """How many addresses are kept in memory."""
+        return len(self._by_ip)

@@ -1,0 +1,137 @@
+"""The gate `creation_rate`: how fast connections may come, after Kafka's `ConnectionQuotas` (KIP-612)."""
+
+from __future__ import annotations
+
+from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Rate
+from klamm_quotas.addresses import NetworkMap, host_of
+from klamm_quotas.connection_rates import ConnectionRates
+from klamm_quotas.settings import UNLIMITED, CreationRateSettings
+
+
+class CreationRate(ConnectionGate):
+    """Limits the rate of an address, of its listener and of the server.
+
+    A connection over the rate of its address is closed after the delay that would bring the rate down, and not
+    counted. Over the rate of the listener or the server the acceptor waits that long, and then takes it. No delay is
+    longer than a window. Behind a proxy each connection waits for itself.
+    """
+
+    settings: CreationRateSettings
+
+    def __init__(self, settings: CreationRateSettings | None = None) -> None:
+        super().__init__(settings or CreationRateSettings())
+        self._overrides = NetworkMap[float](dict(self.settings.overrides))
+        # Those for which an acceptor or, behind a proxy, a processor waits: until when, and for what rate.
+        self._waiting: dict[Address, tuple[int, str]] = {}
+        self._rates: ConnectionRates
+        self._rate: Rate
+        self._listener: ListenerContext
+
+    @property
+    def _window_ms(self) -> int:
+        return self.settings.quota_window_size_seconds * 1000
+
+    def open(self, listener: ListenerContext) -> None:
+        services, samples = listener.services, self.settings.quota_window_num
+        self._listener = listener
+        self._rates = services.shared.once("connection_rates", lambda: _new_rates(listener, samples, self._window_ms))
+        self._rate = Rate(samples, self._window_ms)
+        services.metrics.gauge(
+            "kafka.server:type=socket-server-metrics,name=connection-accept-rate",
+            "Connections per second, as the gate creation_rate counts them.",
+            lambda: self._measure(self._rate),
+            listener=listener.name,
+        )
+
+    def _measure(self, rate: Rate) -> float:
+        with self._rates.lock:
+            return rate.measure(self._rates.now_ms())
+
+    def reconfigure(self, settings: CreationRateSettings) -> bool:
+        """Takes effect at once; an acceptor that waits, waits to its end, as in Kafka."""
+        overrides = NetworkMap[float](dict(settings.overrides))
+        with self._rates.lock:
+            self.settings, self._overrides = settings, overrides
+            if (self._rate.samples, self._rate.window_ms) != (settings.quota_window_num, self._window_ms):
+                self._rate = Rate(settings.quota_window_num, self._window_ms)
+                self._rates.configure(settings.quota_window_num, self._window_ms)
+        return True
+
+    def limit_of(self, host: str) -> float:
+        """Connections per second that an address may make: its own of AlterClientQuotas, the longest prefix of the
+        settings, the default of AlterClientQuotas, the default of the settings."""
+        rates = self._rates
+        own = rates.limit_of(host)
+        if own is not None:
+            return own
+        default = rates.default_limit
+        return self._overrides.find(host, default if default is not None else self.settings.connection_creation_rate)
+
+    def admit(self, address: Address) -> Admission:
+        rates = self._rates
+        now_ms = rates.now_ms()
+        host = host_of(address)
+        limit = self.limit_of(host)
+        with rates.lock:
+            waiting = self._waiting.get(address)
+            if waiting is not None:
+                # It was counted when it was first asked for.
+                if waiting[0] > now_ms:
+                    return Delay(waiting[0] - now_ms, waiting[1], pause_acceptor=True)
+                del self._waiting[address]
+                return None
+            if limit < UNLIMITED:
+                rate = rates.of(host, now_ms)
+                delay_ms = self._record(rate, limit, now_ms)
+                if delay_ms:
+                    rate.record(-1, now_ms)
+                    return Delay(delay_ms, "per_ip_rate")
+            delay_ms = self._record(self._rate, self.settings.max_connection_creation_rate, now_ms)
+            reason = "per_listener_rate"
+            if not self._protected:
+                broker_ms = self._record(rates.broker, self.settings.broker_max_connection_creation_rate, now_ms)
+                if broker_ms > delay_ms:
+                    delay_ms, reason = broker_ms, "per_broker_rate"
+            if not delay_ms:
+                return None
+            self._forget_who_gave_up(now_ms)
+            self._waiting[address] = (now_ms + delay_ms, reason)
+            return Delay(delay_ms, reason, pause_acceptor=True)
+
+    def _forget_who_gave_up(self, now_ms: int) -> None:
+        for address, (until_ms, _reason) in list(self._waiting.items()):
+            if until_ms + self._window_ms > now_ms:
+                return
+            del self._waiting[address]
+
+    def _record(self, rate: Rate, limit: float, now_ms: int) -> int:
+        rate.record(1, now_ms)
+        return min(rate.throttle_time_ms(limit, now_ms), self._window_ms)
+
+    @property
+    def _protected(self) -> bool:
+        return self.settings.protected and len(self._listener.services.listeners) > 1
+
+    def release(self, address: Address) -> None:
+        """Rates forget by themselves."""
+
+
+def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> ConnectionRates:
+    rates = ConnectionRates(listener.services, samples, window_ms)
+
+    def broker_rate() -> float:
+        with rates.lock:
+            return rates.broker.measure(rates.now_ms())
+
+    metrics = listener.services.metrics
+    metrics.gauge(
+        "kafka.server:type=socket-server-metrics,name=broker-connection-accept-rate",
+        "Connections per second to all listeners together but protected ones.",
+        broker_rate,
+    )
+    metrics.gauge(
+        "klamm:type=CreationRate,name=TrackedAddresses",
+        "Addresses whose rate is kept in memory.",
+        lambda: rates.tracked,
+    )
+    return rates

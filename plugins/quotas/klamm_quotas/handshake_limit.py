@@ -1,0 +1,83 @@
+"""The gate `handshake_limit`: how many connections may be in their handshakes and authentication at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final
+
+from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
+from klamm_quotas.addresses import host_of
+from klamm_quotas.settings import HandshakeLimitSettings
+
+# An acceptor is woken before; who waits behind a proxy is not.
+_ASK_AGAIN_MS: Final = 100
+
+
+class HandshakeLimit(ConnectionGate):
+    """Handshakes are what costs a server most for a stranger: TLS takes a thread for milliseconds.
+
+    At the limit the acceptor waits, and the system's backlog holds the peers up, so that a storm of clients that come
+    back is worked off in order. A limit per address keeps one peer from holding all places. How long a handshake may
+    take is the listener's `connection_setup_timeout_ms`.
+    """
+
+    settings: HandshakeLimitSettings
+
+    def __init__(self, settings: HandshakeLimitSettings | None = None) -> None:
+        super().__init__(settings or HandshakeLimitSettings())
+        self._lock = threading.Lock()
+        self._under_way: set[Address] = set()
+        self._by_ip: Counter[str] = Counter()
+        self._waiting = False
+        self._listener: ListenerContext
+
+    def open(self, listener: ListenerContext) -> None:
+        self._listener = listener
+        listener.services.metrics.gauge(
+            "klamm:type=HandshakeLimit,name=Handshakes",
+            "Connections in their handshakes or authentication.",
+            lambda: len(self._under_way),
+            listener=listener.name,
+        )
+
+    def reconfigure(self, settings: HandshakeLimitSettings) -> bool:
+        self.settings = settings
+        self._listener.resume_accepting()
+        return True
+
+    def admit(self, address: Address) -> Admission:
+        host, settings = host_of(address), self.settings
+        with self._lock:
+            # A peer that was reset may be back from the same port before its old connection is released.
+            self._forget(address)
+            if self._by_ip[host] >= settings.max_handshakes_per_ip:
+                return Refuse("handshakes_per_ip", f"{host} has {self._by_ip[host]} handshakes under way")
+            if len(self._under_way) >= settings.max_handshakes:
+                self._waiting = True
+                return Delay(_ASK_AGAIN_MS, "handshakes", pause_acceptor=True)
+            self._waiting = False
+            self._under_way.add(address)
+            self._by_ip[host] += 1
+        return None
+
+    def authenticated(self, address: Address) -> None:
+        self._over(address)
+
+    def release(self, address: Address) -> None:
+        self._over(address)
+
+    def _over(self, address: Address) -> None:
+        with self._lock:
+            self._forget(address)
+            waiting = self._waiting
+        if waiting:
+            self._listener.resume_accepting()
+
+    def _forget(self, address: Address) -> None:
+        host = host_of(address)
+        if address in self._under_way:
+            self._under_way.remove(address)
+            self._by_ip[host] -= 1
+        if not self._by_ip[host]:
+            del self._by_ip[host]

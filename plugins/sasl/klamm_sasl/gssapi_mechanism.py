@@ -1,0 +1,125 @@
+"""The mechanism GSSAPI: Kerberos 5 (RFC 4752), with the system's Kerberos library. Needs `klamm[gssapi]`."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Final
+
+try:
+    import gssapi
+    from gssapi.raw.misc import GSSError
+except ImportError as missing:
+    raise ImportError(f"the SASL mechanism GSSAPI needs klamm[gssapi]: {missing}") from missing
+
+from klamm import (
+    KafkaPrincipal,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm_sasl.kerberos_names import KerberosShortNamer, NoMatchingRuleError
+from klamm_sasl.settings import GssapiSettings
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, TransportLayer
+
+_NO_LAYER: Final = 1
+_OFFER: Final = bytes([_NO_LAYER, 0, 0, 0])
+"""No security layer after authentication, and so no size of what it may wrap."""
+
+
+class _State(enum.Enum):
+    """CONTEXT ─► OFFER (only after a last token of the context) ─► CHOICE ─► ENDED."""
+
+    CONTEXT = enum.auto()
+    OFFER = enum.auto()
+    CHOICE = enum.auto()
+    ENDED = enum.auto()
+
+
+class GssapiMechanism(SaslMechanism):
+    """GSSAPI for one listener."""
+
+    settings: GssapiSettings
+
+    def open(self, context: SaslContext) -> None:
+        """Raises ValueError if there is no key for the principal."""
+        settings = self.settings
+        name = None
+        if settings.principal is not None:
+            name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal)
+        store: dict[str | bytes, str | bytes] | None = None
+        if settings.keytab is not None:
+            store = {"keytab": str(settings.keytab)}
+        try:
+            self.credentials = gssapi.Credentials(
+                name=name, usage="accept", mechs=[gssapi.MechType.kerberos], store=store
+            )
+        except GSSError as error:
+            raise ValueError(f"no key for {settings.principal or 'any principal'}: {error}") from error
+        self.namer = KerberosShortNamer(settings.principal_to_local_rules, settings.default_realm or _default_realm())
+
+    def reload(self) -> None:
+        """A keytab is read for each client; there is nothing to read again."""
+
+    def server(self, connection: ConnectionContext, transport: TransportLayer) -> GssapiServer:
+        return GssapiServer(self.credentials, self.namer)
+
+
+def _default_realm() -> str:
+    try:
+        name = gssapi.Name("x", gssapi.NameType.kerberos_principal).canonicalize(gssapi.MechType.kerberos)
+    except GSSError:
+        return ""
+    return str(name).partition("@")[2]
+
+
+class GssapiServer(SaslServer):
+    """One exchange. The context is accepted on the authenticator's threads: that reads and writes files."""
+
+    def __init__(self, credentials: Any, namer: KerberosShortNamer) -> None:
+        self._context: Any = gssapi.SecurityContext(creds=credentials, usage="accept")
+        self._namer = namer
+        self._state = _State.CONTEXT
+
+    def evaluate(self, token: bytes) -> SaslTask:
+        return SaslTask(lambda: self._evaluate(token))
+
+    def _evaluate(self, token: bytes) -> SaslChallenge | SaslSuccess:
+        state, self._state = self._state, _State.ENDED
+        try:
+            if state is _State.CONTEXT:
+                return self._accept(token)
+            if state is _State.OFFER:
+                return self._offer()
+            if state is _State.CHOICE:
+                return self._choose(token)
+        except (GSSError, NoMatchingRuleError) as error:
+            raise SaslError(str(error)) from error
+        raise SaslError("a GSSAPI token after the end of the exchange")
+
+    def _accept(self, token: bytes) -> SaslChallenge:
+        answer = self._context.step(token)
+        if not self._context.complete:
+            self._state = _State.CONTEXT
+            return SaslChallenge(answer or b"")
+        if self._context.mech != gssapi.MechType.kerberos:
+            raise SaslError("the client has used another GSS-API mechanism than Kerberos 5")
+        if answer:
+            self._state = _State.OFFER
+            return SaslChallenge(answer)
+        return self._offer()
+
+    def _offer(self) -> SaslChallenge:
+        self._state = _State.CHOICE
+        return SaslChallenge(self._context.wrap(_OFFER, False).message)
+
+    def _choose(self, token: bytes) -> SaslSuccess:
+        choice = self._context.unwrap(token).message
+        if len(choice) < 4 or choice[0] != _NO_LAYER:
+            raise SaslError("the client asks for a security layer, which is not offered")
+        return SaslSuccess(KafkaPrincipal(self._namer.short_name(str(self._context.initiator_name))))

@@ -1,0 +1,172 @@
+"""Keys that tokens are signed with: a JWK set from a file or a URL, fetched on a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from joserfc.jwk import Key, KeySet
+
+from klamm import Clock, Counter
+from klamm_sasl.settings import OAuthBearerSettings
+
+log = logging.getLogger("klamm.sasl")
+
+_MAX_BYTES: Final = 1024 * 1024
+_FILE_REFRESH_MS: Final = 2000
+
+
+class JwksError(Exception):
+    """The keys cannot be had, or are none."""
+
+
+def parse_jwks(data: bytes) -> dict[str, list[Key]]:
+    """Keys for signatures by their id, those without one under "". Raises JwksError.
+
+    Keys that cannot be used are left out: a set may hold kinds that nobody here knows.
+    """
+    try:
+        entries = json.loads(data)["keys"]
+        if not isinstance(entries, list):
+            raise TypeError("its keys are no list")
+    except (ValueError, KeyError, TypeError) as error:
+        raise JwksError(f"is no JWK set: {error!r}") from error
+    found: dict[str, list[Key]] = {}
+    for entry in entries:
+        # A secret key would let whoever can read the set sign tokens.
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
+            continue
+        try:
+            (key,) = KeySet.import_key_set({"keys": [entry]}).keys
+        except Exception as error:
+            log.info("a key of the JWK set cannot be used: %r", error)
+            continue
+        kid = entry.get("kid")
+        found.setdefault(kid if isinstance(kid, str) else "", []).append(key)
+    if not found:
+        raise JwksError("has no key for signatures")
+    return found
+
+
+def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
+    """What gets the JWK set that the settings name. It raises OSError or JwksError."""
+    if settings.jwks_file is not None:
+        return settings.jwks_file.read_bytes
+    url = settings.jwks_endpoint_url
+    assert url is not None
+    if url.startswith("file://"):
+        return Path(urllib.request.url2pathname(url.removeprefix("file://"))).read_bytes
+    context = ssl.create_default_context(cafile=settings.jwks_ca_file) if url.startswith("https") else None
+    timeout_s = settings.jwks_timeout_ms / 1000
+
+    def fetch() -> bytes:
+        request = urllib.request.Request(url, headers={"Accept": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as response:
+            data: bytes = response.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise JwksError(f"is larger than {_MAX_BYTES} bytes")
+        return data
+
+    return fetch
+
+
+class JwksKeys:
+    """The keys of now, and the thread that renews them. After Kafka's `RefreshingHttpsJwks`.
+
+    `keys` is a snapshot that never changes. What fails keeps the keys of before, is logged and counted in `failures`,
+    and is tried again after a growing pause. `submit` has work done after a fetch that began later, unless there was
+    one just now.
+    """
+
+    def __init__(
+        self, settings: OAuthBearerSettings, fetch: Callable[[], bytes], clock: Clock, failures: Counter, name: str
+    ) -> None:
+        self._settings = settings
+        self._fetch = fetch
+        self._clock = clock
+        self._failures = failures
+        local = settings.jwks_file is not None or (settings.jwks_endpoint_url or "").startswith("file:")
+        self._refresh_ms = (
+            min(_FILE_REFRESH_MS, settings.jwks_endpoint_refresh_ms) if local else settings.jwks_endpoint_refresh_ms
+        )
+        self._data = b""
+        self._failed_in_a_row = 0
+        self._due_ns = 0
+        self._forced_from_ns = 0
+        self._waiting: list[Callable[[], object]] = []
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.keys: dict[str, list[Key]] = {}
+
+    def start(self) -> None:
+        """Fetch on a thread from now on."""
+        self._thread.start()
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have it called on the thread, with keys as fresh as they may be."""
+        with self._changed:
+            self._waiting.append(work)
+            self._changed.notify()
+
+    def refresh(self) -> None:
+        """Fetch now. Raises OSError or JwksError; then the keys stay as they were."""
+        now_ns = self._clock.monotonic_ns()
+        self._forced_from_ns = now_ns + self._settings.jwks_missing_key_interval_ms * 1_000_000
+        try:
+            data = self._fetch()
+            if data != self._data:
+                self.keys = parse_jwks(data)
+                self._data = data
+                log.info("%d keys for tokens", sum(map(len, self.keys.values())))
+        except Exception:
+            self._failed_in_a_row += 1
+            pause_ms = min(
+                self._settings.jwks_endpoint_retry_backoff_ms * 2 ** min(self._failed_in_a_row - 1, 30),
+                self._settings.jwks_endpoint_retry_backoff_max_ms,
+            )
+            self._due_ns = now_ns + pause_ms * 1_000_000
+            self._failures.add()
+            raise
+        self._failed_in_a_row = 0
+        self._due_ns = now_ns + self._refresh_ms * 1_000_000
+
+    def turn(self) -> float:
+        """Do what is due; the seconds until something is, unless `submit` comes first."""
+        with self._changed:
+            works, self._waiting = self._waiting, []
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._due_ns or (works and now_ns >= self._forced_from_ns):
+            try:
+                self.refresh()
+            except Exception as error:
+                log.error("keys for tokens are kept as they were: %s", error)
+        for work in works:
+            try:
+                work()
+            except Exception:
+                log.exception("work failed")
+        return max(0.0, (self._due_ns - self._clock.monotonic_ns()) / 1e9)
+
+    def close(self) -> None:
+        """End the thread; one that is fetching is left to itself."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while True:
+            pause_s = self.turn()
+            with self._changed:
+                if not self._waiting and not self._stopping:
+                    self._changed.wait(pause_s)
+                if self._stopping:
+                    return

@@ -1,0 +1,103 @@
+"""From a Kerberos principal to a user's name: `sasl.kerberos.principal.to.local.rules`.
+
+The grammar and the meaning of a rule are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_RULE: Final = re.compile(
+    r"(?P<default>DEFAULT)|RULE:\[(?P<count>\d+):(?P<format>[^\]]*)\](\((?P<match>[^)]*)\))?"
+    r"(s/(?P<pattern>[^/]*)/(?P<replacement>[^/]*)/(?P<all>g)?)?/?(?P<case>[LU])?"
+)
+_NAME: Final = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
+_PARAMETER: Final = re.compile(r"\$(\d*)")
+_GROUP: Final = re.compile(r"\$(\d+)")
+
+
+class NoMatchingRuleError(Exception):
+    """No rule gives the principal a name, or one gives it a name that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosRule:
+    """One rule; `count` None is DEFAULT."""
+
+    text: str
+    count: int | None
+    format: str = ""
+    match: re.Pattern[str] | None = None
+    pattern: re.Pattern[str] | None = None
+    replacement: str = ""
+    replace_all: bool = False
+    case: str = ""
+
+    def apply(self, parameters: Sequence[str], default_realm: str) -> str | None:
+        """The name, or None if the rule does not apply. `parameters` are the realm and the name's components."""
+        if self.count is None:
+            found = parameters[1] if parameters[0] == default_realm else None
+        elif len(parameters) - 1 == self.count:
+            found = self._translated(_PARAMETER.sub(lambda match: parameters[int(match[1])], self.format))
+        else:
+            found = None
+        if found is None:
+            return None
+        if "/" in found or "@" in found:
+            raise NoMatchingRuleError(f"{found!r} is not simple after the rule {self.text}")
+        return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
+
+    def _translated(self, base: str) -> str | None:
+        if self.match is not None and self.match.fullmatch(base) is None:
+            return None
+        if self.pattern is None:
+            return base
+        return self.pattern.sub(self.replacement, base, count=0 if self.replace_all else 1)
+
+
+def parse_rule(text: str) -> KerberosRule:
+    """Raises ValueError."""
+    match = _RULE.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is no rule such as "RULE:[1:$1@$0](.*@REALM)s/@.*//" or "DEFAULT"')
+    if match["default"]:
+        return KerberosRule(text, None)
+    count = int(match["count"])
+    for parameter in _PARAMETER.finditer(match["format"]):
+        if not parameter[1] or int(parameter[1]) > count:
+            raise ValueError(f'"{text}" names {parameter[0]}, but there are only $0 to ${count}')
+    try:
+        wanted = None if match["match"] is None else re.compile(match["match"])
+        pattern = None if match["pattern"] is None else re.compile(match["pattern"])
+    except re.error as error:
+        raise ValueError(f'"{text}" has a pattern that is none: {error}') from error
+    replacement = _GROUP.sub(r"\\g<\1>", (match["replacement"] or "").replace("\\", "\\\\"))
+    return KerberosRule(
+        text, count, match["format"], wanted, pattern, replacement, match["all"] is not None, match["case"] or ""
+    )
+
+
+class KerberosShortNamer:
+    """Rules, of which the first that applies counts."""
+
+    def __init__(self, rules: Sequence[str], default_realm: str) -> None:
+        self._rules = [parse_rule(rule) for rule in rules]
+        self._default_realm = default_realm
+
+    def short_name(self, principal: str) -> str:
+        """The user's name. Raises NoMatchingRuleError."""
+        match = _NAME.fullmatch(principal)
+        if match is None:
+            if "@" in principal or "/" in principal:
+                raise NoMatchingRuleError(f"{principal!r} is no Kerberos name of at most two components")
+            return principal
+        service, host, realm = match.groups()
+        parameters = [realm, service] if host is None else [realm, service, host]
+        for rule in self._rules:
+            found = rule.apply(parameters, self._default_realm)
+            if found is not None:
+                return found
+        raise NoMatchingRuleError(f"no rule applies to {principal!r}")

@@ -1,0 +1,131 @@
+"""The mechanism OAUTHBEARER: RFC 7628, KIP-255, KIP-768."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from klamm import (
+    KafkaPrincipal,
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslEvaluation,
+    SaslMechanism,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
+from klamm_sasl.jwks import JwksKeys, fetcher
+from klamm_sasl.settings import OAuthBearerSettings
+from klamm_sasl.tokens import TokenError, TokenValidator, UnknownKeyError
+
+if TYPE_CHECKING:
+    from klamm import ConnectionContext, TransportLayer
+
+_CLIENT_FIRST: Final = re.compile(
+    r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
+)
+_AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
+
+
+class OAuthBearerMechanism(SaslMechanism):
+    """OAUTHBEARER for one listener."""
+
+    settings: OAuthBearerSettings
+
+    def open(self, context: SaslContext) -> None:
+        """Raises ValueError where no keys are named, OSError or JwksError for a file that is no JWK set.
+
+        An endpoint that does not answer yet is asked again later; until then all signed tokens are refused.
+        """
+        settings, services = self.settings, context.listener.services
+        sources = [source for source in (settings.jwks_endpoint_url, settings.jwks_file) if source is not None]
+        if len(sources) > 1:
+            raise ValueError("jwks_endpoint_url and jwks_file are both set")
+        if not sources and not settings.unsecured_development_tokens:
+            raise ValueError("needs jwks_endpoint_url or jwks_file")
+        self.keys: JwksKeys | None = None
+        if sources:
+            failures = services.metrics.counter(
+                "klamm:type=sasl,name=jwks-failures-total",
+                "Fetches of the keys of tokens that failed.",
+                listener=context.listener.name,
+            )
+            name = f"klamm-jwks-{context.listener.name}"
+            self.keys = JwksKeys(settings, fetcher(settings), services.clock, failures, name)
+            if settings.jwks_file is not None:
+                self.keys.refresh()
+            self.keys.start()
+        keys = self.keys
+        self.validator = TokenValidator(settings, lambda: keys.keys if keys is not None else {}, services.clock.wall_ms)
+
+    def server(self, connection: ConnectionContext, transport: TransportLayer) -> OAuthBearerServer:
+        return OAuthBearerServer(self)
+
+    def reload(self) -> None:
+        """Has the keys fetched again where they come from a file; raises OSError or JwksError."""
+        if self.keys is not None and self.settings.jwks_file is not None:
+            self.keys.refresh()
+
+    def close(self) -> None:
+        if self.keys is not None:
+            self.keys.close()
+
+
+class OAuthBearerServer(SaslServer):
+    """One exchange: a token; or a token, what is wrong with it, and the client's \\x01 that ends it."""
+
+    def __init__(self, mechanism: OAuthBearerMechanism) -> None:
+        self._mechanism = mechanism
+        self._refusal = ""
+
+    def evaluate(self, token: bytes) -> SaslEvaluation:
+        if self._refusal:
+            if token == b"\x01":
+                raise SaslAuthenticationError(self._refusal)
+            raise SaslError("something else than the end after a token that was refused")
+        try:
+            match = _CLIENT_FIRST.fullmatch(token.decode())
+        except UnicodeDecodeError as error:
+            raise SaslError("an OAUTHBEARER message is not UTF-8") from error
+        if match is None:
+            raise SaslError("invalid OAUTHBEARER client first message")
+        pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
+        auth = _AUTH.fullmatch(pairs.get("auth", ""))
+        if auth is None or auth["scheme"].lower() != "bearer":
+            raise SaslError("an OAUTHBEARER client first message without a bearer token")
+        authzid = (match["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
+        bearer = auth["token"]
+        try:
+            return self._proved(bearer, authzid)
+        except UnknownKeyError as error:
+            if self._mechanism.keys is None:
+                return self._refuse(error)
+            return SaslTask(lambda: self._again(bearer, authzid), submit=self._mechanism.keys.submit)
+        except TokenError as error:
+            return self._refuse(error)
+
+    def _again(self, bearer: str, authzid: str) -> SaslChallenge | SaslSuccess:
+        try:
+            return self._proved(bearer, authzid)
+        except TokenError as error:
+            return self._refuse(error)
+
+    def _proved(self, bearer: str, authzid: str) -> SaslSuccess:
+        token = self._mechanism.validator.validate(bearer)
+        if authzid and authzid != token.name:
+            raise SaslAuthenticationError(
+                f"Authentication failed: Client requested an authorization id ({authzid}) that is different from "
+                f"the token's principal name ({token.name})"
+            )
+        return SaslSuccess(KafkaPrincipal(token.name), expires_ms=token.expires_ms)
+
+    def _refuse(self, error: TokenError) -> SaslChallenge:
+        answer = {"status": error.status}
+        if error.scope is not None:
+            answer["scope"] = error.scope
+        self._refusal = json.dumps(answer, separators=(",", ":"))
+        return SaslChallenge(self._refusal.encode())

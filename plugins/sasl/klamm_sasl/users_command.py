@@ -1,0 +1,162 @@
+"""`klamm users`: users of a file for the credential store `file`. Passwords never come from arguments."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from klamm import MIN_ITERATIONS, ScramCredential, ScramMechanism
+from klamm_sasl.stores.file import parse
+
+_SALT_BYTES: Final = 24
+_MAX_ITERATIONS: Final = 10_000_000
+
+
+class UsersError(Exception):
+    """What the caller can mend."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run it; the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        run: Callable[[argparse.Namespace], None] = options.run
+        run(options)
+    except (UsersError, ValueError, OSError) as error:
+        print(f"klamm users: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="klamm users", description="Users in a file, for the credential store `file`.", allow_abbrev=False
+    )
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("file", metavar="FILE", type=Path)
+    user = argparse.ArgumentParser(add_help=False)
+    user.add_argument("user", metavar="USER")
+    mechanisms = argparse.ArgumentParser(add_help=False)
+    mechanisms.add_argument(
+        "--mechanism",
+        dest="mechanisms",
+        action="append",
+        choices=[mechanism.mechanism_name for mechanism in ScramMechanism],
+        help="may be given twice; default: both",
+    )
+    password = argparse.ArgumentParser(add_help=False)
+    password.add_argument("--password-file", metavar="FILE", type=Path, help="its first line is the password")
+    password.add_argument("--iterations", type=int, default=MIN_ITERATIONS, help=f"default: {MIN_ITERATIONS}")
+
+    add = commands.add_parser(
+        "add", allow_abbrev=False, parents=[file, user, mechanisms, password], help="add a user or change a password"
+    )
+    add.set_defaults(run=_add)
+    listed = commands.add_parser("list", allow_abbrev=False, parents=[file], help="list users and their mechanisms")
+    listed.set_defaults(run=_list)
+    remove = commands.add_parser(
+        "remove", allow_abbrev=False, parents=[file, user, mechanisms], help="remove a user, or some mechanisms"
+    )
+    remove.set_defaults(run=_remove)
+    hashed = commands.add_parser(
+        "hash", allow_abbrev=False, parents=[mechanisms, password], help="print verifiers for `users = { … }`"
+    )
+    hashed.set_defaults(run=_hash)
+    return top
+
+
+def _add(options: argparse.Namespace) -> None:
+    _check_user(options.user)
+    entries = _read(options.file) if options.file.exists() else []
+    credentials = _credentials(options)
+    replaced = {credential.mechanism for credential in credentials}
+    kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in replaced]
+    _write(options.file, [*kept, *((options.user, credential) for credential in credentials)])
+
+
+def _list(options: argparse.Namespace) -> None:
+    found: dict[str, list[str]] = {}
+    for user, credential in _read(options.file):
+        found.setdefault(user, []).append(f"{credential.mechanism.mechanism_name}({credential.iterations})")
+    for user, mechanisms in sorted(found.items()):
+        print(user, *sorted(mechanisms))
+
+
+def _remove(options: argparse.Namespace) -> None:
+    entries = _read(options.file)
+    gone = _mechanisms(options)
+    kept = [(user, one) for user, one in entries if user != options.user or one.mechanism not in gone]
+    if len(kept) == len(entries):
+        raise UsersError(f'there is no such user "{options.user}" in {options.file}')
+    _write(options.file, kept)
+
+
+def _hash(options: argparse.Namespace) -> None:
+    print(" ".join(credential.to_text() for credential in _credentials(options)))
+
+
+def _check_user(user: str) -> None:
+    if not user or user != user.strip() or user.startswith("#") or any(char in user for char in ":\r\n\0"):
+        raise UsersError("a user's name in a file has no colon, begins with no #, and has no space at its ends")
+
+
+def _mechanisms(options: argparse.Namespace) -> list[ScramMechanism]:
+    if options.mechanisms is None:
+        return list(ScramMechanism)
+    return [ScramMechanism.named(name) for name in dict.fromkeys(options.mechanisms)]
+
+
+def _credentials(options: argparse.Namespace) -> list[ScramCredential]:
+    if not MIN_ITERATIONS <= options.iterations <= _MAX_ITERATIONS:
+        raise UsersError(f"iterations must be between {MIN_ITERATIONS} and {_MAX_ITERATIONS}")
+    password = _password(options.password_file)
+    return [
+        ScramCredential.from_password(mechanism, password, os.urandom(_SALT_BYTES), options.iterations)
+        for mechanism in _mechanisms(options)
+    ]
+
+
+def _password(file: Path | None) -> str:
+    """From a file, from the terminal (twice), or from the first line of standard input."""
+    if file is not None:
+        text = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    elif sys.stdin.isatty():
+        text = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != text:
+            raise UsersError("the passwords differ")
+    else:
+        text = sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        raise UsersError("the password is empty")
+    return text
+
+
+def _read(file: Path) -> list[tuple[str, ScramCredential]]:
+    try:
+        return parse(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsersError(f"{file}: {error}") from error
+
+
+def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
+    """Put the file in place whole, readable by its owner alone unless it was wider before."""
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write("# users of klamm: NAME:VERIFIER; see `klamm users --help`\n")
+            out.writelines(f"{user}:{credential.to_text()}\n" for user, credential in entries)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).chmod(mode)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,84 @@
+"""`QuotaLimits`: which quota is a client's, by Kafka's order of precedence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from klamm import QuotaEntity, Row, client_quotas
+from klamm_throttling.settings import DEFAULT_NAME, ClientQuotaSettings
+
+DEFAULT: Final = None
+"""The name of a default, as the table has it."""
+_ABSENT: Final = ""
+
+Pair: TypeAlias = tuple[str | None, str | None]
+"""User and client id of a quota: a name, DEFAULT, or the empty string where it is not about that."""
+
+
+class Limit(NamedTuple):
+    """A quota's value, and who shares it: clients with the same `user` and `client_id`, empty where all share."""
+
+    value: float
+    user: str
+    client_id: str
+
+
+class QuotaLimits:
+    """Every quota there is, from the settings and, over them, the table. Does not change once it is made."""
+
+    def __init__(self, settings: ClientQuotaSettings, rows: Mapping[str, Row]) -> None:
+        self._quotas: dict[Pair, dict[str, float]] = {}
+        for user, quotas in settings.users.items():
+            self._put((_name(user), _ABSENT), quotas)
+        for client_id, quotas in settings.clients.items():
+            self._put((_ABSENT, _name(client_id)), quotas)
+        for user, clients in settings.user_clients.items():
+            for client_id, quotas in clients.items():
+                self._put((_name(user), _name(client_id)), quotas)
+        for entity, quotas_of_entity in client_quotas(rows):
+            if "ip" not in entity:
+                self._put(_pair(entity), quotas_of_entity)
+        self.keys = frozenset(key for quotas in self._quotas.values() for key in quotas)
+
+    def _put(self, pair: Pair, quotas: Mapping[str, float]) -> None:
+        self._quotas.setdefault(pair, {}).update(quotas)
+
+    def find(self, key: str, user: str, client_id: str) -> Limit | None:
+        """The quota `key` of a client: the first of eight levels that has one (`DefaultQuotaCallback`).
+
+        A client without a client id can only have quotas of users.
+        """
+        if key not in self.keys:
+            return None
+        candidates = _LEVELS if client_id else _USER_LEVELS
+        for user_of, client_of, by_user, by_client in candidates:
+            pair = (user if user_of else user_of, client_id if client_of else client_of)
+            value = self._quotas.get(pair, _NOTHING).get(key)
+            if value is not None:
+                return Limit(value, user if by_user else "", client_id if by_client else "")
+        return None
+
+
+_NAMED: Final = "name"
+_NOTHING: Final[Mapping[str, float]] = {}
+# User and client id of the quota, and whether each user and each client id counts for itself.
+_LEVELS: Final[tuple[tuple[str | None, str | None, bool, bool], ...]] = (
+    (_NAMED, _NAMED, True, True),
+    (_NAMED, DEFAULT, True, True),
+    (_NAMED, _ABSENT, True, False),
+    (DEFAULT, _NAMED, True, True),
+    (DEFAULT, DEFAULT, True, True),
+    (DEFAULT, _ABSENT, True, False),
+    (_ABSENT, _NAMED, False, True),
+    (_ABSENT, DEFAULT, False, True),
+)
+_USER_LEVELS: Final = tuple(level for level in _LEVELS if level[1] == _ABSENT)
+
+
+def _name(text: str) -> str | None:
+    return DEFAULT if text == DEFAULT_NAME else text
+
+
+def _pair(entity: QuotaEntity) -> Pair:
+    return entity.get("user", _ABSENT), entity.get("client-id", _ABSENT)

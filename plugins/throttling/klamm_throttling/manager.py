@@ -1,0 +1,265 @@
+"""`ClientQuotaManager`: the client quotas of one server, and who has used how much of them.
+
+Follows Kafka's class of that name, `ClientRequestQuotaManager` and `ControllerMutationQuotaManager`. One instance for
+all listeners; all of it is guarded by one lock, which is held for some microseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from klamm import CLIENT_QUOTAS, Rate, RequestContext, Row, ServerServices, TokenBucket
+from klamm_throttling.limits import Limit, QuotaLimits
+from klamm_throttling.sensors import RateSensor, Sensor, TokenSensor
+from klamm_throttling.settings import QUOTA_KEYS, ClientQuotaSettings
+
+PRODUCE: Final = 0
+_PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
+_EXPIRE_AFTER_MS: Final = 3_600_000
+_EXPIRY_PERIOD_MS: Final = 60_000
+# The unit that an operator knows from Kafka's metric: 100 is the whole time of one thread.
+_PERCENT: Final = 100.0
+
+SensorKey: TypeAlias = tuple[str, str, str]
+"""Quota key, and the user and client id that share the sensor."""
+S = TypeVar("S", bound=Sensor)
+
+
+class Usage(NamedTuple):
+    """One sensor as metrics tell it; `value` is in the unit of its quota."""
+
+    key: str
+    user: str
+    client_id: str
+    value: float
+    utilization: float
+
+
+class ThrottleCounts:
+    """How often a quota has throttled, and for how long together."""
+
+    __slots__ = ("requests", "time_ms")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.time_ms = 0
+
+    def add(self, throttle_time_ms: int) -> None:
+        """One more throttled request."""
+        self.requests += 1
+        self.time_ms += throttle_time_ms
+
+
+class ClientSensors:
+    """The quotas of one user with one client id; None where there is none."""
+
+    __slots__ = ("consumer", "mutation", "producer", "request")
+
+    def __init__(
+        self,
+        producer: RateSensor | None,
+        consumer: RateSensor | None,
+        request: RateSensor | None,
+        mutation: TokenSensor | None,
+    ) -> None:
+        self.producer = producer
+        self.consumer = consumer
+        self.request = request
+        self.mutation = mutation
+
+
+class ClientQuotaManager:
+    """See the module. `counts` are by quota key."""
+
+    def __init__(self, services: ServerServices, settings: ClientQuotaSettings) -> None:
+        self._clock = services.clock
+        self._table = services.shared.table(CLIENT_QUOTAS)
+        self._lock = threading.RLock()
+        self.settings = settings
+        self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}
+        self._sensors: dict[SensorKey, Any] = {}
+        self._clients: dict[tuple[str, str], ClientSensors] = {}
+        self._limits = QuotaLimits(settings, self._table.rows)
+        self._table.watch(self._quotas_changed)
+        services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
+
+    # ---- quotas
+
+    def configure(self, settings: ClientQuotaSettings) -> None:
+        """Take other settings. What was used under the old windows is forgotten if the windows change."""
+        with self._lock:
+            if _windows(settings) != _windows(self.settings):
+                self._sensors.clear()
+            self.settings = settings
+            self._apply()
+
+    def _quotas_changed(self, _changes: Mapping[str, Row | None]) -> None:
+        with self._lock:
+            self._apply()
+
+    def _apply(self) -> None:
+        limits = self._limits = QuotaLimits(self.settings, self._table.rows)
+        self._clients = {}
+        for (key, user, client_id), sensor in list(self._sensors.items()):
+            limit = limits.find(key, user, client_id)
+            if limit is None or (limit.user, limit.client_id) != (user, client_id):
+                del self._sensors[key, user, client_id]
+            else:
+                sensor.limit = limit
+
+    # ---- use
+
+    def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
+        """See `klamm.Throttle.charge`."""
+        client = self._client(context)
+        producer = client.producer if context.api_key == PRODUCE else None
+        request = client.request if seconds else None
+        if producer is None and request is None:
+            return 0
+        now_ms = self._now_ms()
+        produce_ms = request_ms = 0
+        with self._lock:
+            if producer is not None:
+                produce_ms = producer.record(size_bytes, now_ms)
+            if request is not None:
+                request_ms = request.record(seconds * _PERCENT, now_ms)
+            if produce_ms > request_ms:
+                self.counts[_PRODUCER].add(produce_ms)
+            elif request_ms:
+                self.counts[_REQUEST].add(request_ms)
+        return max(produce_ms, request_ms)
+
+    def max_record_bytes(self, context: RequestContext) -> int | None:
+        """See `klamm.Throttle.max_record_bytes`; Kafka's `getMaxValueInQuotaWindow`."""
+        consumer = self._client(context).consumer
+        if consumer is None:
+            return None
+        settings = self.settings
+        whole_windows_s = (settings.quota_window_num - 1) * settings.quota_window_size_seconds
+        return max(1, int(consumer.limit.value * whole_windows_s))
+
+    def charge_records(self, context: RequestContext, size_bytes: int) -> int:
+        """See `klamm.Throttle.charge_records`. Who is over the quota of request time gets no records either."""
+        client = self._client(context)
+        if not size_bytes or (client.consumer is None and client.request is None):
+            return 0
+        now_ms = self._now_ms()
+        with self._lock:
+            request_ms = client.request.throttle_time_ms(now_ms) if client.request is not None else 0
+            if request_ms or client.consumer is None:
+                return request_ms
+            throttle_time_ms = client.consumer.record_if_allowed(size_bytes, now_ms)
+            if throttle_time_ms:
+                self.counts[_CONSUMER].add(throttle_time_ms)
+            return throttle_time_ms
+
+    def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
+        """See `klamm.Throttle.charge_mutations`."""
+        mutation = self._client(context).mutation
+        if mutation is None:
+            return 0
+        now_ms = self._now_ms()
+        with self._lock:
+            take = mutation.take_if_allowed if strict else mutation.take
+            throttle_time_ms = take(count, now_ms)
+            if throttle_time_ms:
+                self.counts[_MUTATION].add(throttle_time_ms)
+            return throttle_time_ms
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000
+
+    # ---- who it is
+
+    def _client(self, context: RequestContext) -> ClientSensors:
+        if not self._limits.keys:
+            return _UNLIMITED
+        key = (context.connection.principal.name, context.client_id or "")
+        return self._clients.get(key) or self._new_client(key)
+
+    def _new_client(self, key: tuple[str, str]) -> ClientSensors:
+        with self._lock:
+            if len(self._clients) >= self.settings.max_tracked_clients:
+                # They come back as they are seen again; what counts is in the sensors.
+                self._clients = {}
+            client = self._clients[key] = ClientSensors(
+                self._sensor(_PRODUCER, key, self._rate_sensor),
+                self._sensor(_CONSUMER, key, self._rate_sensor),
+                self._sensor(_REQUEST, key, self._request_sensor),
+                self._sensor(_MUTATION, key, self._token_sensor),
+            )
+            return client
+
+    def _sensor(self, key: str, client: tuple[str, str], make: Callable[[Limit], S]) -> S | None:
+        limit = self._limits.find(key, *client)
+        if limit is None:
+            return None
+        shared_by = (key, limit.user, limit.client_id)
+        sensor: S | None = self._sensors.get(shared_by)
+        if sensor is None:
+            if len(self._sensors) >= len(QUOTA_KEYS) * self.settings.max_tracked_clients:
+                self._forget_half()
+            sensor = self._sensors[shared_by] = make(limit)
+        return sensor
+
+    def _rate_sensor(self, limit: Limit, longest_ms: int = 0) -> RateSensor:
+        rate = Rate(self.settings.quota_window_num, self.settings.quota_window_size_seconds * 1000)
+        return RateSensor(limit, rate, self._now_ms(), longest_ms)
+
+    def _request_sensor(self, limit: Limit) -> RateSensor:
+        return self._rate_sensor(limit, self.settings.quota_window_size_seconds * 1000)
+
+    def _token_sensor(self, limit: Limit) -> TokenSensor:
+        settings = self.settings
+        bucket = TokenBucket(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
+        return TokenSensor(limit, bucket, self._now_ms())
+
+    # ---- forgetting
+
+    def _forget_half(self) -> None:
+        newest = sorted(self._sensors.items(), key=lambda item: item[1].used_ms)[len(self._sensors) // 2 :]
+        self._keep(newest)
+
+    def _expire(self) -> None:
+        limit_ms = self._now_ms() - _EXPIRE_AFTER_MS
+        with self._lock:
+            live = [item for item in self._sensors.items() if item[1].used_ms > limit_ms]
+            if len(live) < len(self._sensors):
+                self._keep(live)
+
+    def _keep(self, sensors: Iterable[tuple[SensorKey, Any]]) -> None:
+        self._sensors = dict(sensors)
+        # They may hold sensors that are gone, which others would make anew.
+        self._clients = {}
+
+    # ---- metrics
+
+    def most_used(self) -> list[Usage]:
+        """The sensors that are nearest to their quotas, or over them, at most `metrics_max_clients`."""
+        now_ms = self._now_ms()
+        with self._lock:
+            usages = [
+                Usage(key, user, client_id, sensor.value(now_ms), sensor.utilization(now_ms))
+                for (key, user, client_id), sensor in self._sensors.items()
+            ]
+        return heapq.nlargest(self.settings.metrics_max_clients, usages, key=lambda usage: usage.utilization)
+
+    @property
+    def tracked(self) -> int:
+        """How many sensors there are."""
+        return len(self._sensors)
+
+
+_UNLIMITED: Final = ClientSensors(None, None, None, None)
+
+
+def _windows(settings: ClientQuotaSettings) -> tuple[int, ...]:
+    return (
+        settings.quota_window_num,
+        settings.quota_window_size_seconds,
+        settings.controller_quota_window_num,
+        settings.controller_quota_window_size_seconds,
+    )

@@ -1,0 +1,100 @@
+"""Sensors: how much of one quota is used, by everybody who shares it. Kafka's `ClientSensors`.
+
+The caller holds the lock of the `ClientQuotaManager`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from klamm import Rate, TokenBucket
+from klamm_throttling.limits import Limit
+
+
+class Sensor(ABC):
+    """One quota and its use. `used_ms` is when it was last looked up or charged."""
+
+    __slots__ = ("limit", "used_ms")
+
+    def __init__(self, limit: Limit, now_ms: int) -> None:
+        self.limit = limit
+        self.used_ms = now_ms
+
+    @abstractmethod
+    def value(self, now_ms: int) -> float:
+        """What Kafka's metric of it tells."""
+
+    @abstractmethod
+    def utilization(self, now_ms: int) -> float:
+        """The share of the quota that is used; above 1 it throttles."""
+
+
+class RateSensor(Sensor):
+    """Bytes, or percent of a thread's time, per second. `longest_ms`, if not 0, bounds the throttle time."""
+
+    __slots__ = ("_longest_ms", "_rate")
+
+    def __init__(self, limit: Limit, rate: Rate, now_ms: int, longest_ms: int = 0) -> None:
+        super().__init__(limit, now_ms)
+        self._rate = rate
+        self._longest_ms = longest_ms
+
+    def record(self, value: float, now_ms: int) -> int:
+        """Record; the throttle time."""
+        self.used_ms = now_ms
+        self._rate.record(value, now_ms)
+        return self.throttle_time_ms(now_ms)
+
+    def record_if_allowed(self, value: float, now_ms: int) -> int:
+        """Record unless that would be too much; then its throttle time.
+
+        What comes when nothing was recorded is allowed whatever its size: more than all windows hold could never be.
+        """
+        self.used_ms = now_ms
+        unused = self._rate.measure(now_ms) <= 0
+        self._rate.record(value, now_ms)
+        throttle_time_ms = 0 if unused else self.throttle_time_ms(now_ms)
+        if throttle_time_ms:
+            self._rate.record(-value, now_ms)
+        return throttle_time_ms
+
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """What is earned by what was recorded so far."""
+        throttle_time_ms = self._rate.throttle_time_ms(self.limit.value, now_ms)
+        return min(throttle_time_ms, self._longest_ms) if self._longest_ms else throttle_time_ms
+
+    def value(self, now_ms: int) -> float:
+        return self._rate.measure(now_ms)
+
+    def utilization(self, now_ms: int) -> float:
+        return self._rate.measure(now_ms) / self.limit.value
+
+
+class TokenSensor(Sensor):
+    """Controller mutations, from a bucket (KIP-599)."""
+
+    __slots__ = ("_bucket",)
+
+    def __init__(self, limit: Limit, bucket: TokenBucket, now_ms: int) -> None:
+        super().__init__(limit, now_ms)
+        self._bucket = bucket
+
+    def take(self, count: int, now_ms: int) -> int:
+        """Take tokens; the throttle time if too few were there."""
+        self.used_ms = now_ms
+        self._bucket.take(count, self.limit.value, now_ms)
+        return self._bucket.throttle_time_ms(self.limit.value, now_ms)
+
+    def take_if_allowed(self, count: int, now_ms: int) -> int:
+        """Take tokens unless some are owed; then how long."""
+        self.used_ms = now_ms
+        throttle_time_ms = self._bucket.throttle_time_ms(self.limit.value, now_ms)
+        if not throttle_time_ms:
+            self._bucket.take(count, self.limit.value, now_ms)
+        return throttle_time_ms
+
+    def value(self, now_ms: int) -> float:
+        return self._bucket.tokens(self.limit.value, now_ms)
+
+    def utilization(self, now_ms: int) -> float:
+        return 1 - self._bucket.tokens(self.limit.value, now_ms) / (self.limit.value * self._bucket.burst_s)

@@ -1,0 +1,73 @@
+"""Settings of the throttle `client_quota`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import setting
+
+DEFAULT_NAME: Final = "<default>"
+"""How settings name the default of users or client ids, as Kafka's tools do."""
+QUOTA_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+
+
+def _check(all_quotas: Iterable[Mapping[str, float]]) -> str | None:
+    for quotas in all_quotas:
+        for key, value in quotas.items():
+            if key not in QUOTA_KEYS:
+                return f'"{key}" is no quota; there are {", ".join(QUOTA_KEYS)}'
+            if not 0 < value < float("inf"):
+                return f"{key} must be greater than 0"
+    return None
+
+
+def _check_names(table: dict[str, dict[str, float]]) -> str | None:
+    if "" in table:
+        return f'names must not be empty; the default is "{DEFAULT_NAME}"'
+    return _check(table.values())
+
+
+def _check_pairs(table: dict[str, dict[str, dict[str, float]]]) -> str | None:
+    for clients in table.values():
+        complaint = _check_names(clients)
+        if complaint:
+            return complaint
+    return 'names must not be empty; the default is "<default>"' if "" in table else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaSettings:
+    """`[client_quota]`. Counted are all listeners together, so these must be the same for each."""
+
+    users: dict[str, dict[str, float]] = setting(
+        {},
+        doc='Quotas by user name; "<default>" is for each user who has none. AlterClientQuotas overrides them.',
+        check=_check_names,
+    )
+    clients: dict[str, dict[str, float]] = setting(
+        {}, doc='Quotas by client id; "<default>" is for each client id that has none.', check=_check_names
+    )
+    user_clients: dict[str, dict[str, dict[str, float]]] = setting(
+        {}, doc="Quotas by user name and, below that, client id.", check=_check_pairs
+    )
+    quota_window_num: int = setting(
+        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1
+    )
+    quota_window_size_seconds: int = setting(1, doc="Time of one sample.", kafka="quota.window.size.seconds", minimum=1)
+    controller_quota_window_num: int = setting(
+        11,
+        doc="Windows whose controller mutations may come in one burst.",
+        kafka="controller.quota.window.num",
+        minimum=1,
+    )
+    controller_quota_window_size_seconds: int = setting(
+        1, doc="Time of one of these windows.", kafka="controller.quota.window.size.seconds", minimum=1
+    )
+    max_tracked_clients: int = setting(
+        10_000, doc="Users and client ids whose use is kept in memory; more push the oldest out.", minimum=1
+    )
+    metrics_max_clients: int = setting(
+        100, doc="Users and client ids that metrics tell of, those nearest to their quotas.", minimum=0
+    )

@@ -1,0 +1,238 @@
+"""The observer `audit` behind a real server: its counts are those of the clients."""
+
+import itertools
+import json
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
+from klamm_spark.event import json_schema
+from klamm_spark.spool_layout import Seal, sealed_segments
+from tests.contract.api_sets import Plugin
+
+NO_ROOM = 'retention_bytes = 1\non_limit = "stop"\naggregate_above_per_second = -1'
+
+
+def events_of(spool):
+    folder = spool / "node-1"
+    return [json.loads(line) for path in sealed_segments(folder) for line in path.read_bytes().splitlines()]
+
+
+def count(events, kind="request", **wanted):
+    return sum(
+        event.get("repeat_count", 1)
+        for event in events
+        if event["kind"] == kind and all(event.get(key) == value for key, value in wanted.items())
+    )
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """`serve(audit settings, listener settings)` → a server with a broker behind `front` and `back`, and its spool."""
+    servers = []
+
+    def start(audit="", front="", **options):
+        file = tmp_path / "klamm.toml"
+        file.write_text(
+            f"""
+            [listeners.front]
+            bind = "127.0.0.1:0"
+            observers = ["audit"]
+            {front}
+            [listeners.back]
+            bind = "127.0.0.1:0"
+            observers = ["audit"]
+            [audit]
+            spool = "spool"
+            node = "node-1"
+            flush_interval_ms = 5
+            {audit}
+            """
+        )
+        server = EmbeddedServer(file=file, **options).start()
+        servers.append(server)
+        return server, tmp_path / "spool"
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def batch(count=3):
+    return encode_batch(
+        [Record(offset, 0, b"secret key", b"secret value", [("h", b"secret header")]) for offset in range(count)]
+    )
+
+
+def call_many(client, times):
+    for _ in range(times):
+        client.call(ApiVersionsRequest("test", "1"), 3)
+
+
+def metadata(name, create=False):
+    return MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
+
+
+@pytest.mark.parametrize("above", [-1, 0, 10])
+def test_events_count_what_clients_did(serve, above):
+    server, spool = serve(f"aggregate_above_per_second = {above}")
+    done = Counter()
+    for listener in ("front", "back"):
+        for _ in range(3):
+            with RawClient(server.address(listener)) as client:
+                call_many(client, 70)
+                client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
+                for _ in range(50):
+                    client.call(metadata("t"), 12)
+                for _ in range(20):
+                    client.call(metadata("missing"), 12)
+                for _ in range(20):
+                    data = [PartitionProduceData(0, batch())]
+                    client.call(ProduceRequest(acks=1, topic_data=[TopicProduceData("t", partition_data=data)]), 9)
+                topics = [FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])]
+                client.call(FetchRequest(max_bytes=1 << 20, topics=topics), 12)
+                done.update(ApiVersions=70, CreateTopics=1, Metadata=50, missing=20, Produce=20, Fetch=1, connections=1)
+    server.stop()
+    events = events_of(spool)
+    assert [
+        error.message for event in events for error in jsonschema.Draft202012Validator(json_schema()).iter_errors(event)
+    ] == []
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert len({event["event_id"] for event in events}) == len(events)
+    for listener in ("front", "back"):
+        for api in ("ApiVersions", "CreateTopics", "Produce", "Fetch"):
+            assert 2 * count(events, listener=listener, api_name=api) == done[api], (listener, api)
+    assert count(events, api_name="Metadata", outcome="ok") == done["Metadata"]
+    assert count(events, api_name="Metadata", error_name="UNKNOWN_TOPIC_OR_PARTITION") == done["missing"]
+    assert count(events, api_name="CreateTopics", error_name="TOPIC_ALREADY_EXISTS") == done["CreateTopics"] - 1
+    for action in ("opened", "closed"):
+        assert count(events, "connection", action=action) == done["connections"]
+    produced = [one for event in events if event.get("api_name") == "Produce" for one in event["resources"]]
+    assert sum(one["records"] for one in produced) == 3 * done["Produce"]
+    assert sum(one["bytes"] for one in produced) == len(batch()) * done["Produce"]
+    if above < 0:
+        assert not any("repeat_count" in event for event in events)
+    assert b"secret" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
+
+
+def test_bytes_of_a_connection_are_those_of_the_socket(serve):
+    server, spool = serve()
+    with RawClient(server.address("front")) as client:
+        client.call(ApiVersionsRequest("test", "1"), 3)
+        frame = 4 + len(client.receive_frame()) if client.send(metadata("t"), 12) else 0
+    server.stop()
+    (closed,) = [event for event in events_of(spool) if event["action"] == "closed"]
+    requests = [event for event in events_of(spool) if event["kind"] == "request"]
+    assert closed["request_bytes"] == sum(event["request_bytes"] + 4 for event in requests)
+    assert closed["response_bytes"] > frame
+    assert closed["reason"] == "closed by peer"
+
+
+def test_administrative_acts_are_told(serve):
+    server, spool = serve()
+    server.server.reload()
+    server.stop()
+    admin = [(event["action"], event["outcome"]) for event in events_of(spool) if event["kind"] == "admin"]
+    loaded = [event["detail"] for event in events_of(spool) if event["action"] == "plugin_loaded"]
+    assert [action for action in admin if action[0] != "plugin_loaded"] == [
+        ("server_started", "ok"),
+        ("config_reloaded", "ok"),
+        ("server_stopping", "ok"),
+    ]
+    assert any(detail.startswith("transport plaintext of klamm") for detail in loaded)
+
+
+def test_refused_connections_are_told_with_the_reason(serve):
+    server, spool = serve(
+        front='gates = ["connection_quota"]\n[listeners.front.connection_quota]\nmax_connections_per_ip = 1'
+    )
+    with RawClient(server.address("front")) as first:
+        first.call(ApiVersionsRequest("test", "1"), 3)
+        with RawClient(server.address("front")) as second:
+            assert second.at_end()
+    server.stop()
+    (event,) = [event for event in events_of(spool) if event["action"] == "refused"]
+    assert (event["outcome"], event["reason"], event["listener"]) == ("refused", "per_ip", "front")
+    assert event["client_address"] == "127.0.0.1"
+
+
+def test_failed_authentication_is_told(serve):
+    server, spool = serve(front='authenticator = "endless"\nconnection_setup_timeout_ms = 100', plugins=[Plugin()])
+    with RawClient(server.address("front")) as client:
+        assert client.at_end()
+    server.stop()
+    (event,) = [event for event in events_of(spool) if event["kind"] == "authentication"]
+    assert (event["action"], event["outcome"], event["principal"]) == ("failure", "denied", "User:ANONYMOUS")
+    assert count(events_of(spool), "connection", action="opened") == 0
+
+
+def test_segments_of_a_run_are_a_chain_and_the_next_run_goes_on_with_it(serve):
+    for _ in range(2):
+        server, spool = serve("segment_bytes = 2048")
+        with RawClient(server.address("front")) as client:
+            for _ in range(10):
+                client.call(ApiVersionsRequest("test", "1"), 3)
+        server.stop()
+    seals = [Seal.read(path) for path in sorted((spool / "node-1").glob("*.seal"))]
+    assert len({seal.boot for seal in seals}) == 2
+    assert [seal.index for seal in seals] == list(range(len(seals)))
+    assert all(after.previous_chain == before.chain for before, after in itertools.pairwise(seals))
+    assert not [event for event in events_of(spool) if event["kind"] == "audit_gap"]
+
+
+def test_refuse_answers_with_a_retriable_error_while_the_disk_is_full(serve, caplog):
+    server, spool = serve(f'on_full = "refuse"\nqueue_capacity = 30\n{NO_ROOM}')
+    heartbeat = HeartbeatRequest("group", 1, "member")
+    with RawClient(server.address("front")) as client:
+        answers = [client.call(heartbeat, 4).error_code for _ in range(60)]
+        # Clients that come must be able to find out what the server speaks.
+        assert client.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
+    assert answers[0] == 25
+    assert answers[-1] == 15
+    server.stop()
+    assert "on_limit is stop" in caplog.text
+    assert "events are lost" in caplog.text
+    assert events_of(spool) == []
+
+
+def test_under_block_clients_wait_and_a_stop_ends_it(serve):
+    server, _spool = serve(f'on_full = "block"\nqueue_capacity = 20\n{NO_ROOM}')
+    with RawClient(server.address("front"), timeout_s=0.5) as client:
+        with pytest.raises(TimeoutError):
+            call_many(client, 100)
+        stopped = threading.Thread(target=server.stop)
+        stopped.start()
+        stopped.join(20)
+        assert not stopped.is_alive()
+
+
+def test_nothing_of_it_imports_pyspark_or_starts_a_jvm(serve):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, klamm_spark, klamm_spark.audit, klamm_spark.settings\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('pyspark', 'py4j', 'pandas', 'pyarrow')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
+    assert done.stdout.strip() == "[]"
+
+
+def _environment():
+    import klamm
+    import klamm_spark
+
+    roots = [str(Path(package.__file__).parents[1]) for package in (klamm, klamm_spark)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(roots)}

@@ -1,0 +1,495 @@
+"""A real server and real requests: what the scraper is told is what was sent; the names are Kafka's."""
+
+import http.client
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from klamm import ApiSet, Provider, hookimpl
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.sync_group import SyncGroupRequest
+from tests.contract.api_sets import Plugin
+
+EXPORTER = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
+
+# https://kafka.apache.org/documentation/#monitoring, and the MBeans of a running broker 4.3.1: the name of an MBean,
+# or the attribute of one that has none.
+KAFKAS = {
+    "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": {"listener"},
+    "kafka.network:type=Processor,name=IdlePercent": {"networkProcessor"},
+    "kafka.network:type=RequestChannel,name=RequestQueueSize": set(),
+    "kafka.network:type=RequestChannel,name=ResponseQueueSize": set(),
+    "kafka.network:type=RequestMetrics,name=ErrorsPerSec": {"request", "error"},
+    "kafka.network:type=RequestMetrics,name=LocalTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=RemoteTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=RequestBytes": {"request"},
+    "kafka.network:type=RequestMetrics,name=RequestQueueTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=RequestsPerSec": {"request", "version"},
+    "kafka.network:type=RequestMetrics,name=ResponseQueueTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=ResponseSendTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=ThrottleTimeMs": {"request"},
+    "kafka.network:type=RequestMetrics,name=TotalTimeMs": {"request"},
+    "kafka.network:type=SocketServer,name=ExpiredConnectionsKilledCount": set(),
+    "kafka.network:type=SocketServer,name=MemoryPoolAvailable": set(),
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed": set(),
+    "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent": set(),
+    "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": set(),
+    "kafka.server:type=socket-server-metrics,name=MemoryPoolAvgDepletedPercent": set(),
+    "kafka.server:type=socket-server-metrics,name=MemoryPoolDepletedTimeTotal": set(),
+    "kafka.server:type=socket-server-metrics,name=connection-close-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=connection-count": {"listener", "networkProcessor"},
+    "kafka.server:type=socket-server-metrics,name=connection-creation-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=connections": {
+        "clientSoftwareName",
+        "clientSoftwareVersion",
+        "listener",
+    },
+    "kafka.server:type=socket-server-metrics,name=failed-authentication-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=failed-reauthentication-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=incoming-byte-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=outgoing-byte-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=successful-authentication-total": {"listener"},
+    "kafka.server:type=socket-server-metrics,name=successful-reauthentication-total": {"listener"},
+    "kafka.server:type=app-info,name=start-time-ms": set(),
+}
+
+
+@pytest.fixture
+def start():
+    """`start("key=value", …)` → a server with an exporter, whose handler set does what it is told."""
+    servers = []
+
+    def start_one(*settings, api_set="trying"):
+        server = EmbeddedServer([f"listeners.default.api_set={api_set}", *EXPORTER, *settings], plugins=[Plugin()])
+        servers.append(server)
+        return server.start()
+
+    yield start_one
+    for server in servers:
+        server.stop()
+
+
+def exporter(server):
+    return server.server.extensions[0]
+
+
+def get(server, path, **headers):
+    """Status and text of an answer."""
+    host, port = exporter(server).address
+    request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def scrape(server):
+    """Values by name and labels."""
+    status, text = get(server, "/metrics")
+    assert status == 200
+    return {
+        (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def told(server, name):
+    """Samples of one MBean by labels, as the registry has them."""
+    for family in server.server.services.metrics.collect(lambda one: one == name):
+        return {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
+    return None
+
+
+def eventually(holds):
+    """The last of a request is recorded after its answer has gone out."""
+    pause = threading.Event()
+    for _ in range(500):
+        if holds():
+            return True
+        pause.wait(0.01)
+    return False
+
+
+REQUESTS = "kafka_network_requestmetrics_requests_total"
+ERRORS = "kafka_network_requestmetrics_errors_total"
+
+
+@pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
+def test_requests_are_counted_exactly_wherever_they_run(start, dispatch):
+    server = start(f"listeners.default.dispatch={dispatch}")
+    with RawClient(server.address()) as client:
+        for _ in range(250):
+            client.call(MetadataRequest(topics=None), 12)
+        for _ in range(7):
+            client.call(HeartbeatRequest(group_id="a"), 4)
+        for _ in range(3):
+            client.call(HeartbeatRequest(group_id="kafka-error"), 3)
+        client.call(ApiVersionsRequest("tests", "1.0"), 3)
+        count = (REQUESTS, "request=Heartbeat", "version=3")
+        assert eventually(lambda: scrape(server).get(count) == 3)
+        seen = scrape(server)
+    assert {key[1:]: value for key, value in seen.items() if key[0] == REQUESTS} == {
+        ("request=Metadata", "version=12"): 250,
+        ("request=Heartbeat", "version=4"): 7,
+        ("request=Heartbeat", "version=3"): 3,
+        ("request=ApiVersions", "version=3"): 1,
+    }
+    assert {key[1:]: value for key, value in seen.items() if key[0] == ERRORS} == {
+        ("error=NONE", "request=Metadata"): 250,
+        ("error=NONE", "request=Heartbeat"): 7,
+        ("error=COORDINATOR_NOT_AVAILABLE", "request=Heartbeat"): 3,
+        ("error=NONE", "request=ApiVersions"): 1,
+    }
+    times = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Heartbeat")]
+    assert times == 10 if dispatch != "inline" else 0 < times <= 10
+    sampled = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Metadata")]
+    assert sampled == 250 if dispatch == "pool" else 0 < sampled <= 250
+
+
+def test_answers_that_are_given_again_are_counted_too(start):
+    server = start(api_set="broker")
+    requests = 400
+    with RawClient(server.address()) as client:
+        for _ in range(requests):
+            client.send(MetadataRequest(topics=[]), 12)
+        for _ in range(requests):
+            client.receive_frame()
+        for _ in range(requests):
+            client.call(MetadataRequest(topics=[]), 12)
+        count = (REQUESTS, "request=Metadata", "version=12")
+        assert eventually(lambda: scrape(server).get(count) == 2 * requests)
+        seen = scrape(server)
+    assert seen[(ERRORS, "error=NONE", "request=Metadata")] == 2 * requests
+    sampled = seen[("kafka_network_requestmetrics_totaltimems_count", "request=Metadata")]
+    assert requests <= sampled <= 2 * requests
+
+
+def test_partitions_and_their_logs_are_told(start):
+    server = start(api_set="broker")
+    with RawClient(server.address()) as client:
+        client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
+        seen = scrape(server)
+    assert seen[("kafka_server_replicamanager_partitioncount",)] == 3
+    for partition in range(3):
+        assert seen[("kafka_log_log_logendoffset", f"partition={partition}", "topic=a")] == 0
+
+
+def test_errors_of_partitions_are_counted_one_by_one(start):
+    server = start(api_set="broker")
+    partitions = [PartitionProduceData(index, b"") for index in range(3)]
+    with RawClient(server.address()) as client:
+        for _ in range(2):
+            request = ProduceRequest(None, 1, 1000, [TopicProduceData("nowhere", partition_data=partitions)])
+            answer = client.call(request, 9)
+        code = answer.responses[0].partition_responses[0].error_code
+        assert code == 3
+        assert eventually(
+            lambda: scrape(server).get((ERRORS, "error=UNKNOWN_TOPIC_OR_PARTITION", "request=Produce")) == 6
+        )
+
+
+def test_a_version_that_is_not_served_is_counted_as_unknown(start):
+    server = start()
+    with RawClient(server.address()) as client:
+        for version in (100, 30_000):
+            client.send_frame(b"\x00\x12" + version.to_bytes(2, "big") + b"\0\0\0\1\0\0\0")
+            client.receive_frame()
+    assert eventually(lambda: scrape(server).get((REQUESTS, "request=ApiVersions", "version=unknown")) == 2)
+
+
+def test_a_request_that_waits_has_its_remote_time(start):
+    server = start()
+    trying = server.api_set("trying")
+    with RawClient(server.address()) as client:
+        client.send(SyncGroupRequest(group_id="later"), 3)
+        assert trying.arrived.acquire(timeout=10)
+        threading.Event().wait(0.05)
+        trying.parked[0].respond(trying.parked[0].no_response())
+        key = ("kafka_network_requestmetrics_remotetimems_sum", "request=SyncGroup")
+        assert eventually(lambda: scrape(server).get(key, 0) >= 49)
+
+
+def test_connections_and_bytes_are_counted(start):
+    server = start()
+    group = "kafka_server_socket_server_metrics"
+    with RawClient(server.address()) as client, RawClient(server.address(), client_id="other") as other:
+        client.call(ApiVersionsRequest("tests", "1.0"), 3)
+        client.call(MetadataRequest(topics=None), 12)
+        other.call(FindCoordinatorRequest(key="30000"), 1)
+        seen = scrape(server)
+        assert seen[(f"{group}_connection_count", "listener=default", "networkProcessor=0")] == 2
+        software = "clientSoftwareName=tests", "clientSoftwareVersion=1.0", "listener=default"
+        assert seen[(f"{group}_connections", *software)] == 1
+        who = "host=127.0.0.1", "listener=default", "principal=User:ANONYMOUS"
+        assert seen[("klamm_client_requests_total", "client_id=raw", *who)] == 2
+        assert seen[("klamm_client_requests_total", "client_id=other", *who)] == 1
+        assert seen[("klamm_client_sentbytes_total", "client_id=other", *who)] > 30_000
+        out = seen[(f"{group}_outgoing_byte_total", "listener=default")]
+        assert out > 30_000
+    closed = (f"{group}_connection_close_total", "listener=default")
+    assert eventually(lambda: scrape(server)[closed] == 2)
+    seen = scrape(server)
+    assert seen[(f"{group}_connection_creation_total", "listener=default")] == 2
+    assert seen[("klamm_acceptor_connectionsaccepted_total", "listener=default")] == 2
+    # What closed connections have moved stays.
+    assert seen[(f"{group}_outgoing_byte_total", "listener=default")] == out
+
+
+def test_only_so_many_clients_are_named(start):
+    server = start("server.metrics_max_clients=2")
+    clients = [RawClient(server.address(), client_id=f"client-{number}") for number in range(4)]
+    for number, client in enumerate(clients):
+        for _ in range(number + 1):
+            client.call(MetadataRequest(topics=None), 12)
+    seen = [key for key in scrape(server) if key[0] == "klamm_client_requests_total"]
+    assert [key[1] for key in seen] == ["client_id=client-3", "client_id=client-2"]
+    for client in clients:
+        client.close()
+
+
+def test_refused_connections_are_counted_by_reason(start):
+    server = start("listeners.default.gates=fussy", "listeners.default.fussy.say=refuse")
+    for _ in range(3):
+        with RawClient(server.address()) as client:
+            assert client.at_end()
+    assert scrape(server)[("klamm_acceptor_connectionsrefused_total", "listener=default", "reason=fussy")] == 3
+
+
+def test_handlers_and_processors_that_work_are_not_idle(start):
+    server = start("server.io_threads=1")
+    trying = server.api_set("trying")
+    idle = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
+    with RawClient(server.address()) as client:
+        before = told(server, idle)[()]
+        client.send(HeartbeatRequest(group_id="block"), 4)
+        assert trying.arrived.acquire(timeout=10)
+        # The request is not over: a share that looks at ended ones alone would not see it.
+        assert eventually(lambda: told(server, idle)[()] < before - 0.05)
+        trying.release.set()
+        client.receive_frame()
+    share = told(server, "kafka.network:type=Processor,name=IdlePercent")
+    assert 0.5 < share[(("listener", "default"), ("networkProcessor", "0"))] <= 1.0
+
+
+def test_names_and_labels_are_kafkas(start):
+    server = start("server.queued_max_request_bytes=100000000")
+    with RawClient(server.address()) as client:
+        client.call(ApiVersionsRequest("tests", "1.0"), 3)
+        assert eventually(lambda: told(server, "kafka.network:type=RequestMetrics,name=TotalTimeMs"))
+        missing = {}
+        for name, labels in KAFKAS.items():
+            samples = told(server, name)
+            assert samples, name
+            for sample in samples:
+                if not labels <= {key for key, _ in sample}:
+                    missing[name] = sample
+    assert not missing
+
+
+def test_without_recording_requests_are_not_counted_and_everything_else_is_there(start):
+    server = start("server.metrics=false")
+    with RawClient(server.address()) as client:
+        for _ in range(3):
+            client.call(MetadataRequest(topics=None), 12)
+        assert told(server, "kafka.network:type=RequestMetrics,name=RequestsPerSec") is None
+        assert scrape(server)[("kafka_network_requestchannel_requestqueuesize",)] == 0
+
+
+def test_processors_that_are_gone_stay_in_the_counts(start):
+    server = start("listeners.default.processors=3")
+    clients = [RawClient(server.address()) for _ in range(6)]
+    for client in clients:
+        client.call(MetadataRequest(topics=None), 12)
+    server.server.listeners[0].resize(1)
+    for client in clients:
+        client.call(MetadataRequest(topics=None), 12)
+        client.close()
+    assert eventually(lambda: scrape(server).get((REQUESTS, "request=Metadata", "version=12")) == 12)
+
+
+def test_a_failing_gauge_costs_only_itself(start):
+    server = start()
+    server.server.services.metrics.gauge("klamm:type=Test,name=Broken", "Raises.", lambda: 1 / 0)
+    seen = scrape(server)
+    assert ("kafka_network_requestchannel_requestqueuesize",) in seen
+    assert not [key for key in seen if "broken" in key[0]]
+
+
+def test_health_ready_and_what_else_there_is(start):
+    server = start()
+    assert get(server, "/health") == (200, "alive\n")
+    assert get(server, "/ready") == (200, "ready\n")
+    assert get(server, "/")[0] == 404
+    status, text = get(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert status == 200
+    assert text.endswith("# EOF\n")
+
+
+class SlowStart(ApiSet):
+    """Tells what /ready says while listeners are not up yet, and while they stop."""
+
+    def listener_opened(self, listener):
+        self.services = listener.services
+
+    def close(self):
+        STOPPED.append(get(CURRENT[0], "/ready"))
+
+
+CURRENT, STOPPED = [], []
+
+
+class SlowStartPlugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("slow_start", "tests.contract.test_metrics:SlowStart")
+
+
+def test_ready_is_no_before_the_start_is_through_and_once_the_stop_begins():
+    server = EmbeddedServer(["listeners.default.api_set=slow_start", *EXPORTER], plugins=[SlowStartPlugin()])
+    CURRENT[:], STOPPED[:] = [server], []
+    starting = []
+    start_listener = type(server.server)._open_extension
+
+    def open_and_look(self, part):
+        start_listener(self, part)
+        starting.append(get(server, "/ready"))
+
+    server.server._open_extension = open_and_look.__get__(server.server)
+    server.start()
+    assert starting == [(503, "the server is starting\n")]
+    assert get(server, "/ready") == (200, "ready\n")
+    server.stop()
+    assert STOPPED == [(503, "the server is stopping\n")]
+    with pytest.raises(OSError, match="refused"):
+        get(server, "/ready")
+
+
+def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
+    server = start("listeners.default.dispatch=inline")
+    trying = server.api_set("trying")
+    with RawClient(server.address()) as client:
+        client.send(HeartbeatRequest(group_id="block"), 4)
+        assert trying.arrived.acquire(timeout=10)
+        monkeypatch.setattr("klamm_metrics.exporter._STUCK_AFTER_MS", 1)
+        assert eventually(lambda: get(server, "/ready")[0] == 503)
+        assert "listener=default networkProcessor=0 has been at one thing" in get(server, "/ready")[1]
+        monkeypatch.undo()
+        trying.release.set()
+        client.receive_frame()
+    assert eventually(lambda: get(server, "/ready")[0] == 200)
+
+
+def test_slow_scrapers_hold_up_nobody(start):
+    server = start()
+    slow = [socket.create_connection(exporter(server).address, timeout=10) for _ in range(8)]
+    for one in slow:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.sendall(b"GET /metrics HTTP/1.0\r\n")
+    assert get(server, "/metrics")[0] == 200
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+    for one in slow:
+        one.close()
+
+
+def test_too_many_scrapers_are_turned_away_and_the_place_comes_back(start):
+    server = start()
+    waiting = []
+    for _ in range(16):
+        one = socket.create_connection(exporter(server).address, timeout=10)
+        one.sendall(b"GET ")
+        waiting.append(one)
+
+    def turned_away():
+        with socket.create_connection(exporter(server).address, timeout=10) as more:
+            more.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            try:
+                return more.recv(10) == b""
+            except ConnectionError:
+                return True
+
+    assert eventually(turned_away)
+    for one in waiting:
+        one.close()
+    assert eventually(lambda: not turned_away())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x00\x05hello", b"POST /metrics HTTP/1.1\r\n\r\n", b"GET /\xff\r\n\r\n"]
+)
+def test_what_is_no_request_for_metrics_is_refused(start, garbage):
+    server = start()
+    with socket.create_connection(exporter(server).address, timeout=10) as sock:
+        sock.sendall(garbage + b"\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(4096):
+            pass
+    assert get(server, "/health")[0] == 200
+
+
+def test_head_has_no_body(start):
+    server = start()
+    connection = http.client.HTTPConnection(*exporter(server).address, timeout=10)
+    connection.request("HEAD", "/health")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    connection.close()
+
+
+def test_a_handler_that_always_fails_does_not_fill_the_log(start, caplog):
+    server = start()
+    with RawClient(server.address()) as client:
+        for _ in range(50):
+            client.call(HeartbeatRequest(group_id="raise"), 4)
+    lines = [record for record in caplog.records if record.name == "klamm.requests"]
+    assert len(lines) == 1
+    assert lines[0].exc_info[0] is ZeroDivisionError
+    assert eventually(lambda: scrape(server).get((ERRORS, "error=UNKNOWN_SERVER_ERROR", "request=Heartbeat")) == 50)
+
+
+def test_slow_requests_are_logged(start, caplog):
+    server = start("listeners.default.slow_log={ SyncGroup = 20 }")
+    trying = server.api_set("trying")
+    with RawClient(server.address(), client_id="sleepy") as client:
+        client.call(MetadataRequest(topics=None), 12)
+        client.send(SyncGroupRequest(group_id="later"), 3)
+        assert trying.arrived.acquire(timeout=10)
+        threading.Event().wait(0.03)
+        context = trying.parked[0]
+        context.respond(context.no_response())
+        assert eventually(lambda: "slow request" in caplog.text)
+    assert "client_id=sleepy api=SyncGroup version=3" in caplog.text
+    assert "api=Metadata" not in caplog.text
+
+
+def test_top_reads_a_real_server(start, capsys):
+    from klamm_metrics import top
+
+    server = start()
+    host, port = exporter(server).address
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+        assert top.main([f"{host}:{port}", "--once", "--interval", "0.05"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("Processors", "Request handlers", "APIs", "Clients with most requests", "raw"):
+        assert part in shown
+
+
+def test_the_dashboard_can_be_printed(capsys):
+    from klamm.cli.main import main
+
+    assert main(["metrics", "dashboard"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "klamm"

@@ -1,0 +1,209 @@
+"""Crowds, peers that are slow on purpose, and limits of the system: the server goes on and says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.contract.api_sets import Plugin, Trying
+from tests.faults.bystander import unharmed
+from tests.peers.probe import API_VERSIONS_V0, answers_api_versions, receive_frame
+from tests.peers.server import HOST, Server
+from tests.peers.target import TARGET, target_server
+from tests.peers.wire_client import encode_frame
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(TARGET != "klamm", reason="looks into what only klamm promises"),
+]
+MIB = 1 << 20
+STORM_CONNECTIONS = 10_000
+STORM_THREADS = 8
+SLOW_CLIENTS = 1_000
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many_files() -> Iterator[None]:
+    """As many open files as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def open_files(server: Server) -> int:
+    return len(os.listdir(f"/proc/{server.pid}/fd"))
+
+
+def wait_until(condition: Callable[[], bool], within_s: float, what: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def test_an_accept_storm(tmp_path: Path) -> None:
+    """Some ask and are answered, some leave at once, some reset the connection; in the end all is given back."""
+    failures: list[BaseException] = []
+    answered = [0] * STORM_THREADS
+
+    def storm(number: int) -> None:
+        try:
+            for turn in range(STORM_CONNECTIONS // STORM_THREADS):
+                with socket.create_connection((HOST, server.port), 30) as peer:
+                    if turn % 3 == 0:
+                        peer.sendall(API_VERSIONS_V0)
+                        receive_frame(peer)
+                        answered[number] += 1
+                    elif turn % 3 == 1:
+                        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        except BaseException as error:
+            failures.append(error)
+
+    with target_server(tmp_path / "server", {"listeners.default.backlog": "1024"}) as server:
+        before = open_files(server)
+        threads = [threading.Thread(target=storm, args=(number,)) for number in range(STORM_THREADS)]
+        with unharmed(server):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert not failures, failures[0]
+        assert sum(answered) >= STORM_CONNECTIONS // 3
+        wait_until(lambda: open_files(server) <= before + 2, 20, "connections stay open")
+
+
+def test_a_thousand_slow_clients(tmp_path: Path) -> None:
+    """Each has declared a large request, and sends a byte of it now and then."""
+    with target_server(tmp_path / "server", {"listeners.default.backlog": "1024"}) as server, ExitStack() as stack:
+        peers = [stack.enter_context(socket.create_connection((HOST, server.port), 30)) for _ in range(SLOW_CLIENTS)]
+        before = server.rss_bytes()
+        with unharmed(server):
+            for peer in peers:
+                peer.sendall(struct.pack(">ihh", 90_000_000, 3, 12))
+            for _ in range(5):
+                for peer in peers:
+                    peer.sendall(b"\0")
+        grown = server.rss_bytes() - before
+        # A page for what has come, and what a connection costs.
+        assert grown < 32 * MIB, f"memory grew by {grown / MIB:.1f} MiB"
+
+
+def test_clients_that_never_read(tmp_path: Path) -> None:
+    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory."""
+    frame = encode_frame(ApiVersionsRequest("never", "1"), 3) * 1000
+    with target_server(tmp_path / "server") as server, ExitStack() as stack:
+        before = server.rss_bytes()
+        with unharmed(server):
+            for _ in range(20):
+                peer = stack.enter_context(socket.create_connection((HOST, server.port), 10))
+                peer.setblocking(False)
+                stopped_at = time.monotonic() + 0.1
+                while time.monotonic() < stopped_at:
+                    try:
+                        peer.send(frame)
+                        stopped_at = time.monotonic() + 0.1
+                    except BlockingIOError:
+                        time.sleep(0.01)
+        assert server.rss_bytes() - before < 64 * MIB
+
+
+def test_the_limit_of_open_files(tmp_path: Path) -> None:
+    """Accepting pauses, says so, burns no time, and goes on by itself; those who are in do not notice."""
+    with target_server(tmp_path / "server") as server, ExitStack() as stack:
+        with unharmed(server):
+            limit = open_files(server) + 20
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, limit))
+            peers = [stack.enter_context(socket.create_connection((HOST, server.port), 10)) for _ in range(40)]
+            for peer in peers:
+                peer.sendall(API_VERSIONS_V0)
+            wait_until(lambda: "accepting pauses" in server.log_tail(), 10, "it is not said that accepting pauses")
+            spent = cpu_seconds(server.pid)
+            time.sleep(1.0)
+            assert cpu_seconds(server.pid) - spent < 0.5, "waiting for a free descriptor takes processor time"
+            for peer in peers[:15]:
+                peer.close()
+            wait_until(lambda: "accepting again" in server.log_tail(), 10, "it is not accepted again")
+            for peer in peers[15:25]:
+                receive_frame(peer)
+            for peer in peers:
+                peer.close()
+            # The newcomer that `unharmed` sends in the end must not be late for what was still in the backlog.
+            wait_until(lambda: answers_api_versions(HOST, server.port), 10, "nobody is accepted any more")
+        log = server.log_tail(1000)
+        assert log.count("accepting pauses") <= 5, "the log is filled"
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def blocked_handlers(*settings: str) -> Iterator[tuple[EmbeddedServer, Trying]]:
+    own = ["listeners.default.api_set=trying", *settings]
+    with EmbeddedServer(own, plugins=[Plugin()]) as server:
+        trying = server.api_set("trying")
+        try:
+            yield server, trying
+        finally:
+            trying.release.set()
+
+
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.slow)])
+def test_a_full_request_queue(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Whoever needs no handler is served all the time, nobody is disconnected, and all is answered in the end."""
+    with (
+        blocked_handlers("server.io_threads=2", "server.queued_max_requests=5") as (server, trying),
+        ExitStack() as stack,
+    ):
+        # Each handler blocks at one request until it is told to go on, for as long as this takes.
+        monkeypatch.setattr(trying.release, "wait", lambda _timeout: threading.Event.wait(trying.release))
+        clients = [stack.enter_context(RawClient(server.address(), timeout_s=60)) for _ in range(40)]
+        due = [(client, client.send(HeartbeatRequest(group_id="block"), 4)) for client in clients]
+        bystander = stack.enter_context(RawClient(server.address()))
+        deadline = time.monotonic() + seconds
+        longest = 0.0
+        while time.monotonic() < deadline:
+            begin = time.monotonic()
+            bystander.call(MetadataRequest(topics=None), 12)
+            longest = max(longest, time.monotonic() - begin)
+            time.sleep(0.01)
+        assert server.server.request_channel.size() == 5
+        assert longest < 2.0
+        trying.release.set()
+        for client, correlation_id in due:
+            assert client.receive(12, 4, correlation_id).error_code == ErrorCode.NONE
+        assert server.server.request_channel.full_count < 1000, "waiting for room takes processor time"
+
+
+def test_handlers_that_raise_block_and_talk_rubbish_at_once() -> None:
+    """Whatever they do, every good request of everybody else is answered, and no handler thread is lost."""
+    with blocked_handlers("server.io_threads=4") as (server, trying), ExitStack() as stack:
+        blocked = stack.enter_context(RawClient(server.address(), timeout_s=60))
+        correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
+        assert trying.arrived.acquire(timeout=10)
+        good = stack.enter_context(RawClient(server.address(), timeout_s=10))
+        for what in ("raise", "rubbish", "none", "wrong-shape", "kafka-error", "exit", "close") * 10:
+            with RawClient(server.address(), timeout_s=10) as bad:
+                bad.send(HeartbeatRequest(group_id=what), 4)
+                assert good.call(HeartbeatRequest(group_id="ok"), 4).error_code == ErrorCode.NONE
+        assert server.server.handler_pool.size == 4
+        trying.release.set()
+        assert blocked.receive(12, 4, correlation_id).error_code == ErrorCode.NONE

@@ -1,0 +1,262 @@
+"""What the system does to a server: a disk that is full, a clock that jumps, settings that are read again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.frames import record_batch
+from klamm.clock import SystemClock
+from klamm.config.plan import load_plan
+from klamm.plugins import PluginRegistry
+from klamm.server import SocketServer
+from klamm.testing import RawClient
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.sync_group import SyncGroupRequest
+from tests.faults.bystander import unharmed
+from tests.peers.klamm_server import KlammServer
+from tests.peers.server import HOST, Server
+from tests.peers.target import TARGET, target_server
+from tests.peers.wire_client import WireClient
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(TARGET != "klamm", reason="looks into what only klamm promises"),
+]
+MIB = 1 << 20
+BATCH = record_batch(1, 400_000)
+
+
+def create(client: WireClient | RawClient, topic: str) -> None:
+    assert client.call(CreateTopicsRequest([CreatableTopic(topic, 1, 1)]), 5).topics[0].error_code == ErrorCode.NONE
+
+
+def produce(client: WireClient | RawClient, topic: str, batch: bytes = BATCH) -> ErrorCode:
+    data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
+    answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> int:
+    partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=MIB)
+    topics = [FetchTopic(topic, partitions=[partition])]
+    answer = client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=MIB, topics=topics), 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    return len(bytes(answer.responses[0].partitions[0].records or b""))
+
+
+@contextmanager
+def files_no_larger_than(server: Server, size_bytes: int) -> Iterator[None]:
+    """What goes beyond fails as on a full disk, without one."""
+    unlimited = resource.RLIM_INFINITY
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size_bytes, unlimited))
+    try:
+        yield
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+
+
+def fill_until_refused(client: WireClient, topic: str) -> int:
+    """How many batches were taken before one was refused as a full disk should be."""
+    for taken in range(200):
+        code = produce(client, topic)
+        if code is not ErrorCode.NONE:
+            assert code is ErrorCode.KAFKA_STORAGE_ERROR
+            return taken
+    raise AssertionError("nothing is refused")
+
+
+def test_a_log_that_cannot_grow(tmp_path: Path) -> None:
+    """Producers are told, what was acknowledged stays readable, others go on, and so do they once there is room."""
+    with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
+        create(client, "full")
+        with unharmed(server):
+            # Indexes are as large as 10 MiB from the beginning.
+            with files_no_larger_than(server, 12 * MIB):
+                taken = fill_until_refused(client, "full")
+                assert taken > 20
+                assert produce(client, "full") is ErrorCode.KAFKA_STORAGE_ERROR
+                assert fetched_bytes(client, "full", taken - 1) > 400_000
+                client.call(MetadataRequest(None), 12)
+            assert produce(client, "full") is ErrorCode.NONE
+            assert fetched_bytes(client, "full", taken) > 400_000
+        server.restart()
+    with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
+        assert fetched_bytes(client, "full", taken) > 400_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("only root may mount, and not everywhere")
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def fill_up(path: Path) -> None:
+    """Leave not a page of the file system free."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    """As above with a file system that is full, for the store of topics and offsets too."""
+    ballast = small_disk / "ballast"
+    with target_server(small_disk / "server") as server, WireClient(HOST, server.port) as client:
+        create(client, "full")
+        with unharmed(server):
+            ballast.write_bytes(bytes(4 * MIB))
+            taken = fill_until_refused(client, "full")
+            fill_up(small_disk / "more")
+            answer = client.call(CreateTopicsRequest([CreatableTopic("another", 1, 1)]), 5)
+            assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+            assert fetched_bytes(client, "full", taken - 1) > 400_000
+            ballast.unlink()
+            (small_disk / "more").unlink()
+            deadline = time.monotonic() + 20
+            while produce(client, "full") is not ErrorCode.NONE:
+                assert time.monotonic() < deadline, "it does not recover"
+                time.sleep(0.05)
+            create(client, "later")
+        server.restart()
+        with WireClient(HOST, server.port) as again:
+            assert fetched_bytes(again, "full", taken - 1) > 400_000
+
+
+class JumpingClock(SystemClock):
+    """The machine's, but somebody sets the wall clock."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+def test_a_clock_that_jumps(tmp_path: Path) -> None:
+    """Back and ahead by a day: sessions live on, records are taken and found, the server stops in good order."""
+    clock = JumpingClock()
+    plan = load_plan(None, PluginRegistry(), bind=f"{HOST}:0", data_dir=str(tmp_path))
+    server = SocketServer(plan, clock=clock)
+    server.start()
+    try:
+        bound = server.listeners[0].context.bound
+        with RawClient((bound.host, bound.port)) as client:
+            create(client, "t")
+            member_id, generation = joined(client)
+            for jump_ms in (0, -86_400_000, 86_400_000, -3_600_000):
+                clock.ahead_ms = jump_ms
+                assert produce(client, "t", record_batch(1, 100)) is ErrorCode.NONE
+                heartbeat = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation)
+                assert client.call(heartbeat, 4).error_code == ErrorCode.NONE
+            assert fetched_bytes(client, "t", 0) > 400
+            fired = threading.Event()
+            server.scheduler.schedule(10, fired.set)
+            assert fired.wait(10)
+    finally:
+        begin = time.monotonic()
+        server.stop()
+    assert time.monotonic() - begin < 10
+
+
+def joined(client: RawClient) -> tuple[str, int]:
+    """The only member of the group `g`."""
+    protocols = [JoinGroupRequestProtocol("range", b"")]
+    join = JoinGroupRequest("g", session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols)
+    join.rebalance_timeout_ms = 30_000
+    answer = client.call(join, 5)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        join.member_id = answer.member_id
+        answer = client.call(join, 5)
+    assert answer.error_code == ErrorCode.NONE
+    sync = SyncGroupRequest("g", generation_id=answer.generation_id, member_id=answer.member_id)
+    assert client.call(sync, 3).error_code == ErrorCode.NONE
+    return answer.member_id, answer.generation_id
+
+
+class FileServer(KlammServer):
+    """Reads its settings from a file, which the test changes."""
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "klamm.toml"
+
+    def write_settings(self, io_threads: int, processors: int) -> None:
+        text = f"[server]\nio_threads = {io_threads}\n[listeners.default]\nprocessors = {processors}\n"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        temporary = self.file.with_suffix(".tmp")
+        temporary.write_text(text)
+        temporary.replace(self.file)
+
+    def command(self) -> list[str]:
+        command = super().command()
+        position = command.index("serve") + 1
+        return [*command[:position], str(self.file), *command[position:]]
+
+
+def test_sighup_under_load(tmp_path: Path) -> None:
+    """Settings are read again and again, handlers and processors come and go; every request is answered rightly."""
+    server = FileServer(tmp_path / "server")
+    server.write_settings(2, 1)
+    failures: list[BaseException] = []
+    counts = [0] * 6
+    stopping = threading.Event()
+
+    def load(number: int) -> None:
+        try:
+            with RawClient((HOST, server.port), timeout_s=30) as client:
+                topic = f"t-{number}"
+                create(client, topic)
+                while not stopping.is_set():
+                    assert produce(client, topic, record_batch(1, 5000)) is ErrorCode.NONE
+                    assert fetched_bytes(client, topic, counts[number]) > 5000
+                    counts[number] += 1
+        except BaseException as error:
+            failures.append(error)
+
+    with server:
+        threads = [threading.Thread(target=load, args=(number,)) for number in range(len(counts))]
+        for thread in threads:
+            thread.start()
+        with unharmed(server):
+            for turn in range(30):
+                server.write_settings(1 + turn % 5, 1 + turn % 3)
+                os.kill(server.pid, signal.SIGHUP)
+                time.sleep(0.05)
+        deadline = time.monotonic() + 20
+        while server.log_path.read_text().count("reload: done") == 0:
+            assert time.monotonic() < deadline, server.log_tail()
+            time.sleep(0.05)
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        log = server.log_path.read_text()
+    assert not failures, failures[0]
+    assert min(counts) > 10
+    assert "reload: [server] io_threads: " in log
+    assert "reload: [listeners.default] processors: " in log
+    assert "next start" not in log

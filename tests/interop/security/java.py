@@ -1,0 +1,62 @@
+"""Java's kafka-clients: one JVM tries a list of profiles."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.interop.clients.java import java_command
+from tests.interop.security.profiles import GIVE_UP_S, Outcome, Profile
+from tests.peers.kafka_jars import classpath
+
+SOURCE = Path(__file__).parents[1] / "java" / "SecurityProbe.java"
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+
+
+def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str:
+    """A client's properties file for a profile; files that it names are written to `folder`."""
+    lines = {"bootstrap.servers": bootstrap, "security.protocol": profile.security_protocol}
+    if profile.tls:
+        lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(profile.ca)}
+    if profile.certificate is not None and profile.key is not None:
+        store = folder / f"{name}.keystore.pem"
+        store.write_text(profile.key.read_text() + profile.certificate.read_text())
+        lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
+    if profile.mechanism is not None:
+        lines["sasl.mechanism"] = profile.mechanism
+        options = f' username="{profile.username}" password="{profile.password}"' if profile.username else ""
+        lines["sasl.jaas.config"] = f"{_MODULES[profile.mechanism]} required{options};"
+    if profile.token:
+        token = folder / f"{name}.token"
+        token.write_text(profile.token)
+        lines["sasl.oauthbearer.token.endpoint.url"] = token.as_uri()
+        lines["sasl.login.callback.handler.class"] = (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+        )
+    give_up_ms = str(int(GIVE_UP_S * 1000))
+    lines |= {"max.block.ms": give_up_ms, "delivery.timeout.ms": give_up_ms, "request.timeout.ms": give_up_ms}
+    lines |= {"default.api.timeout.ms": give_up_ms, "linger.ms": "0", "auto.offset.reset": "earliest"}
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def java(attempts: dict[str, tuple[str, Profile]], folder: Path) -> dict[str, Outcome]:
+    """Outcomes by topic, of `topic → (bootstrap, profile)`; each produces one record and reads it back."""
+    subprocess.run(["javac", "-cp", classpath(), "-d", folder, SOURCE], check=True, timeout=60)
+    files = []
+    for topic, (bootstrap, profile) in attempts.items():
+        file = folder / f"{topic}.properties"
+        file.write_text(properties(bootstrap, profile, folder, topic))
+        files.append(str(file))
+    allowed = ",".join(token.as_uri() for token in sorted(folder.glob("*.token")))
+    command = java_command("SecurityProbe", *files, classes=str(folder))
+    command.insert(1, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the probe ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    rows = (line.split("\t") for line in done.stdout.splitlines())
+    return {topic: Outcome(outcome) for topic, outcome, _detail in rows}

@@ -1,0 +1,37 @@
+"""How a client is set up to come in, and what may come of it."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+GIVE_UP_S = 6.0
+"""How long a client that gets no answer goes on trying."""
+
+
+class Outcome(enum.Enum):
+    """What a client saw. `REFUSED` is an authentication error that it was told; `NOTHING` that it never got through."""
+
+    WORKS = "works"
+    REFUSED = "refused"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A client's security settings, by Kafka's words. Files are PEM; `token` is a JWT for OAUTHBEARER."""
+
+    security_protocol: str = "PLAINTEXT"
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    mechanism: str | None = None
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+    @property
+    def tls(self) -> bool:
+        """Whether bytes are encrypted."""
+        return self.security_protocol.endswith("SSL")

@@ -1,0 +1,161 @@
+"""kafka-python and aiokafka, each attempt in a process of its own: what they were told stands in their logs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaError as AioKafkaError
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
+
+from tests.interop.security.profiles import GIVE_UP_S, Outcome, Profile
+
+_PATHS = ("ca", "certificate", "key")
+_REFUSALS = ("AuthenticationFailed", "SaslAuthenticationFailed", "UnsupportedSaslMechanism")
+
+
+def _ssl_context(profile: Profile) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=profile.ca)
+    if profile.certificate is not None:
+        context.load_cert_chain(profile.certificate, profile.key)
+    return context
+
+
+def _common(bootstrap: str, profile: Profile) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": profile.security_protocol,
+    }
+    if profile.tls:
+        found["ssl_context"] = _ssl_context(profile)
+    if profile.mechanism is not None:
+        found["sasl_mechanism"] = profile.mechanism
+        if profile.username:
+            found |= {"sasl_plain_username": profile.username, "sasl_plain_password": profile.password}
+    return found
+
+
+class _Refusals(logging.Handler):
+    """Looks for what a server says to wrong credentials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = self.seen or any(word in record.getMessage() for word in _REFUSALS)
+
+
+_refusals = _Refusals()
+
+
+def _outcome(error: BaseException) -> Outcome:
+    told = f"{type(error).__name__} {error}"
+    return Outcome.REFUSED if _refusals.seen or any(word in told for word in _REFUSALS) else Outcome.NOTHING
+
+
+class _Token(KafkaTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+    def extensions(self) -> dict[str, str]:
+        return {}
+
+
+class _AioToken(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
+def isolated(client: str) -> Callable[[str, Profile, str], Outcome]:
+    """The attempt of one of the functions below, in a process of its own."""
+
+    def attempt(bootstrap: str, profile: Profile, topic: str) -> Outcome:
+        settings = {key: str(value) for key, value in asdict(profile).items() if value}
+        command = [sys.executable, "-m", __name__, client, bootstrap, topic, json.dumps(settings)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return Outcome(done.stdout.strip())
+
+    return attempt
+
+
+def _kafka_python(bootstrap: str, profile: Profile, topic: str) -> Outcome:
+    """Produce one record and read it back."""
+    common = _common(bootstrap, profile)
+    if profile.mechanism == "OAUTHBEARER":
+        common["sasl_oauth_token_provider"] = _Token(profile.token)
+    give_up_ms = int(GIVE_UP_S * 1000)
+    try:
+        producer = KafkaProducer(**common, max_block_ms=give_up_ms, bootstrap_timeout_ms=give_up_ms)
+    except (KafkaError, OSError) as error:
+        return _outcome(error)
+    try:
+        producer.send(topic, b"value", partition=0).get(GIVE_UP_S)
+    except (KafkaError, OSError) as error:
+        return _outcome(error)
+    finally:
+        producer.close(timeout=1)
+    consumer = KafkaConsumer(**common, consumer_timeout_ms=give_up_ms, auto_offset_reset="earliest")
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        return Outcome.WORKS if next(iter(consumer)).value == b"value" else Outcome.NOTHING
+    finally:
+        consumer.close()
+
+
+async def _aiokafka(bootstrap: str, profile: Profile, topic: str) -> Outcome:
+    common = _common(bootstrap, profile) | {"request_timeout_ms": int(GIVE_UP_S * 1000)}
+    if profile.mechanism == "OAUTHBEARER":
+        common["sasl_oauth_token_provider"] = _AioToken(profile.token)
+    producer = AIOKafkaProducer(**common)
+    try:
+        await asyncio.wait_for(producer.start(), GIVE_UP_S)
+        await asyncio.wait_for(producer.send_and_wait(topic, b"value", partition=0), GIVE_UP_S)
+    except (AioKafkaError, OSError, TimeoutError) as error:
+        return _outcome(error)
+    finally:
+        await producer.stop()
+    consumer = AIOKafkaConsumer(**common, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        consumer.assign([AioTopicPartition(topic, 0)])
+        message = await asyncio.wait_for(consumer.getone(), GIVE_UP_S)
+        return Outcome.WORKS if message.value == b"value" else Outcome.NOTHING
+    finally:
+        await consumer.stop()
+
+
+def main() -> None:
+    """`CLIENT BOOTSTRAP TOPIC PROFILE`: print the outcome."""
+    client, bootstrap, topic, text = sys.argv[1:]
+    profile = Profile(**{key: Path(value) if key in _PATHS else value for key, value in json.loads(text).items()})
+    logging.getLogger().addHandler(_refusals)
+    if client == "kafka-python":
+        print(_kafka_python(bootstrap, profile, topic).value)
+    else:
+        print(asyncio.run(_aiokafka(bootstrap, profile, topic)).value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The five listeners of examples/security/klamm.toml: every client, with right credentials, wrong ones and none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+from klamm.testing import EmbeddedServer
+from tests.interop.security import java, librdkafka, python_clients
+from tests.interop.security.profiles import Outcome, Profile
+from tests.tls_files import TlsFiles
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+EXAMPLE = Path(__file__).parents[3] / "examples" / "security" / "klamm.toml"
+LISTENERS = ("plain", "tls", "mutual", "scram", "secure")
+PASSWORD = "correct horse"  # noqa: S105
+ISSUER, AUDIENCE = "https://issuer.example.com", "klamm"
+WORKS, REFUSED, NOTHING = Outcome.WORKS, Outcome.REFUSED, Outcome.NOTHING
+
+CLIENTS: dict[str, Callable[[str, Profile, str], Outcome]] = {
+    "confluent-kafka": librdkafka.confluent,
+    "kcat": librdkafka.kcat,
+    "kafka-python": python_clients.isolated("kafka-python"),
+    "aiokafka": python_clients.isolated("aiokafka"),
+}
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One attempt: `expected` are the outcomes that are right for it."""
+
+    name: str
+    listener: str
+    profile: Profile
+    expected: frozenset[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A running server, and what clients need to come in."""
+
+    server: EmbeddedServer
+    cases: dict[str, Case]
+
+    def bootstrap(self, listener: str) -> str:
+        """Where a listener listens."""
+        host, port = self.server.address(listener)
+        return f"{host}:{port}"
+
+
+def _token(key: RSAKey, **claims: Any) -> str:
+    now = int(time.time())
+    return jwt.encode(
+        {"alg": "RS256", "kid": key.kid},
+        {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 600} | claims,
+        key,
+    )
+
+
+def _cases(files: TlsFiles, stranger: TlsFiles, key: RSAKey, other_key: RSAKey) -> Iterator[Case]:
+    works, refused, nothing = frozenset({WORKS}), frozenset({REFUSED}), frozenset({NOTHING})
+    told_or_not = refused | nothing
+    plain = Profile()
+    tls = Profile("SSL", ca=files.ca)
+    alice = files.issue("alice", "CN=alice,OU=tests,O=klamm")
+    mallory = stranger.issue("mallory", "CN=alice,OU=tests,O=klamm")
+    yield Case("plain", "plain", plain, works)
+    yield Case("tls", "tls", tls, works)
+    yield Case("tls, authority of somebody else", "tls", replace(tls, ca=stranger.ca), nothing)
+    yield Case("tls, plain text", "tls", plain, nothing)
+    mutual = replace(tls, certificate=alice.certificate, key=alice.key)
+    yield Case("mutual", "mutual", mutual, works)
+    yield Case(
+        "mutual, certificate of somebody else",
+        "mutual",
+        replace(mutual, certificate=mallory.certificate, key=mallory.key),
+        nothing,
+    )
+    yield Case("mutual, no certificate", "mutual", tls, nothing)
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        scram = Profile("SASL_PLAINTEXT", mechanism=mechanism, username="alice", password=PASSWORD)
+        yield Case(f"{mechanism}", "scram", scram, works)
+        yield Case(f"{mechanism}, wrong password", "scram", replace(scram, password="wrong"), refused)
+        yield Case(f"{mechanism}, unknown user", "scram", replace(scram, username="nobody"), refused)
+    yield Case("scram, anonymous", "scram", plain, nothing)
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        secure = Profile("SASL_SSL", ca=files.ca, mechanism=mechanism, username="alice", password=PASSWORD)
+        yield Case(f"TLS + {mechanism}", "secure", secure, works)
+        yield Case(f"TLS + {mechanism}, wrong password", "secure", replace(secure, password="wrong"), refused)
+    bearer = Profile("SASL_SSL", ca=files.ca, mechanism="OAUTHBEARER", token=_token(key))
+    yield Case("TLS + OAUTHBEARER", "secure", bearer, works)
+    yield Case(
+        "TLS + OAUTHBEARER, expired",
+        "secure",
+        replace(bearer, token=_token(key, exp=int(time.time()) - 600)),
+        told_or_not,
+    )
+    yield Case(
+        "TLS + OAUTHBEARER, other audience", "secure", replace(bearer, token=_token(key, aud="other")), told_or_not
+    )
+    yield Case("TLS + OAUTHBEARER, other key", "secure", replace(bearer, token=_token(other_key)), told_or_not)
+    yield Case(
+        "secure, mechanism that is not offered", "secure", replace(secure, mechanism="SCRAM-SHA-256"), told_or_not
+    )
+    yield Case("secure, no SASL", "secure", tls, nothing)
+    yield Case("secure, plain text", "secure", plain, nothing)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    folder = tmp_path_factory.mktemp("security")
+    files = TlsFiles(folder / "tls")
+    # As `klamm certs` lays it out: certificate and key in one file.
+    files.server.certificate.write_bytes(files.server.both.read_bytes())
+    stranger = TlsFiles(folder / "stranger", "somebody else's CA")
+    key = RSAKey.generate_key(2048, {"kid": "one"})
+    other_key = RSAKey.generate_key(2048, {"kid": "one"})
+    (folder / "jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
+    command = [sys.executable, "-m", "klamm", "users", "add", str(folder / "users"), "alice"]
+    subprocess.run(command, input=PASSWORD + "\n", text=True, check=True, timeout=30)
+    file = folder / "klamm.toml"
+    file.write_text(EXAMPLE.read_text())
+    ports = [f"listeners.{name}.bind=127.0.0.1:0" for name in LISTENERS]
+    with EmbeddedServer([*ports, "num.partitions=1"], file=file) as server:
+        yield Setup(server, {case.name: case for case in _cases(files, stranger, key, other_key)})
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_client(setup: Setup, client: str) -> None:
+    def attempt(case: Case) -> Outcome:
+        mechanism = case.profile.mechanism or ""
+        # Debian's kcat 1.7.1 fails SCRAM against Apache Kafka as well, and makes unsigned tokens only.
+        stand_in = client == "kcat" and (mechanism == "OAUTHBEARER" or mechanism.startswith("SCRAM"))
+        connect = CLIENTS["confluent-kafka" if stand_in else client]
+        return connect(setup.bootstrap(case.listener), case.profile, f"matrix-{next(_numbers)}")
+
+    # Who is not let in goes on trying for a while: side by side that takes as long as once.
+    with ThreadPoolExecutor(len(setup.cases)) as pool:
+        outcomes = dict(zip(setup.cases, pool.map(attempt, setup.cases.values()), strict=True))
+    wrong = {name: outcomes[name] for name, case in setup.cases.items() if outcomes[name] not in case.expected}
+    assert wrong == {}
+
+
+def test_java(setup: Setup, tmp_path: Path) -> None:
+    topics = {f"matrix-java-{number}": case for number, case in enumerate(setup.cases.values())}
+    attempts = {topic: (setup.bootstrap(case.listener), case.profile) for topic, case in topics.items()}
+    found = java.java(attempts, tmp_path)
+    wrong = {case.name: found[topic] for topic, case in topics.items() if found[topic] not in case.expected}
+    assert wrong == {}

@@ -1,0 +1,101 @@
+"""The schema file, the documentation and the code say the same; events of earlier versions stay readable."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import klamm_spark
+from klamm_spark.event import (
+    ACTIONS,
+    FIELD_NAMES,
+    FIELDS,
+    RESOURCE_FIELDS,
+    SCHEMA_VERSION,
+    TIME_FIELDS,
+    json_schema,
+    markdown_table,
+)
+from klamm_spark.samples import main, sample_events
+from klamm_spark.spool_layout import Seal, is_sealed, parse_name, sealed_segments
+
+ROOT = Path(__file__).resolve().parents[3]
+DATA = Path(__file__).parent / "data"
+SCHEMA_FILE = Path(klamm_spark.__file__).parent / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
+
+
+@pytest.fixture(scope="module")
+def validator():
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+
+
+def test_the_schema_file_is_the_codes():
+    assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+def test_the_page_shows_every_field():
+    page = (ROOT / "docs" / "audit.md").read_text()
+    assert markdown_table(FIELDS) in page
+    assert markdown_table(RESOURCE_FIELDS) in page
+
+
+def test_names_are_unique_and_snake_case():
+    assert len(set(FIELD_NAMES)) == len(FIELDS)
+    assert all(name == name.lower() and name.replace("_", "").isalnum() for name in FIELD_NAMES)
+    assert len(TIME_FIELDS) == 7
+
+
+def test_samples_are_valid_and_of_every_kind(validator):
+    events = list(sample_events(3000))
+    assert [error.message for event in events for error in validator.iter_errors(event)] == []
+    assert {event["kind"] for event in events} == set(ACTIONS)
+    assert events == list(sample_events(3000)), "the same for the same arguments"
+
+
+def test_a_stored_spool_of_version_1_is_valid_and_means_the_same(validator):
+    """Written by the first version; it must stay readable for ever."""
+    events = [json.loads(line) for line in (DATA / "events.v1.jsonl").read_text().splitlines()]
+    assert [error.message for event in events for error in validator.iter_errors(event)] == []
+    assert {event["kind"] for event in events} == set(ACTIONS)
+    assert {name for event in events for name in event} <= set(FIELD_NAMES)
+    assert {event["schema_version"] for event in events} == {1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"kind": "other"}, {"outcome": "fine"}, {"seq": -1}, {"api_key": "0"}, {"password": "x"}, {"schema_version": 2}],
+)
+def test_what_is_no_event_is_refused(validator, change):
+    event = {**next(iter(sample_events(1))), **change}
+    assert not validator.is_valid(event)
+
+
+def test_a_sample_spool_has_segments_and_seals(tmp_path):
+    main([str(tmp_path), "--events", "100", "--events-per-segment", "40", "--node", "n"])
+    paths = sealed_segments(tmp_path / "n")
+    assert [parse_name(path.name).first_seq for path in paths] == [0, 40, 80]
+    assert [Seal.read(path.with_suffix(".seal")).events for path in paths] == [40, 40, 20]
+
+
+@pytest.mark.parametrize(
+    ("name", "sealed"),
+    [
+        ("0190-00000000000000000007.jsonl", True),
+        ("0190-00000000000000000007.jsonl.zst", True),
+        ("0190-00000000000000000007.open", False),
+        ("0190-00000000000000000007.seal", False),
+        ("0190-7.jsonl", False),
+        (".lock", False),
+        ("notes.jsonl", False),
+    ],
+)
+def test_names_of_segments(name, sealed):
+    assert is_sealed(name) is sealed
+
+
+def test_a_file_that_is_no_seal_is_refused(tmp_path):
+    (tmp_path / "x.seal").write_text('{"node": "n"}')
+    with pytest.raises(ValueError, match="x.seal"):
+        Seal.read(tmp_path / "x.seal")

@@ -1,0 +1,88 @@
+"""Renderers against stored vectors, and their output against what the standards' own tools say."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
+
+from klamm_spark.event import ACTIONS
+from klamm_spark.renderers import RENDERERS, cloudevents, kip673, ocsf, timestamp
+from klamm_spark.samples import sample_events
+
+VECTORS = json.loads((Path(__file__).parent / "data" / "renderings.json").read_text())
+OCSF_CLASSES = {
+    0: "base_event",
+    3002: "authentication",
+    4001: "network_activity",
+    6002: "application_lifecycle",
+    6003: "api_activity",
+}
+
+
+@pytest.fixture(scope="module")
+def ocsf_validators():
+    schema = OcsfJsonSchemaEmbedded(get_ocsf_schema("1.8.0"))
+    return {uid: jsonschema.Draft202012Validator(schema.get_class_schema(name)) for uid, name in OCSF_CLASSES.items()}
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['event']['kind']}-{vector['event']['action']}")
+@pytest.mark.parametrize("name", RENDERERS)
+def test_renderings_are_the_stored_ones(vector, name):
+    assert RENDERERS[name](vector["event"]) == vector[name]
+
+
+def test_the_vectors_have_every_kind_and_action():
+    assert {(vector["event"]["kind"], vector["event"]["action"]) for vector in VECTORS} == {
+        (kind, action) for kind, actions in ACTIONS.items() for action in actions
+    }
+
+
+def test_ocsf_is_valid_by_the_schema_of_its_version(ocsf_validators):
+    events = [*(vector["event"] for vector in VECTORS), *sample_events(1000)]
+    for event in events:
+        rendered = ocsf(event)
+        problems = [error.message for error in ocsf_validators[rendered["class_uid"]].iter_errors(rendered)]
+        assert problems == [], event
+        assert rendered["type_uid"] == rendered["class_uid"] * 100 + rendered["activity_id"]
+
+
+def test_cloudevents_are_read_by_its_sdk():
+    for vector in VECTORS:
+        rendered = cloudevents(vector["event"])
+        read = JSONFormat().read(CloudEvent, json.dumps(rendered))
+        assert (read.get_id(), read.get_type()) == (rendered["id"], rendered["type"])
+        assert read.get_time().timestamp() * 1e6 == pytest.approx(vector["event"]["time_us"])
+        assert read.get_data() == vector["event"]
+
+
+def test_kip673_has_the_keys_of_kafkas_request_log_and_knows_requests_alone():
+    rendered = [kip673(vector["event"]) for vector in VECTORS]
+    requests = [one for one in rendered if one is not None]
+    assert len(requests) == sum(vector["event"]["kind"] == "request" for vector in VECTORS)
+    for one in requests:
+        assert set(one) == {
+            "isForwarded",
+            "requestHeader",
+            "request",
+            "response",
+            "connection",
+            "totalTimeMs",
+            "requestQueueTimeMs",
+            "localTimeMs",
+            "remoteTimeMs",
+            "throttleTimeMs",
+            "responseQueueTimeMs",
+            "sendTimeMs",
+            "securityProtocol",
+            "principal",
+            "listener",
+            "clientInformation",
+        }
+
+
+def test_times_keep_their_microseconds():
+    assert timestamp({"time_us": 1_767_225_600_000_001}) == "2026-01-01T00:00:00.000001Z"

@@ -1,0 +1,172 @@
+"""Which resources each request is about, from the messages themselves."""
+
+import pytest
+
+from klamm import Address, ConnectionContext, ListenerContext, RequestContext
+from klamm.wire.messages import (
+    add_partitions_to_txn,
+    alter_client_quotas,
+    alter_user_scram_credentials,
+    create_acls,
+    delete_acls,
+    delete_groups,
+    delete_topics,
+    describe_configs,
+    fetch,
+    find_coordinator,
+    offset_commit,
+    offset_fetch,
+    produce,
+)
+from klamm.wire.records import Record, encode_batch
+from klamm_spark.resources import TopicNames, add_produced_and_fetched, summarize
+
+LISTENER = ListenerContext("l", Address("", 0), Address("", 0))
+CONNECTION = ConnectionContext("c", LISTENER, Address("", 0), Address("", 0))
+
+
+class Region:
+    """Records in a file, as the broker answers Fetch."""
+
+    def __init__(self, size_bytes):
+        self.size_bytes = size_bytes
+
+    def fileno(self):
+        raise AssertionError("nobody looks into the file")
+
+
+def request_of(message, response=None):
+    request = RequestContext(CONNECTION, None, message.API_KEY, 0, 1, None)
+    request.frame, request.response = message, response
+    return request
+
+
+def summary_of(message, response=None, topics=None):
+    return summarize(request_of(message, response), topics or TopicNames(), 100)
+
+
+def batch(count):
+    return encode_batch([Record(offset, 0, None, b"value", ()) for offset in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            offset_commit.OffsetCommitRequest(
+                "g",
+                topics=[
+                    offset_commit.OffsetCommitRequestTopic(
+                        "t", partitions=[offset_commit.OffsetCommitRequestPartition(p) for p in range(3)]
+                    )
+                ],
+            ),
+            [("GROUP", "g", None), ("TOPIC", "t", 3)],
+        ),
+        (
+            offset_fetch.OffsetFetchRequest(
+                groups=[
+                    offset_fetch.OffsetFetchRequestGroup(
+                        "g", topics=[offset_fetch.OffsetFetchRequestTopics("t", partition_indexes=[0, 1])]
+                    )
+                ]
+            ),
+            [("GROUP", "g", None), ("TOPIC", "t", 2)],
+        ),
+        (delete_topics.DeleteTopicsRequest(topic_names=["a", "b"]), [("TOPIC", "a", None), ("TOPIC", "b", None)]),
+        (delete_groups.DeleteGroupsRequest(["g"]), [("GROUP", "g", None)]),
+        (find_coordinator.FindCoordinatorRequest("g"), [("GROUP", "g", None)]),
+        (
+            find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y"]),
+            [("TRANSACTIONAL_ID", "x", None), ("TRANSACTIONAL_ID", "y", None)],
+        ),
+        (
+            add_partitions_to_txn.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0, 1])],
+            ),
+            [("TRANSACTIONAL_ID", "x", None), ("TOPIC", "t", 2)],
+        ),
+        (
+            describe_configs.DescribeConfigsRequest(
+                [describe_configs.DescribeConfigsResource(2, "t"), describe_configs.DescribeConfigsResource(4, "1")]
+            ),
+            [("TOPIC", "t", None), ("BROKER", "1", None)],
+        ),
+        (create_acls.CreateAclsRequest([create_acls.AclCreation(3, "g")]), [("GROUP", "g", None)]),
+        (delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, None)]), [("TOPIC", "*", None)]),
+        (
+            alter_client_quotas.AlterClientQuotasRequest(
+                [
+                    alter_client_quotas.RequestEntryData(
+                        [
+                            alter_client_quotas.RequestEntityData("user", "alice"),
+                            alter_client_quotas.RequestEntityData("client-id", None),
+                        ]
+                    )
+                ]
+            ),
+            [("USER", "alice", None), ("CLIENT_ID", "<default>", None)],
+        ),
+        (
+            alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+                upsertions=[
+                    alter_user_scram_credentials.ScramCredentialUpsertion("alice", salted_password=b"secret", salt=b"s")
+                ]
+            ),
+            [("USER", "alice", None)],
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_requests_name_their_resources(message, expected):
+    found = summary_of(message).resources
+    assert [(resource.type, resource.name, resource.partitions) for resource in found] == expected
+
+
+def test_produced_records_are_counted_by_the_headers_of_their_batches():
+    data = [produce.PartitionProduceData(0, batch(3) + batch(4)), produce.PartitionProduceData(1, None)]
+    message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
+    (resource,) = summary_of(message).resources
+    assert (resource.records, resource.bytes, resource.partitions) == (7, len(batch(3)) + len(batch(4)), 2)
+
+
+@pytest.mark.parametrize("records", [b"", b"short", b"\0" * 80, batch(5)[:-3]])
+def test_rubbish_instead_of_records_is_no_trouble(records):
+    data = [produce.PartitionProduceData(0, records)]
+    message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
+    (resource,) = summary_of(message).resources
+    assert resource.bytes == len(records)
+
+
+def fetched(*records, topic="t", asked=()):
+    partitions = [fetch.PartitionData(number, records=one) for number, one in enumerate(records)]
+    response = fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic, partitions=partitions)])
+    topics = [fetch.FetchTopic(name, partitions=[fetch.FetchPartition(0)]) for name in asked]
+    return fetch.FetchRequest(topics=topics), response
+
+
+def test_fetched_records_in_memory_are_counted_and_those_in_files_only_weighed():
+    (resource,) = summary_of(*fetched(batch(2), batch(3))).resources
+    assert resource.records == 5
+    (resource,) = summary_of(*fetched(batch(2), Region(1000))).resources
+    assert (resource.records, resource.bytes) == (None, len(batch(2)) + 1000)
+
+
+def test_a_fetch_session_tells_what_came_and_what_was_newly_asked():
+    found = summary_of(*fetched(b"x", topic="known", asked=["new"])).resources
+    assert [(resource.name, resource.bytes) for resource in found] == [("known", 1), ("new", None)]
+
+
+def test_adding_up_gives_the_same_whether_messages_or_summaries_are_added():
+    topics = TopicNames()
+    data = [produce.PartitionProduceData(0, batch(3))]
+    message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
+    from_messages: dict[str, list[int]] = {}
+    from_summaries: dict[str, list[int]] = {}
+    for _ in range(2):
+        request = request_of(message)
+        add_produced_and_fetched(request, from_messages, topics)
+        request.frame = summarize(request, topics, 10)
+        add_produced_and_fetched(request, from_summaries, topics)
+    assert from_messages == from_summaries == {"t": [1, 6, 2 * len(batch(3))]}

@@ -1,0 +1,360 @@
+"""Segments, seals, limits and recovery, on a disk that can be full and with a clock that stands still."""
+
+import errno
+import hashlib
+import json
+import os
+
+import cramjam
+import pytest
+
+from klamm import ManualClock
+from klamm_spark.files import SpoolFiles
+from klamm_spark.settings import AuditSettings
+from klamm_spark.spool import Deleted, Recovered, Spool, SpoolError
+from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
+
+
+class BadDisk(SpoolFiles):
+    """Takes `room` more bytes, then is full; `broken` calls fail."""
+
+    def __init__(self):
+        self.room = 1 << 40
+        self.broken = set()
+        self.fsyncs = 0
+
+    def write(self, descriptor, data):
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = super().write(descriptor, data[: self.room])
+        self.room -= written
+        return written
+
+    def fsync(self, descriptor):
+        if "fsync" in self.broken:
+            raise OSError(errno.EIO, "broken")
+        self.fsyncs += 1
+        super().fsync(descriptor)
+
+    def rename(self, source, target):
+        if "rename" in self.broken:
+            raise OSError(errno.EIO, "broken")
+        super().rename(source, target)
+
+
+class Writer:
+    """A spool under test, with one event per write."""
+
+    def __init__(self, folder, files=None, **settings):
+        self.clock = ManualClock()
+        self.files = files or BadDisk()
+        self.settings = AuditSettings(spool=folder.parent, **settings)
+        self.folder = folder
+        self.seq = 0
+        self.spool = None
+
+    def start(self, boot="00000000"):
+        self.seq = 0
+        self.spool = Spool(self.folder, self.settings, self.clock, self.files)
+        return self.spool.open(boot)
+
+    def write(self, count=1, padding=0):
+        for _ in range(count):
+            line = json.dumps({"seq": self.seq, "boot": self.spool.boot, "x": "." * padding}).encode() + b"\n"
+            self.spool.write(line, self.seq, self.seq, 1)
+            self.seq += 1
+
+    def die(self):
+        """As after `kill -9`: what was written is there, nothing else happens."""
+        if self.spool._segment is not None:
+            os.close(self.spool._segment.descriptor)
+        os.close(self.spool._lock)
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return Writer(tmp_path / "node-1")
+
+
+def seals(folder):
+    return [Seal.read(path) for path in sorted(folder.glob("*.seal"))]
+
+
+def seqs(path):
+    return [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
+
+
+def test_a_segment_is_open_until_it_is_sealed_with_its_seal_beside_it(writer):
+    assert writer.start() == []
+    writer.write(3)
+    (path,) = open_segments(writer.folder)
+    assert parse_name(path.name) == (writer.spool.boot, 0)
+    assert sealed_segments(writer.folder) == []
+    writer.spool.close()
+    assert open_segments(writer.folder) == []
+    (path,) = sealed_segments(writer.folder)
+    (seal,) = seals(writer.folder)
+    assert seqs(path) == [0, 1, 2]
+    assert (seal.segment, seal.first_seq, seal.last_seq, seal.events) == (path.stem, 0, 2, 3)
+    assert (seal.size_bytes, seal.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert (seal.final, seal.clean, seal.torn_bytes) == (True, True, 0)
+
+
+def test_size_and_age_seal_a_segment(tmp_path):
+    writer = Writer(tmp_path / "n", segment_bytes=1024, segment_age_ms=5000)
+    writer.start()
+    writer.write(2, padding=600)
+    writer.spool.tick()
+    assert len(sealed_segments(writer.folder)) == 1
+    writer.write()
+    writer.clock.advance_ms(4999)
+    writer.spool.tick()
+    assert len(sealed_segments(writer.folder)) == 1
+    writer.clock.advance_ms(1)
+    writer.spool.tick()
+    assert [parse_name(path.name).first_seq for path in sealed_segments(writer.folder)] == [0, 2]
+
+
+def test_seals_make_a_chain_over_segments_and_boots(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    for boot in ("aaaaaaaa", "bbbbbbbb"):
+        writer.start(boot)
+        for _ in range(2):
+            writer.write()
+            writer.clock.advance_ms(10)
+            writer.spool.tick()
+        writer.spool.close()
+    chain = NO_CHAIN
+    for index, seal in enumerate(seals(writer.folder)):
+        assert (seal.index, seal.previous_chain) == (index, chain)
+        chain = chain_of(chain, seal.sha256)
+        assert seal.chain == chain
+    assert index == 3
+
+
+def test_written_events_are_synced_within_the_interval(tmp_path):
+    writer = Writer(tmp_path / "n", fsync_interval_ms=100)
+    writer.start()
+    writer.write()
+    writer.spool.tick()
+    assert writer.files.fsyncs == 0
+    writer.clock.advance_ms(100)
+    writer.spool.tick()
+    assert writer.files.fsyncs == 1
+    writer.clock.advance_ms(100)
+    writer.spool.tick()
+    assert writer.files.fsyncs == 1
+
+
+def test_an_interval_of_zero_syncs_each_write(tmp_path):
+    writer = Writer(tmp_path / "n", fsync_interval_ms=0)
+    writer.start()
+    writer.write(3)
+    assert writer.files.fsyncs == 3
+
+
+def test_after_a_crash_the_open_segment_is_sealed_and_the_loss_is_told(writer):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(3)
+    writer.die()
+    assert writer.start("11111111") == [Recovered(boot, 2, 0)]
+    (path,) = sealed_segments(writer.folder)
+    assert seqs(path) == [0, 1, 2]
+    (seal,) = seals(writer.folder)
+    assert (seal.clean, seal.final, seal.events) == (False, False, 3)
+
+
+@pytest.mark.parametrize("tail", [b'{"seq": 3, "boo', b'{"seq": 3}', b"\0" * 500, b"\n", b"[]\n", b'{"boot":"x"}\n'])
+def test_a_torn_tail_is_cut_and_counted(writer, tail):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(3)
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    with path.open("ab") as file:
+        file.write(tail)
+    assert writer.start("11111111") == [Recovered(boot, 2, len(tail))]
+    (sealed,) = sealed_segments(writer.folder)
+    assert seqs(sealed) == [0, 1, 2]
+    assert seals(writer.folder)[0].torn_bytes == len(tail)
+
+
+def test_an_open_segment_without_a_whole_event_goes_away(writer):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write()
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    path.write_bytes(b'{"se')
+    assert writer.start("11111111") == [Recovered(boot, None, 4)]
+    assert sealed_segments(writer.folder) == open_segments(writer.folder) == []
+
+
+def test_a_crash_between_two_segments_is_told_too(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    writer.die()
+    assert writer.start("11111111") == [Recovered(boot, 1, 0)]
+    writer.write()
+    writer.spool.close()
+    assert writer.start("22222222") == []
+
+
+def test_an_orderly_end_right_after_a_seal_is_no_crash(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    writer.spool.close()
+    assert writer.start("11111111") == []
+
+
+def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(10)
+    files = writer.files
+    rename = files.rename
+    files.rename = lambda source, target: rename(source, target) if target.suffix == ".seal" else _fail()
+    with pytest.raises(SpoolError, match="broken"):
+        writer.spool.tick()
+    writer.die()
+    files.rename = rename
+    assert len(seals(writer.folder)) == len(open_segments(writer.folder)) == 1
+    writer.start("11111111")
+    writer.write()
+    writer.spool.close()
+    first, second = seals(writer.folder)
+    assert (first.index, second.index, second.previous_chain) == (0, 1, first.chain)
+    assert len(sealed_segments(writer.folder)) == 2
+
+
+def _fail():
+    raise OSError(errno.EIO, "broken")
+
+
+def test_a_full_disk_leaves_whole_lines_and_writing_goes_on_later(writer):
+    writer.start()
+    writer.write(2, padding=100)
+    writer.files.room = 10
+    with pytest.raises(SpoolError, match="No space left"):
+        writer.write(padding=100)
+    (path,) = open_segments(writer.folder)
+    assert seqs(path) == [0, 1]
+    writer.files.room = 1 << 40
+    writer.write(padding=100)
+    writer.spool.close()
+    (sealed,) = sealed_segments(writer.folder)
+    assert seqs(sealed) == [0, 1, 2]
+    assert seals(writer.folder)[0].sha256 == hashlib.sha256(sealed.read_bytes()).hexdigest()
+
+
+def test_a_segment_that_cannot_be_sealed_stays_open(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(10)
+    for what in ("fsync", "rename"):
+        writer.files.broken = {what}
+        with pytest.raises(SpoolError, match="broken"):
+            writer.spool.tick()
+        writer.write()
+    writer.files.broken = set()
+    writer.spool.tick()
+    (sealed,) = sealed_segments(writer.folder)
+    assert seqs(sealed) == [0, 1, 2]
+
+
+def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_bytes=2500)
+    writer.start()
+    deleted = []
+    for _ in range(4):
+        writer.write(padding=1000)
+        writer.clock.advance_ms(10)
+        deleted += writer.spool.tick()
+    boot = writer.spool.boot
+    assert deleted == [Deleted(boot, 0, 0, 1, "retention_bytes"), Deleted(boot, 1, 1, 1, "retention_bytes")]
+    assert [parse_name(path.name).first_seq for path in sealed_segments(writer.folder)] == [2, 3]
+    assert [seal.first_seq for seal in seals(writer.folder)] == [2, 3]
+
+
+def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    writer.start()
+    for _ in range(2):
+        writer.write()
+        writer.clock.advance_ms(10)
+        writer.spool.tick()
+    last = seals(writer.folder)[-1]
+    writer.clock.advance_ms(60_001)
+    assert writer.spool.tick() == [Deleted(writer.spool.boot, 0, 1, 2, "retention_ms")]
+    assert sealed_segments(writer.folder) == []
+    assert seals(writer.folder) == [last]
+    writer.write()
+    writer.spool.close()
+    (seal,) = seals(writer.folder)
+    assert (seal.index, seal.previous_chain) == (2, last.chain)
+
+
+def test_on_limit_stop_refuses_what_would_go_beyond(tmp_path):
+    writer = Writer(tmp_path / "n", retention_bytes=1500, on_limit="stop")
+    writer.start()
+    writer.write(padding=1000)
+    with pytest.raises(SpoolError, match="retention_bytes = 1500"):
+        writer.write(padding=1000)
+    assert seqs(open_segments(writer.folder)[0]) == [0]
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
+def test_sealed_segments_can_be_compressed(tmp_path, codec, suffix):
+    writer = Writer(tmp_path / "n", compression=codec)
+    writer.start()
+    writer.write(5, padding=1000)
+    writer.spool.close()
+    (path,) = sealed_segments(writer.folder)
+    assert path.name.endswith(".jsonl" + suffix)
+    data = bytes(getattr(cramjam, codec).decompress(path.read_bytes()))
+    assert [json.loads(line)["seq"] for line in data.splitlines()] == [0, 1, 2, 3, 4]
+    assert seals(writer.folder)[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_crash_after_compressing_leaves_one_copy(tmp_path):
+    writer = Writer(tmp_path / "n", compression="zstd")
+    writer.start()
+    writer.write()
+    writer.files.remove = lambda path: _fail()
+    with pytest.raises(SpoolError):
+        writer.spool.close()
+    del writer.files.remove
+    assert len(open_segments(writer.folder)) == len(sealed_segments(writer.folder)) == 1
+    writer.start("11111111")
+    assert open_segments(writer.folder) == []
+    assert len(sealed_segments(writer.folder)) == 1
+
+
+def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
+    writer.start()
+    writer.write()
+    first = writer.spool.boot
+    writer.spool.close()
+    writer.clock = ManualClock(wall_ms=1_600_000_000_000)
+    writer.start()
+    assert writer.spool.boot > first
+
+
+def test_two_servers_cannot_write_in_one_folder(writer):
+    writer.start()
+    other = Spool(writer.folder, writer.settings, writer.clock)
+    with pytest.raises(SpoolError, match="in use by another server"):
+        other.open("11111111")
+    writer.spool.close()
+    assert other.open("11111111") == []
+    other.close()

@@ -1,0 +1,246 @@
+"""From MBeans to Prometheus: names, patterns, labels, both formats; the files that come with klamm; klamm top."""
+
+import io
+import json
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from klamm import Histogram, MetricsRegistry
+from klamm.config.plan import load_plan
+from klamm.config.problems import ConfigError
+from klamm.plugins import PluginRegistry
+from klamm.server import ServerServices
+from klamm.testing import EmbeddedServer
+from klamm_metrics import files, top
+from klamm_metrics.collector import RegistryCollector
+from klamm_metrics.names import exposed_name
+from klamm_metrics.snapshot import Difference, Snapshot
+from tests.unit.metrics.all_metrics import exposed_names, registered
+
+
+@pytest.mark.parametrize(
+    ("mbean", "kind", "name"),
+    [
+        (
+            "kafka.network:type=RequestChannel,name=RequestQueueSize",
+            "gauge",
+            "kafka_network_requestchannel_requestqueuesize",
+        ),
+        (
+            "kafka.network:type=RequestMetrics,name=RequestsPerSec",
+            "counter",
+            "kafka_network_requestmetrics_requests_total",
+        ),
+        ("kafka.network:type=RequestMetrics,name=TotalTimeMs", "histogram", "kafka_network_requestmetrics_totaltimems"),
+        ("kafka.network:type=Processor,name=IdlePercent", "gauge", "kafka_network_processor_idle_percent"),
+        (
+            "kafka.server:type=socket-server-metrics,name=connection-creation-total",
+            "counter",
+            "kafka_server_socket_server_metrics_connection_creation_total",
+        ),
+        ("klamm:type=Client,name=ReceivedBytes", "counter", "klamm_client_receivedbytes_total"),
+    ],
+)
+def test_names(mbean, kind, name):
+    assert exposed_name(mbean, kind) == name
+
+
+def test_what_is_no_mbean_has_no_name():
+    with pytest.raises(ValueError, match="is not of the form"):
+        exposed_name("requests", "counter")
+
+
+def test_every_name_is_one_for_prometheus_and_stands_for_one_mbean():
+    families = registered()
+    names = [exposed_name(name, kind) for name, kind in families.items()]
+    assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in names)
+    assert len(set(names)) == len(names)
+
+
+@pytest.fixture
+def registry():
+    registry = MetricsRegistry()
+    registry.counter("klamm:type=Test,name=EventsPerSec", "Events.", who="a").add(3)
+    registry.gauge("klamm:type=Test,name=Level", "A level.", lambda: 0.5, **{"odd-label": 'x"\n'})
+    histogram = Histogram()
+    histogram.add(5)
+    histogram.add(900)
+    registry.register(
+        "klamm:type=Test,name=TimeMs",
+        "histogram",
+        "Times.",
+        lambda: [({"who": "a"}, histogram.snapshot(1.0, range(2, 6)))],
+    )
+    return registry
+
+
+def rendered(registry, render=generate_latest, **options):
+    collectors = CollectorRegistry()
+    collectors.register(RegistryCollector(registry, **options))
+    return render(collectors).decode()
+
+
+def test_the_text_format(registry):
+    told = {}
+    for family in text_string_to_metric_families(rendered(registry)):
+        told[family.name] = family
+    assert [(s.name, s.labels, s.value) for s in told["klamm_test_events"].samples] == [
+        ("klamm_test_events_total", {"who": "a"}, 3)
+    ]
+    assert told["klamm_test_level"].samples[0].labels == {"odd_label": 'x"\n'}
+    assert told["klamm_test_timems"].type == "histogram"
+    buckets = {s.labels["le"]: s.value for s in told["klamm_test_timems"].samples if s.name.endswith("_bucket")}
+    assert buckets == {"4": 0, "8": 1, "16": 1, "32": 1, "+Inf": 2}
+
+
+def test_openmetrics(registry):
+    text = rendered(registry, generate_openmetrics)
+    assert text.endswith("# EOF\n")
+    assert 'klamm_test_events_total{who="a"} 3' in text
+
+
+def test_patterns_and_labels(registry):
+    text = rendered(registry, include=["klamm_test_*"], exclude=["*_timems", "*level"], labels={"cluster": "a"})
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples == ['klamm_test_events_total{cluster="a",who="a"} 3.0']
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('bind = "9404"', "must be HOST:PORT"),
+        ('labels = { "a-b" = "c" }', '"a-b" cannot be the name of a label'),
+        ('labels = { le = "c" }', '"le" cannot be the name of a label'),
+    ],
+)
+def test_wrong_settings_are_reported(tmp_path, line, complaint):
+    file = tmp_path / "klamm.toml"
+    file.write_text(
+        f'[server]\nextensions = ["prometheus"]\n[prometheus]\n{line}\n[listeners.a]\nbind = "127.0.0.1:0"\n'
+    )
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load_plan(file, PluginRegistry())
+
+
+NAME = re.compile(r"\b((?:kafka|klamm|process)_[a-z0-9_]+)")
+PROCESS = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total"}
+
+
+def known_names():
+    names = set(PROCESS)
+    for name, kind in exposed_names().items():
+        names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
+    return names
+
+
+def test_the_dashboard_uses_only_metrics_that_exist():
+    dashboard = json.loads(files.read("dashboard"))
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    queries = [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    used = {name for text in expressions + queries for name in NAME.findall(text)}
+    assert len(used) > 40
+    assert used <= known_names()
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap():
+    taken = set()
+    for panel in json.loads(files.read("dashboard"))["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not taken & cells, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def test_the_alerts_use_only_metrics_that_exist():
+    rules = files.read("alerts")
+    expressions = re.findall(r"expr: (?:>-\n)?((?:.|\n          )*)", rules)
+    used = {name for text in expressions for name in NAME.findall(text)}
+    assert rules.count("- alert:") == len(expressions) > 10
+    assert used
+    assert used <= known_names()
+
+
+def test_the_files_can_be_printed(capsys):
+    assert files.main(["alerts"]) == 0
+    assert capsys.readouterr().out == files.read("alerts")
+
+
+BEFORE = """
+kafka_network_requestmetrics_requests_total{request="Produce",version="11"} 100
+kafka_network_requestmetrics_requests_total{request="Fetch",version="17"} 900
+kafka_network_requestmetrics_totaltimems_count{request="Produce"} 100
+kafka_network_requestmetrics_totaltimems_sum{request="Produce"} 1000
+"""
+NOW = """
+kafka_network_requestmetrics_requests_total{request="Produce",version="11"} 150
+kafka_network_requestmetrics_requests_total{request="Produce",version="12"} 10
+kafka_network_requestmetrics_requests_total{request="Fetch",version="17"} 40
+kafka_network_requestmetrics_totaltimems_count{request="Produce"} 110
+kafka_network_requestmetrics_totaltimems_sum{request="Produce"} 1050
+kafka_network_processor_idle_percent{listener="public",networkProcessor="0"} 0.25
+klamm_client_requests_total{client_id="ev[bold]il\\u001b",principal="User:a",host="10.0.0.1",listener="public"} 20
+"""
+
+
+def test_rates_are_of_what_grew_and_a_counter_that_fell_began_anew():
+    seen = Difference(Snapshot.parse(NOW, 12.0), Snapshot.parse(BEFORE, 10.0))
+    rates = seen.rates("kafka_network_requestmetrics_requests_total", "request")
+    assert rates == {("Produce",): 30.0, ("Fetch",): 20.0}
+    assert seen.means("kafka_network_requestmetrics_totaltimems", "request") == {"Produce": 5.0}
+
+
+def test_without_an_earlier_look_there_are_no_rates():
+    seen = Difference(Snapshot.parse(NOW, 12.0), None)
+    assert seen.rates("kafka_network_requestmetrics_requests_total", "request") == {}
+    assert seen.means("kafka_network_requestmetrics_totaltimems", "request")["Produce"] == pytest.approx(1050 / 110)
+
+
+def test_top_shows_a_server():
+    out = io.StringIO()
+    text = NOW.replace("\\u001b", "\x1b")
+    seen = Difference(Snapshot.parse(text, 12.0), Snapshot.parse(BEFORE, 10.0))
+    Console(file=out, width=140).print(top.frame(seen, "http://server/metrics"))
+    shown = out.getvalue()
+    assert re.search(r"public +0 +75% +█{8}░░", shown)
+    assert re.search(r"Produce +30 ", shown)
+    assert "\x1b" not in shown
+    assert "ev[bold]il?" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("10.0.0.1:9404", "http://10.0.0.1:9404/metrics"),
+        ("https://a/x/metrics", "https://a/x/metrics"),
+        ("http://a:1", "http://a:1/metrics"),
+    ],
+)
+def test_an_address_is_enough(given, url):
+    assert top.complete_url(given) == url
+
+
+def test_top_says_what_is_wrong_when_nobody_answers(capsys):
+    assert top.main(["127.0.0.1:1", "--once"]) == 1
+    assert 'extensions = ["prometheus"]' in capsys.readouterr().err
+
+
+def test_a_taken_address_stops_the_start():
+    from klamm.server import StartError
+
+    settings = ["server.extensions=prometheus", "prometheus.bind=127.0.0.1:0"]
+    with EmbeddedServer(settings) as server:
+        host, port = server.server.extensions[0].address
+        other = EmbeddedServer(["server.extensions=prometheus", f"prometheus.bind={host}:{port}"])
+        with pytest.raises(StartError, match="extension prometheus .*Address already in use"):
+            other.start()
+
+
+def test_services_can_be_read_without_a_server():
+    assert list(ServerServices().metrics.collect()) == []

@@ -1,0 +1,141 @@
+"""Log lines that clients can cause: the first in full, then a number; slow requests with where the time went."""
+
+import logging
+
+import pytest
+
+from klamm.config.problems import ConfigError
+from klamm.network.limited_log import LimitedLog
+from klamm.network.slow_log import LINES_A_MINUTE, SlowLog, check_thresholds
+from klamm.wire.api_keys import ApiKey
+
+MS = 1_000_000
+log = logging.getLogger("klamm.test")
+
+
+class Later:
+    """A scheduler whose hour comes when the test says so."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, delay_ms, callback):
+        self.calls.append((delay_ms, callback))
+
+    def run(self):
+        calls, self.calls = self.calls, []
+        for _, callback in calls:
+            callback()
+
+
+def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog):
+    later = Later()
+    limited = LimitedLog(log, later)
+    for number in range(5):
+        limited.log("a", logging.ERROR, "failed %d", number, error=ValueError("on purpose"))
+    limited.log("b", logging.ERROR, "something else")
+    assert [record.getMessage() for record in caplog.records] == ["failed 0", "something else"]
+    assert caplog.records[0].exc_info[1].args == ("on purpose",)
+    later.run()
+    assert [record.getMessage() for record in caplog.records[2:]] == [
+        "4 more in 60 s like the first, which was: failed 0"
+    ]
+
+
+def test_after_the_interval_the_next_is_logged_again(caplog):
+    later = Later()
+    limited = LimitedLog(log, later)
+    limited.log("a", logging.ERROR, "one")
+    later.run()
+    limited.log("a", logging.ERROR, "two")
+    assert [record.getMessage() for record in caplog.records] == ["one", "two"]
+
+
+def test_keys_without_number_take_no_memory_without_end(caplog):
+    later = Later()
+    limited = LimitedLog(log, later)
+    for number in range(3000):
+        limited.log(number, logging.ERROR, "failed %d", number)
+    assert len(caplog.records) <= 1001
+    assert len(later.calls) <= 1001
+    later.run()
+    assert "more in 60 s" in caplog.records[-1].getMessage()
+
+
+class Connection:
+    connection_id = "a-b-0-1"
+
+
+class Handler:
+    name = "Produce"
+
+
+class Request:
+    connection, handler = Connection, Handler
+    api_key, api_version, correlation_id, size_bytes = int(ApiKey.PRODUCE), 11, 7, 100
+    principal, client_id = "User:alice", "app"
+    received_ns, handler_start_ns, local_end_ns, completed_ns, dequeued_ns = 0, 1 * MS, 3 * MS, 303 * MS, 304 * MS
+    parked, throttle_time_ms = True, 0
+
+
+def test_a_slow_request_is_logged_with_its_stages(caplog):
+    SlowLog("public", {"Produce": 300}, Later()).note(Request, 310 * MS, 310 * MS)
+    line = caplog.records[0].getMessage()
+    for part in (
+        "listener=public",
+        "connection_id=a-b-0-1",
+        "principal=User:alice",
+        "api=Produce version=11",
+        "total_ms=310.0",
+        "request_queue_ms=1.0",
+        "local_ms=2.0",
+        "remote_ms=300.0",
+        "response_queue_ms=1.0",
+        "send_ms=6.0",
+    ):
+        assert part in line
+
+
+def test_a_request_below_its_threshold_is_not_logged(caplog):
+    SlowLog("public", {"Produce": 300, "default": 1}, Later()).note(Request, 299 * MS, 299 * MS)
+    assert not caplog.records
+
+
+def test_the_default_is_for_all_that_have_no_threshold_of_their_own(caplog):
+    slow = SlowLog("public", {"Fetch": 1000, "default": 5}, Later())
+    slow.note(Request, 6 * MS, 6 * MS)
+    assert len(caplog.records) == 1
+    assert slow.watches(int(ApiKey.METADATA))
+
+
+def test_without_a_default_only_named_apis_are_watched():
+    slow = SlowLog("public", {"Fetch": 1000}, Later())
+    assert [key for key in ApiKey if slow.watches(int(key))] == [ApiKey.FETCH]
+
+
+def test_lines_are_limited(caplog):
+    later = Later()
+    slow = SlowLog("public", {"Produce": 1}, later)
+    for _ in range(LINES_A_MINUTE + 5):
+        slow.note(Request, 6 * MS, 6 * MS)
+    assert len(caplog.records) == LINES_A_MINUTE
+    later.run()
+    assert caplog.records[-1].getMessage().startswith("5 more in 60 s")
+
+
+def test_thresholds_name_apis():
+    assert check_thresholds({"Produce": 1, "default": 0}) is None
+    assert '"Prodce" is no API' in check_thresholds({"Prodce": 1})
+    assert "must not be negative" in check_thresholds({"Fetch": -1})
+
+
+def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
+    from klamm.config.plan import load_plan
+    from klamm.plugins import PluginRegistry
+
+    file = tmp_path / "klamm.toml"
+    file.write_text('[listeners.a]\nbind = "127.0.0.1:0"\n[listeners.a.slow_log]\nProdce = 10\n')
+    with pytest.raises(ConfigError) as caught:
+        load_plan(file, PluginRegistry())
+    assert "klamm.toml:3" in str(caught.value.problems[0])
+    assert "no API" in str(caught.value.problems[0])

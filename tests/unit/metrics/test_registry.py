@@ -1,0 +1,100 @@
+"""MetricsRegistry, Histogram, WindowedShare: what is counted is told, and whoever fails costs only itself."""
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.metrics import Histogram, MetricsRegistry, WindowedShare
+
+S = 1_000_000_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 100))))
+def test_a_histogram_has_each_value_below_the_first_bound_that_is_not_smaller(values):
+    histogram = Histogram()
+    for value, weight in values:
+        histogram.add(value, weight)
+    told = histogram.snapshot(1.0, range(3, 30))
+    assert told.count == sum(weight for _, weight in values)
+    assert told.total == sum(value * weight for value, weight in values)
+    for bound, below in told.bounds:
+        assert below == sum(weight for value, weight in values if value < bound)
+
+
+def test_a_histogram_is_told_in_another_unit():
+    histogram = Histogram()
+    histogram.add(3000)
+    told = histogram.snapshot(0.001, range(10, 13))
+    assert told.bounds == ((1.024, 0), (2.048, 0), (4.096, 1))
+    assert told.total == 3.0
+
+
+def test_histograms_add_up():
+    one, other = Histogram(), Histogram()
+    one.add(5, 2)
+    other.add(5)
+    other.add(100)
+    one.merge(other)
+    assert (sum(one.counts), one.total) == (4, 115)
+    assert one.counts[3] == 3
+
+
+def test_a_source_that_raises_costs_only_its_own_samples_and_is_logged_once(caplog):
+    registry = MetricsRegistry()
+    registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1.0, place="good")
+    registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1 / 0, place="bad")
+    registry.counter("klamm:type=Test,name=Other", "Another.").add(3)
+    with caplog.at_level(logging.ERROR, "klamm.metrics"):
+        for _ in range(3):
+            told = {family.name: family.samples for family in registry.collect()}
+    assert [(sample.labels, sample.value) for sample in told["klamm:type=Test,name=Value"]] == [
+        ({"place": "good"}, 1.0)
+    ]
+    assert [sample.value for sample in told["klamm:type=Test,name=Other"]] == [3]
+    assert len(caplog.records) == 1
+    assert "klamm:type=Test,name=Value" in caplog.text
+
+
+def test_only_what_is_wanted_is_read():
+    registry = MetricsRegistry()
+    registry.gauge("klamm:type=Test,name=Wanted", "", lambda: 1.0)
+    registry.gauge("klamm:type=Test,name=Other", "", lambda: pytest.fail("was read"))
+    assert [one.name for one in registry.collect(lambda name: name.endswith("Wanted"))] == [
+        "klamm:type=Test,name=Wanted"
+    ]
+
+
+def test_a_gauge_can_be_taken_away():
+    registry = MetricsRegistry()
+    remove = registry.gauge("klamm:type=Test,name=Value", "", lambda: 1.0)
+    remove()
+    assert [family.samples for family in registry.collect()] == [()]
+
+
+def test_a_share_is_that_of_the_last_half_to_one_minute():
+    share = WindowedShare(0)
+    assert share.read(10 * S, 5 * S) == 0.5
+    for second in range(20, 70, 5):
+        share.read(second * S, 5 * S)
+    assert share.read(70 * S, 5 * S) == 0.0
+    assert share.read(80 * S, 15 * S) == pytest.approx(10 / 40, abs=0.1)
+
+
+def test_a_share_is_the_same_however_often_it_is_asked_for():
+    seldom, often = WindowedShare(0), WindowedShare(0)
+    for second in range(1, 200):
+        often.read(second * S, second * S // 4)
+    seldom.read(150 * S, 150 * S // 4)
+    assert often.read(200 * S, 50 * S) == seldom.read(200 * S, 50 * S) == 0.25
+
+
+def test_a_share_of_several_threads_is_of_all_their_time():
+    assert WindowedShare(0).read(10 * S, 20 * S, capacity=8) == 0.25
+
+
+def test_a_share_stays_between_0_and_1():
+    share = WindowedShare(10)
+    assert share.read(10, 5) == 0.0
+    assert share.read(11, 500) == 1.0

@@ -1,0 +1,92 @@
+"""Listeners without sockets for gates: what the acceptor and the processors would do, on one thread."""
+
+import itertools
+
+from klamm import (
+    CLIENT_QUOTAS,
+    Address,
+    ListenerContext,
+    ManualClock,
+    Scheduler,
+    ServerServices,
+    client_quota_key,
+)
+
+
+class Door:
+    """One listener with its gates. Connections are admitted or not, break, authenticate or fail to."""
+
+    def __init__(self, house, name, *gates):
+        self.house = house
+        self.gates = gates
+        self.resumed = 0
+        self.open_connections = []
+        here = Address("127.0.0.1", 1)
+        self.context = ListenerContext(name, here, here, services=house.services)
+        self.context.resume_accepting = self._resume
+        self.context.close_least_recently_used = self._evict
+        house.services.listeners[name] = self.context
+        for gate in gates:
+            gate.open(self.context)
+
+    def _resume(self):
+        self.resumed += 1
+
+    def _evict(self):
+        if self.open_connections:
+            self.close(self.open_connections[0])
+            return True
+        return False
+
+    def ask(self, address):
+        """One round through all gates; as the acceptor does it, whoever admitted is told when a later one did not."""
+        admitted = []
+        for gate in self.gates:
+            answer = gate.admit(address)
+            if answer is not None:
+                for each in admitted:
+                    each.release(address)
+                return answer
+            admitted.append(gate)
+        self.open_connections.append(address)
+        return None
+
+    def connect(self, host="10.0.0.1"):
+        return self.ask(self.house.new_address(host))
+
+    def close(self, address):
+        self.open_connections.remove(address)
+        for gate in self.gates:
+            gate.release(address)
+
+    def authenticated(self, address):
+        for gate in self.gates:
+            gate.authenticated(address)
+
+    def fail(self, address):
+        for gate in self.gates:
+            gate.authentication_failed(address)
+        self.close(address)
+
+
+class House:
+    """One server."""
+
+    def __init__(self):
+        self.clock = ManualClock()
+        self.services = ServerServices(self.clock, Scheduler(self.clock))
+        self._ports = itertools.count(1024)
+
+    def new_address(self, host):
+        return Address(host, next(self._ports))
+
+    def set_ip_rate(self, ip, rate):
+        entity = {"ip": ip}
+        row = None if rate is None else {"entity": entity, "quotas": {"connection_creation_rate": float(rate)}}
+        self.services.shared.table(CLIENT_QUOTAS).update({client_quota_key(entity): row})
+
+    def metric(self, name):
+        for family in self.services.metrics.collect():
+            if family.name == name:
+                return {tuple(sample.labels.values()): sample.value for sample in family.samples}
+        raise AssertionError(f"no metric {name}")

@@ -1,0 +1,154 @@
+"""The gate `connection_quota`: per address, per listener, per server; whoever waits is told when there is room."""
+
+import threading
+
+import pytest
+
+from klamm import Address, Delay, Refuse
+from klamm_quotas.connection_quota import ConnectionQuota
+from klamm_quotas.settings import ConnectionQuotaSettings
+from tests.unit.quotas.gates import Door, House
+
+
+def quota(**settings):
+    return ConnectionQuota(ConnectionQuotaSettings(**settings))
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+def test_one_more_than_an_address_may_have_is_refused_until_one_goes(house):
+    door = Door(house, "a", quota(max_connections_per_ip=2))
+    assert [door.connect(), door.connect()] == [None, None]
+    assert door.connect() == Refuse("per_ip", "10.0.0.1 has 2 of 2 connections")
+    assert door.connect("10.0.0.2") is None
+    door.close(door.open_connections[0])
+    assert door.connect() is None
+
+
+def test_an_address_is_counted_on_all_listeners_together(house):
+    settings = {"max_connections_per_ip": 2}
+    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
+    assert [one.connect(), two.connect("::ffff:10.0.0.1")] == [None, None]
+    assert one.connect().reason == two.connect().reason == "per_ip"
+
+
+def test_a_limit_of_zero_lets_nobody_in(house):
+    assert isinstance(Door(house, "a", quota(max_connections_per_ip=0)).connect(), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("host", "limit"),
+    [
+        ("10.20.0.1", 50),
+        ("10.20.30.1", 9),
+        ("10.20.30.40", 1),
+        ("::ffff:10.20.30.40", 1),
+        ("fe80::1%eth0", 3),
+        ("10.21.0.1", 2),
+        ("2001:db8::1", 2),
+    ],
+)
+def test_the_longest_prefix_counts(host, limit):
+    overrides = {"10.20.0.0/16": 50, "10.20.30.40": 1, "10.20.30.0/24": 9, "fe80::/10": 3}
+    assert quota(max_connections_per_ip=2, overrides=overrides).limit_of(host) == limit
+
+
+def test_a_full_listener_waits_and_is_told_when_one_goes(house):
+    full, other = Door(house, "full", quota(max_connections=1)), Door(house, "other", quota())
+    assert full.connect() is None
+    address = house.new_address("10.0.0.2")
+    answer = full.ask(address)
+    assert isinstance(answer, Delay)
+    assert (answer.reason, answer.pause_acceptor) == ("per_listener", True)
+    assert other.connect() is None
+    assert full.resumed == 0
+    full.close(full.open_connections[0])
+    assert full.resumed == 1
+    assert full.ask(address) is None
+    full.close(address)
+    assert full.resumed == 1, "nobody waits any more"
+
+
+def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
+    settings = {"broker_max_connections": 2}
+    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
+    assert [one.connect(), two.connect()] == [None, None]
+    assert one.connect().reason == "per_broker"
+    two.close(two.open_connections[0])
+    assert (one.resumed, two.resumed) == (1, 0)
+    assert one.connect() is None
+
+
+def test_who_is_over_the_limit_of_its_address_does_not_hold_up_the_others(house):
+    door = Door(house, "a", quota(max_connections_per_ip=1, max_connections=1))
+    assert door.connect() is None
+    assert isinstance(door.connect(), Refuse)
+
+
+def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(house):
+    settings = {"broker_max_connections": 3}
+    one, two = Door(house, "a", quota(**settings)), Door(house, "b", quota(**settings))
+    inner = Door(house, "inner", quota(protected=True, **settings))
+    for door in (one, one, two):
+        assert door.connect() is None
+    oldest = one.open_connections[0]
+    assert inner.connect() is None
+    assert oldest not in one.open_connections
+    assert [len(door.open_connections) for door in (one, two, inner)] == [1, 1, 1]
+    assert [inner.connect(), inner.connect()] == [None, None]
+    assert [len(door.open_connections) for door in (one, two, inner)] == [0, 0, 3]
+    # Nobody is left to give one up; what is protected comes in all the same.
+    assert inner.connect() is None
+    assert one.connect().reason == "per_broker"
+
+
+def test_the_only_listener_is_protected_from_nobody(house):
+    door = Door(house, "only", quota(protected=True, broker_max_connections=1))
+    assert door.connect() is None
+    assert door.connect().reason == "per_broker"
+
+
+def test_new_settings_count_at_once(house):
+    gate = quota(max_connections=1)
+    door = Door(house, "a", gate)
+    assert door.connect() is None
+    assert door.connect().reason == "per_listener"
+    assert gate.reconfigure(ConnectionQuotaSettings(max_connections=5, overrides={"10.0.0.0/8": 3}))
+    assert door.resumed == 1
+    assert [door.connect(), door.connect()] == [None, None]
+    assert door.connect().reason == "per_ip"
+    # A lower limit of the server is kept at once.
+    assert gate.reconfigure(ConnectionQuotaSettings(broker_max_connections=1))
+    assert len(door.open_connections) == 1
+
+
+def test_the_metric_counts_connections(house):
+    door = Door(house, "a", quota())
+    door.connect()
+    assert house.metric("klamm:type=ConnectionQuota,name=Connections") == {("a",): 1}
+
+
+def test_counts_survive_many_threads_and_leave_nothing_behind(house):
+    gate = quota(max_connections_per_ip=3)
+    Door(house, "a", gate)
+    here = Address("127.0.0.1", 1)
+    admitted = []
+
+    def come_and_go():
+        for _ in range(2000):
+            if gate.admit(here) is None:
+                admitted.append(gate.count_of(here.host))
+                gate.release(here)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert admitted
+    assert max(admitted) <= 3
+    counts = gate._counts
+    assert (counts.total, counts.by_ip, counts.listeners["a"].connections) == (0, {}, 0)

@@ -1,0 +1,108 @@
+"""20,000 connections that come and go in every way there is leave nothing behind in the gates."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from klamm import Refuse
+from klamm_quotas.authentication_penalty import AuthenticationPenalty
+from klamm_quotas.connection_quota import ConnectionQuota
+from klamm_quotas.creation_rate import CreationRate
+from klamm_quotas.handshake_limit import HandshakeLimit
+from klamm_quotas.settings import (
+    AuthenticationPenaltySettings,
+    ConnectionQuotaSettings,
+    CreationRateSettings,
+    HandshakeLimitSettings,
+)
+from tests.unit.quotas.gates import Door, House
+
+CONNECTIONS = 20_000
+ATTEMPTS = 50
+
+
+def gates(**quota):
+    return [
+        AuthenticationPenalty(AuthenticationPenaltySettings(allowed_failures=3, initial_penalty_ms=200, delay_ms=100)),
+        ConnectionQuota(
+            ConnectionQuotaSettings(max_connections_per_ip=6, max_connections=25, broker_max_connections=40, **quota)
+        ),
+        CreationRate(
+            CreationRateSettings(
+                connection_creation_rate=2, max_connection_creation_rate=11, broker_max_connection_creation_rate=20
+            )
+        ),
+        HandshakeLimit(HandshakeLimitSettings(max_handshakes=18, max_handshakes_per_ip=4)),
+    ]
+
+
+def connect(house, door, rng, seen):
+    """As the acceptor does: while a gate says so, wait and ask again; now and then the server stops meanwhile."""
+    address = house.new_address(f"10.0.0.{rng.randrange(20)}")
+    for _ in range(ATTEMPTS):
+        answer = door.ask(address)
+        if answer is None:
+            seen["admitted"] += 1
+            return
+        seen[answer.reason] += 1
+        if isinstance(answer, Refuse) or not answer.pause_acceptor:
+            return
+        house.clock.advance_ms(min(answer.delay_ms, 20))
+        if rng.random() < 0.2:
+            close_one(door, rng, seen)
+        if rng.random() < 0.02:
+            seen["stopped while it waited"] += 1
+            return
+
+
+def close_one(door, rng, seen):
+    if not door.open_connections:
+        return
+    address = rng.choice(door.open_connections)
+    way = rng.choice(["break", "authenticate", "fail", "authenticate and close", "break"])
+    seen[way] += 1
+    if way == "fail":
+        door.fail(address)
+        return
+    if "authenticate" in way:
+        door.authenticated(address)
+    if way != "authenticate":
+        door.close(address)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_all_counters_return_to_zero(order):
+    rng = random.Random(order)
+    house = House()
+    doors = [
+        Door(house, "one", *gates()[::order]),
+        Door(house, "two", *gates()[::order]),
+        Door(house, "inner", *gates(protected=True)[::order]),
+    ]
+    seen = Counter()
+    for _ in range(CONNECTIONS):
+        door = rng.choice(doors)
+        connect(house, door, rng, seen)
+        if rng.random() < 0.5:
+            close_one(rng.choice(doors), rng, seen)
+        if rng.random() < 0.1:
+            house.clock.advance_ms(rng.randrange(300))
+    reasons = {"per_ip", "per_listener", "per_broker", "per_ip_rate", "per_listener_rate", "per_broker_rate"}
+    reasons |= {"handshakes", "handshakes_per_ip", "authentication_penalty"}
+    assert reasons <= set(seen), reasons - set(seen)
+    for door in doors:
+        for address in list(door.open_connections):
+            door.close(address)
+    for door in doors:
+        by_type = {type(gate): gate for gate in door.gates}
+        counts = by_type[ConnectionQuota]._counts
+        assert (counts.total, counts.by_ip) == (0, {})
+        assert [listener.connections for listener in counts.listeners.values()] == [0, 0, 0]
+        assert by_type[HandshakeLimit]._under_way == set()
+        assert by_type[HandshakeLimit]._by_ip == {}
+    house.clock.advance_ms(3_600_000)
+    assert house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {
+        (door.context.name,): 0 for door in doors
+    }
+    assert all(door.connect("192.0.2.1") is None for door in doors)

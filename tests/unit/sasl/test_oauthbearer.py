@@ -1,0 +1,414 @@
+"""OAUTHBEARER: tokens that are right and wrong in every way, and keys that come, go and cannot be had."""
+
+import base64
+import hmac
+import http.server
+import json
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joserfc import jws
+from joserfc.jwk import ECKey, RSAKey
+
+from klamm import Counter, ErrorCode, KafkaPrincipal, ManualClock, SaslContext
+from klamm_sasl.jwks import JwksError, JwksKeys, fetcher, parse_jwks
+from klamm_sasl.oauthbearer import OAuthBearerMechanism
+from klamm_sasl.settings import OAuthBearerSettings
+from tests.unit.sasl.playbook import Playbook
+from tests.unit.sasl.users import anew
+
+RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
+OTHER_RSA = RSAKey.generate_key(2048, {"kid": "other"})
+EC = ECKey.generate_key("P-256", {"kid": "ec"})
+NOW_S = ManualClock().wall_ms() // 1000
+INVALID_TOKEN = '{"status":"invalid_token"}'
+
+
+def jwks(*keys):
+    return json.dumps({"keys": [key.as_dict(private=False) for key in keys]}).encode()
+
+
+def claims(**changes):
+    found = {"sub": "alice", "iat": NOW_S - 1000, "exp": NOW_S + 600, **changes}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def signed(key=RSA, algorithm="RS256", header=None, **changes):
+    head = {"alg": algorithm, "kid": key.kid, **(header or {})}
+    head = {name: value for name, value in head.items() if value is not None}
+    return jws.serialize_compact(head, json.dumps(claims(**changes)).encode(), key, algorithms=[algorithm])
+
+
+def encoded(data):
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def unsecured(**changes):
+    return ".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "none"}, claims(**changes))) + "."
+
+
+def by_hand(header, secret):
+    """Signed with what everybody knows."""
+    text = ".".join(encoded(json.dumps(part).encode()) for part in (header, claims()))
+    return f"{text}.{encoded(hmac.digest(secret, text.encode(), 'sha256'))}"
+
+
+def said(token, authzid="", extra=""):
+    return f"n,{'a=' + authzid if authzid else ''},\x01auth=Bearer {token}\x01{extra}\x01".encode()
+
+
+@pytest.fixture
+def listen(tmp_path):
+    """`listen(**settings)` → a listener whose keys are in a file."""
+    opened = []
+
+    def one(**given):
+        file = tmp_path / "jwks.json"
+        file.write_bytes(jwks(RSA, EC))
+        if not given.get("unsecured_development_tokens"):
+            given.setdefault("jwks_file", file)
+        mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
+        book = Playbook({"OAUTHBEARER": mechanism})
+        mechanism.open(SaslContext(book.listener, ()))
+        opened.append(mechanism)
+        book.handshake("OAUTHBEARER")
+        return book
+
+    yield one
+    for mechanism in opened:
+        mechanism.close()
+
+
+def refused(book, token, answer=INVALID_TOKEN):
+    """The token gets the RFC's JSON, and the client's \\x01 the end."""
+    if book.mechanisms["OAUTHBEARER"].keys is not None:
+        # What waits for keys is done here and not on a thread.
+        book.mechanisms["OAUTHBEARER"].keys.submit = book.work.append
+    step, response = book.token(said(token))
+    assert (response.error_code, response.auth_bytes.decode()) == (0, answer)
+    assert not step.complete
+    step, response = book.token(b"\x01")
+    assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, answer)
+    assert step.failed
+    return True
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS512"), (EC, "ES256")])
+@pytest.mark.parametrize("authzid", ["", "alice"])
+@pytest.mark.parametrize("extra", ["", "host=example.com\x01port=9092\x01", "traceId=1 2\x01"])
+def test_a_good_token(listen, key, algorithm, authzid, extra):
+    book = listen()
+    step, response = book.token(said(signed(key, algorithm), authzid, extra))
+    assert step.complete
+    assert response.auth_bytes == b""
+    assert book.authenticator.principal == KafkaPrincipal("alice")
+    assert response.session_lifetime_ms == 600_000
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        signed(exp=NOW_S - 30),
+        signed(exp=None),
+        signed(exp="soon"),
+        signed(exp=True),
+        signed(exp=1e300),
+        signed(iat=None),
+        signed(iat=NOW_S + 700),
+        signed(nbf=NOW_S + 60),
+        signed(sub=None),
+        signed(sub=""),
+        signed(sub=" "),
+        signed(sub=7),
+        signed(scope=7),
+        signed(scope=[7]),
+        signed(OTHER_RSA),
+        signed(OTHER_RSA, header={"kid": "rsa"}),
+        signed(OTHER_RSA, header={"kid": None}),
+        signed()[:-4] + "AAAA",
+        signed() + "A",
+        signed().rpartition(".")[0],
+        signed().rpartition(".")[0] + ".",
+        unsecured(),
+        unsecured() + signed().rpartition(".")[2],
+        "a",
+        "a.b.c",
+        "...",
+        "e30.e30.e30",
+        by_hand({"alg": "HS256", "kid": "rsa"}, RSA.as_pem(private=False)),
+        by_hand({"alg": "RS256", "kid": "rsa", "crit": ["b64"]}, b"x"),
+    ],
+)
+def test_a_bad_token(listen, token):
+    assert refused(listen(), token)
+
+
+@pytest.mark.parametrize("token", [signed(exp=NOW_S - 29), signed(nbf=NOW_S + 29), signed(header={"kid": None})])
+def test_a_token_that_is_just_good(listen, token):
+    assert listen().token(said(token))[0].complete
+
+
+def test_clock_skew_can_be_set(listen):
+    assert refused(listen(clock_skew_seconds=0), signed(exp=NOW_S))
+    assert listen(clock_skew_seconds=120).token(said(signed(exp=NOW_S - 119)))[0].complete
+
+
+@pytest.mark.parametrize(
+    ("audience", "good"),
+    [("kafka", True), (["x", "kafka"], True), ("x", False), ([], False), (None, False), (7, False)],
+)
+def test_the_audience(listen, audience, good):
+    book = listen(expected_audience=("other", "kafka"))
+    assert book.token(said(signed(aud=audience)))[0].complete if good else refused(book, signed(aud=audience))
+
+
+@pytest.mark.parametrize(("issuer", "good"), [("https://idp", True), ("https://idp/", False), (None, False)])
+def test_the_issuer(listen, issuer, good):
+    book = listen(expected_issuer="https://idp")
+    assert book.token(said(signed(iss=issuer)))[0].complete if good else refused(book, signed(iss=issuer))
+
+
+@pytest.mark.parametrize(
+    ("scope", "good"), [("read write", True), (["write", "read"], True), ("read", False), (None, False)]
+)
+def test_the_scope(listen, scope, good):
+    book = listen(required_scope=("read", "write"))
+    if good:
+        assert book.token(said(signed(scope=scope)))[0].complete
+    else:
+        assert refused(book, signed(scope=scope), '{"status":"insufficient_scope","scope":"read write"}')
+
+
+def test_claims_may_have_other_names(listen):
+    book = listen(sub_claim_name="client_id", scope_claim_name="scp", required_scope=("read",))
+    assert book.token(said(signed(client_id="bob", scp="read")))[0].complete
+    assert book.authenticator.principal == KafkaPrincipal("bob")
+
+
+def test_algorithms_can_be_fewer(listen):
+    assert refused(listen(algorithms=("ES256",)), signed(RSA))
+
+
+def test_unsecured_tokens_are_for_development_alone(listen):
+    book = listen(unsecured_development_tokens=True)
+    assert book.token(said(unsecured(iat=None)))[0].complete
+    assert refused(anew(book), unsecured(exp=NOW_S - 60))
+    assert refused(anew(book), unsecured()[:-1])
+    assert refused(anew(book), signed())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic abc\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"n,,\x01auth=Bearer abc\x01",
+        b"y,,\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01host=x\x01\x01",
+        b"n,,\x01auth=Bearer \xff\x01\x01",
+    ],
+)
+def test_what_is_no_message(listen, message):
+    step, response = listen().token(message)
+    assert step.failed
+    assert response.error_message.endswith("due to invalid credentials with SASL mechanism OAUTHBEARER")
+
+
+def test_only_the_end_follows_a_refusal(listen):
+    book = listen()
+    book.token(said(signed(exp=NOW_S - 60)))
+    step, response = book.token(said(signed()))
+    assert step.failed
+    assert "invalid credentials" in response.error_message
+
+
+def test_an_authorization_id_of_somebody_else(listen):
+    step, response = listen().token(said(signed(), "bob"))
+    assert step.failed
+    assert "different from the token's principal name" in response.error_message
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="abcdeyJ0123456789._-=", max_size=80) | st.binary(max_size=60).map(encoded))
+def test_whatever_is_no_token_is_refused(text):
+    mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))
+    book = Playbook({"OAUTHBEARER": mechanism})
+    mechanism.open(SaslContext(book.listener, ()))
+    book.handshake("OAUTHBEARER")
+    assert not book.token(said(text))[0].complete
+
+
+# ---- keys
+
+
+class Source:
+    """Keys that a test changes."""
+
+    def __init__(self, *keys):
+        self.data = jwks(*keys)
+        self.fetched = 0
+
+    def __call__(self):
+        self.fetched += 1
+        if isinstance(self.data, Exception):
+            raise self.data
+        return self.data
+
+
+def keys_of(source, **given):
+    clock = ManualClock()
+    given.setdefault("jwks_endpoint_url", "https://idp/keys")
+    return JwksKeys(OAuthBearerSettings(**given), source, clock, Counter(), "test"), clock
+
+
+def test_keys_are_fetched_again_in_time():
+    source = Source(RSA)
+    keys, clock = keys_of(source)
+    assert keys.turn() == 3600
+    assert set(keys.keys) == {"rsa"}
+    source.data = jwks(EC)
+    clock.advance_ms(3_599_999)
+    assert keys.turn() == pytest.approx(0.001)
+    assert set(keys.keys) == {"rsa"}
+    clock.advance_ms(1)
+    keys.turn()
+    assert set(keys.keys) == {"ec"}
+
+
+def test_a_file_is_looked_at_every_two_seconds(tmp_path):
+    keys, _ = keys_of(Source(RSA), jwks_endpoint_url=None, jwks_file=tmp_path / "x")
+    assert keys.turn() == 2
+    keys, _ = keys_of(Source(RSA), jwks_endpoint_url="file:///x")
+    assert keys.turn() == 2
+
+
+@pytest.mark.parametrize(
+    "data", [OSError("down"), b"", b"[]", b'{"keys":{}}', b'{"keys":[]}', b'{"keys":[{"kty":"x"}]}']
+)
+def test_what_fails_keeps_the_keys_and_is_tried_again_after_growing_pauses(data):
+    source = Source(RSA)
+    keys, clock = keys_of(source)
+    keys.turn()
+    source.data = data
+    clock.advance_ms(3_600_000)
+    pauses = []
+    for _ in range(9):
+        pauses.append(round(keys.turn() * 1000))
+        clock.advance_ms(pauses[-1])
+    assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
+    assert set(keys.keys) == {"rsa"}
+    assert keys._failures.value == 9
+    source.data = jwks(EC)
+    assert keys.turn() == 3600
+    assert set(keys.keys) == {"ec"}
+
+
+def test_unknown_keys_make_for_a_fetch_now_and_then():
+    source = Source(RSA)
+    keys, clock = keys_of(source)
+    keys.turn()
+    seen = []
+    for _ in range(3):
+        keys.submit(lambda: seen.append(sorted(keys.keys)))
+        keys.turn()
+    assert source.fetched == 1, "there was a fetch just now"
+    source.data = jwks(RSA, EC)
+    clock.advance_ms(10_000)
+    keys.submit(lambda: seen.append(sorted(keys.keys)))
+    keys.turn()
+    assert source.fetched == 2
+    assert seen == [["rsa"]] * 3 + [["ec", "rsa"]]
+
+
+def test_a_token_of_a_new_key_waits_for_the_key(listen, tmp_path):
+    book = listen(jwks_missing_key_interval_ms=0)
+    (tmp_path / "jwks.json").write_bytes(jwks(OTHER_RSA))
+    keys = book.mechanisms["OAUTHBEARER"].keys
+    keys.submit = lambda work: (keys.refresh(), book.work.append(work))
+    assert book.token(said(signed(OTHER_RSA)))[0].complete
+    assert refused(anew(book), signed(RSA)), "a key that is gone is no longer good"
+
+
+def test_the_thread_fetches_and_ends(listen, tmp_path):
+    book = listen(jwks_missing_key_interval_ms=0)
+    (tmp_path / "jwks.json").write_bytes(jwks(OTHER_RSA))
+    keys = book.mechanisms["OAUTHBEARER"].keys
+    done = threading.Event()
+    keys.submit(done.set)
+    assert done.wait(10)
+    assert set(keys.keys) == {"other"}
+    keys.close()
+    assert not keys._thread.is_alive()
+
+
+def test_keys_that_are_not_for_signatures_are_left_out():
+    found = parse_jwks(
+        json.dumps(
+            {
+                "keys": [
+                    RSA.as_dict(private=False),
+                    {**OTHER_RSA.as_dict(private=False), "use": "enc"},
+                    {"kty": "oct", "k": "c2VjcmV0", "kid": "secret"},
+                    {"kty": "RSA", "kid": "broken", "n": "!", "e": "AQAB"},
+                    "rubbish",
+                    {key: value for key, value in EC.as_dict(private=False).items() if key != "kid"},
+                ]
+            }
+        ).encode()
+    )
+    assert set(found) == {"rsa", ""}
+
+
+def test_keys_over_http():
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            body = jwks(RSA) if self.path == "/keys" else b"x" * (1024 * 1024 + 1)
+            self.send_response(404 if self.path == "/none" else 200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            base = f"http://127.0.0.1:{server.server_port}"
+
+            def fetch(path):
+                return fetcher(OAuthBearerSettings(jwks_endpoint_url=base + path))()
+
+            assert set(parse_jwks(fetch("/keys"))) == {"rsa"}
+            with pytest.raises(OSError, match="404"):
+                fetch("/none")
+            with pytest.raises(JwksError, match="larger than"):
+                fetch("/huge")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_keys_from_a_file_url(tmp_path):
+    (tmp_path / "a b.json").write_bytes(jwks(RSA))
+    url = (tmp_path / "a b.json").as_uri()
+    assert set(parse_jwks(fetcher(OAuthBearerSettings(jwks_endpoint_url=url))())) == {"rsa"}
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "needs jwks_endpoint_url or jwks_file"),
+        ({"jwks_endpoint_url": "https://x", "jwks_file": "y"}, "both set"),
+    ],
+)
+def test_settings_that_cannot_be(given, complaint):
+    mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
+    with pytest.raises(ValueError, match=complaint):
+        mechanism.open(SaslContext(Playbook().listener, ()))

@@ -1,0 +1,239 @@
+"""SCRAM: against another implementation, against wrong clients, and for users that do not exist."""
+
+import base64
+import itertools
+
+import pytest
+import scramp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ErrorCode, KafkaPrincipal, ScramMechanism
+from klamm_sasl.scram import ScramSha256, ScramSha512
+from tests.unit.sasl.users import SALT, DictStore, Silent, anew, credential, listening
+
+MECHANISMS = {ScramMechanism.SCRAM_SHA_256: ScramSha256, ScramMechanism.SCRAM_SHA_512: ScramSha512}
+INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+
+
+def open_scram(*entries, mechanism=ScramMechanism.SCRAM_SHA_256, blocking=False):
+    return listening(mechanism.mechanism_name, MECHANISMS[mechanism](), Silent(), DictStore(entries, blocking=blocking))
+
+
+def log_in(book, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, extensions="", change=lambda text: text):
+    """The last step and response; the server's signature is checked on success."""
+    client = scramp.ScramClient([mechanism.mechanism_name], user, password)
+    first = client.get_client_first() + extensions
+    step, response = book.token(first.encode())
+    if step.failed:
+        return step, response
+    # What the client signs is what it has sent.
+    client.client_first_bare = first.removeprefix("n,,")
+    client.set_server_first(response.auth_bytes.decode())
+    step, response = book.token(change(client.get_client_final()).encode())
+    if not step.failed:
+        client.set_server_final(response.auth_bytes.decode())
+    return step, response
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("iterations", [4096, 8192])
+def test_a_right_password(mechanism, iterations, blocking):
+    book = open_scram(
+        ("alice", credential("sesame", mechanism, iterations=iterations)), mechanism=mechanism, blocking=blocking
+    )
+    step, _ = log_in(book, "alice", "sesame", mechanism)
+    assert step.complete
+    assert book.authenticator.principal == KafkaPrincipal("alice")
+    assert not book.authenticator.principal.token_authenticated
+
+
+@pytest.mark.parametrize("user", ["a,b=c", "=2C", "jürgen", "a b"])
+def test_names_are_unescaped(user):
+    book = open_scram((user, credential("sesame")))
+    assert log_in(book, user, "sesame")[0].complete
+    assert book.authenticator.principal.name == user
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "sesame")])
+def test_wrong_passwords_and_unknown_users_fail_alike(user, password):
+    book = open_scram(("alice", credential("sesame")))
+    step, response = log_in(book, user, password)
+    assert step.failed
+    assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, INVALID)
+    assert response.auth_bytes == b""
+
+
+def first_answer(book, user, extensions=""):
+    _, response = book.token(f"n,,n={user},r=nonce{extensions}".encode())
+    words = dict(word.split("=", 1) for word in response.auth_bytes.decode().split(","))
+    return base64.b64decode(words["s"]), int(words["i"])
+
+
+@pytest.mark.parametrize("extensions", ["", ",tokenauth=true"])
+def test_users_that_do_not_exist_look_like_others(extensions):
+    entries = [
+        ("alice", credential("x", salt=b"0q8d9wkz3v5p2m7r1t6y4u8i3o", iterations=8192)),
+        ("bob", credential("y", salt=bytes(range(20)), iterations=4096)),
+    ]
+    book = open_scram(*entries)
+    shapes = set()
+    for number in range(40):
+        salt, iterations = first_answer(anew(book), f"nobody{number}", extensions)
+        assert (salt, iterations) == first_answer(anew(book), f"nobody{number}", extensions), "the same each time"
+        shapes.add((len(salt), salt.isascii() and salt.isalnum(), iterations))
+    assert shapes == {(26, True, 8192), (20, False, 4096)}
+
+
+def test_the_secret_behind_them_survives_a_restart():
+    book = open_scram()
+    salt = first_answer(book, "nobody")
+    other = open_scram()
+    assert first_answer(other, "nobody") != salt, "another server, another secret"
+    row = book.services.shared.table("sasl").rows
+    other.services.shared.table("sasl").update(dict(row))
+    assert first_answer(anew(other), "nobody") == salt
+
+
+def test_nonces_are_not_used_twice():
+    book = open_scram(("alice", credential("x")))
+    answers = {anew(book).token(b"n,,n=alice,r=same")[1].auth_bytes for _ in range(20)}
+    assert len(answers) == 20
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xff",
+        b"n,,n=alice",
+        b"n,,r=x,n=alice",
+        b"y,,n=alice,r=x",
+        b"p=tls-unique,,n=alice,r=x",
+        b"n,,m=must,n=alice,r=x",
+        b"n,,n=,r=x",
+        b"n,,n=al=ice,r=x",
+        b"n,,n=alice,r=x\0",
+        b"n,,n=alice,r=",
+        b"n,,n=alice,r=a b",
+        b"n,,n=alice,r=x,novalue",
+    ],
+)
+def test_a_first_message_that_is_none(message):
+    step, response = open_scram(("alice", credential("sesame"))).token(message)
+    assert step.failed
+    assert response.error_message == INVALID
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+def test_an_authorization_id_of_somebody_else(user):
+    step, response = open_scram(("alice", credential("sesame"))).token(f"n,a=root,n={user},r=x".encode())
+    assert step.failed
+    assert "authorization id that is different from username" in response.error_message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("c=biws", "c=eSws"),
+        lambda text: text.replace(",r=", ",r=other"),
+        lambda text: text[:-4] + "AAA=",
+        lambda text: text.partition(",p=")[0],
+        lambda text: text.partition(",p=")[0] + ",p=",
+        lambda text: text.partition(",p=")[0] + ",p=AAAA",
+        lambda text: text + "=",
+        lambda text: "",
+        lambda text: text + ",x=y",
+        lambda text: text.replace(",p=", ",x=y,p="),
+    ],
+)
+def test_a_final_message_that_is_changed(change):
+    book = open_scram(("alice", credential("sesame")))
+    step, response = log_in(book, "alice", "sesame", change=change)
+    assert step.failed
+    assert response.error_message == INVALID
+
+
+def test_a_final_message_cannot_be_played_again():
+    book = open_scram(("alice", credential("sesame")))
+    sent = []
+    assert log_in(book, "alice", "sesame", change=lambda text: sent.append(text) or text)[0].complete
+    other = anew(book)
+    other.token(f"n,,n=alice,r={sent[0].split(',')[1][2:26]}".encode())
+    assert other.token(sent[0].encode())[0].failed
+
+
+def test_nothing_follows_the_end():
+    book = open_scram(("alice", credential("sesame")))
+    assert log_in(book, "alice", "sesame")[0].complete
+    assert not book.authenticator.reauthenticates(36)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=60), st.just(b"n,,n=alice,r=abc"), st.text(max_size=40).map(str.encode)),
+        max_size=4,
+    )
+)
+def test_whatever_is_sent_lets_nobody_in(messages):
+    book = open_scram(("alice", credential("sesame")))
+    for message in messages:
+        step, _ = book.token(message)
+        assert not step.complete
+        if step.failed:
+            break
+
+
+# ---- delegation tokens
+
+
+def with_token(expires_in_ms=60_000, mechanism=ScramMechanism.SCRAM_SHA_256):
+    book = open_scram(("token-1", credential("not the token")), mechanism=mechanism)
+    now_ms = book.clock.wall_ms()
+    owner = KafkaPrincipal("owner")
+    token = DelegationToken(
+        "token-1", owner, owner, (), now_ms, now_ms + expires_in_ms, now_ms + 10**9,
+        {each: credential("the hmac", each) for each in ScramMechanism},
+    )  # fmt: skip
+    book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
+    return book
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_delegation_token_gives_its_owners_name_until_it_expires(mechanism):
+    book = with_token(mechanism=mechanism)
+    step, response = log_in(book, "token-1", "the hmac", mechanism, ",tokenauth=true")
+    assert step.complete
+    assert book.authenticator.principal == KafkaPrincipal("owner")
+    assert book.authenticator.principal.token_authenticated
+    assert response.session_lifetime_ms == 60_000
+    assert book.authenticator.session_expires_ns == book.clock.monotonic_ns() + 60_000 * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "extensions", "expires_in_ms"),
+    [
+        ("token-1", "the hmac", "", 60_000),
+        ("token-1", "not the token", ",tokenauth=true", 60_000),
+        ("token-2", "the hmac", ",tokenauth=true", 60_000),
+        ("token-1", "the hmac", ",tokenauth=true", 0),
+        ("token-1", "the hmac", ",tokenauth=false", 60_000),
+    ],
+)
+def test_tokens_that_are_none(user, password, extensions, expires_in_ms):
+    step, response = log_in(with_token(expires_in_ms), user, password, extensions=extensions)
+    assert step.failed
+    assert response.error_message == INVALID
+
+
+def test_a_user_may_be_named_like_a_token():
+    step, _ = log_in(with_token(), "token-1", "not the token")
+    assert step.complete
+
+
+def test_salts_of_the_two_mechanisms_differ():
+    salts = [first_answer(open_scram(mechanism=mechanism), "nobody")[0] for mechanism in itertools.chain(MECHANISMS)]
+    assert salts[0] != salts[1]
+    assert {len(salt) for salt in salts} == {len(SALT)}

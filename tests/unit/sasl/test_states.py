@@ -1,0 +1,238 @@
+"""The state machine of the authenticator: every state, every error, and that nothing but success completes it."""
+
+import pytest
+
+from klamm import ANONYMOUS, ErrorCode
+from klamm.wire.headers import encode_request_header
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm_sasl.states import TRANSITIONS, IllegalSaslStateError, SaslState, moved
+from tests.unit.sasl.playbook import ALICE, Playbook
+
+INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRIPTED"
+
+
+def refused(book, step):
+    """The client is not in, and will never be on this connection."""
+    assert step.failed
+    assert not step.complete
+    assert not book.authenticator.complete
+    assert book.state is SaslState.FAILED
+    assert book.authenticator.principal == ANONYMOUS
+    with pytest.raises(IllegalSaslStateError):
+        book.authenticator.receive(b"anything")
+    return True
+
+
+def test_the_usual_way():
+    book = Playbook()
+    assert book.versions()[1].error_code == 0
+    assert book.state is SaslState.HANDSHAKE_REQUEST
+    step, response = book.handshake()
+    assert (response.error_code, response.mechanisms) == (0, ["SCRIPTED", "OTHER"])
+    step, response = book.token(b"challenge")
+    assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (0, b"and then?", 0)
+    assert not step.complete
+    step, response = book.token(b"user alice")
+    assert step.complete
+    assert (response.error_code, response.error_message, response.auth_bytes) == (0, "", b"welcome")
+    assert book.authenticator.complete
+    assert book.authenticator.principal == ALICE
+    assert book.authenticator.session_expires_ns is None
+    assert book.connection.sasl_mechanism == "SCRIPTED"
+    assert [server.closed for server in book.mechanisms["SCRIPTED"].servers] == [True]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_every_version_of_sasl_authenticate(version):
+    book = Playbook()
+    book.handshake()
+    step, response = book.token(b"user alice", version)
+    assert step.complete
+    assert response.auth_bytes == b"welcome"
+    assert book.cannot_reauthenticate.value == (version == 0)
+
+
+def test_without_api_versions():
+    book = Playbook()
+    book.handshake()
+    assert book.state is SaslState.AUTHENTICATE
+
+
+def test_handshake_v0_is_followed_by_tokens_without_headers():
+    book = Playbook()
+    book.handshake(version=0)
+    assert book.raw(b"challenge").send == [b"and then?"]
+    step = book.raw(b"user alice")
+    assert step.complete
+    assert step.send == [b"welcome"]
+    assert book.authenticator.principal == ALICE
+
+
+@pytest.mark.parametrize("token", [b"no", b"tell", b"crash"])
+def test_a_token_without_headers_that_fails_gets_no_answer(token):
+    book = Playbook()
+    book.handshake(version=0)
+    step = book.raw(token)
+    assert not step.send
+    assert refused(book, step)
+
+
+@pytest.mark.parametrize("later", [b"", b"later "])
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [(b"no", INVALID), (b"tell", "told so"), (b"crash", INVALID), (b"", INVALID)],
+)
+def test_wrong_credentials(token, message, later, caplog):
+    book = Playbook()
+    book.handshake()
+    step, response = book.token(later + token)
+    assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, message)
+    assert response.auth_bytes == b""
+    assert refused(book, step)
+    assert ("ZeroDivisionError" in caplog.text) == (token == b"crash")
+
+
+def test_what_takes_long_is_resumed():
+    book = Playbook()
+    book.handshake()
+    assert not book.token(b"later challenge")[0].complete
+    assert book.state is SaslState.AUTHENTICATE
+    assert book.token(b"later user alice")[0].complete
+
+
+def test_nothing_is_taken_while_something_is_pending():
+    book = Playbook()
+    book.handshake()
+    step = book.authenticator.receive(
+        encode_request_header(36, 2, 9, "x") + SaslAuthenticateRequest(b"later user alice").encode(2)
+    )
+    assert step.pending
+    assert not book.authenticator.complete
+    with pytest.raises(IllegalSaslStateError):
+        book.authenticator.receive(b"user alice")
+
+
+def test_an_unknown_mechanism():
+    book = Playbook()
+    book.versions()
+    step, response = book.handshake("NONSENSE")
+    assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert response.mechanisms == ["SCRIPTED", "OTHER"]
+    assert refused(book, step)
+
+
+def test_api_versions_comes_once():
+    book = Playbook()
+    book.versions()
+    step, response = book.versions()
+    assert response is None
+    assert refused(book, step)
+
+
+def test_api_versions_after_the_handshake_is_an_illegal_state():
+    book = Playbook()
+    book.handshake()
+    step, response = book.versions(2)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert refused(book, step)
+
+
+@pytest.mark.parametrize(("version", "name"), [(3, "no good name"), (4, "")])
+def test_api_versions_may_be_asked_again_after_an_error(version, name):
+    book = Playbook()
+    assert book.versions(version, name)[1].error_code == ErrorCode.INVALID_REQUEST
+    assert book.state is SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
+    assert book.versions()[1].error_code == 0
+    assert book.state is SaslState.HANDSHAKE_REQUEST
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+    book = Playbook()
+    step = book.authenticator.receive(encode_request_header(18, 99, 7, "x") + b"whatever")
+    assert bytes(step.send[0])[:6] == (7).to_bytes(4, "big") + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+    assert book.versions(3)[1].error_code == 0
+
+
+@pytest.mark.parametrize("before", ["nothing", "versions", "bad versions"])
+@pytest.mark.parametrize(
+    ("message", "version"), [(MetadataRequest(topics=None), 12), (SaslAuthenticateRequest(b"user alice"), 2)]
+)
+def test_other_requests_before_the_handshake_get_nothing(before, message, version):
+    book = Playbook()
+    if before != "nothing":
+        book.versions(name="book" if before == "versions" else "b a d")
+    step, response = book.request(message, version)
+    assert response is None
+    assert refused(book, step)
+
+
+def test_other_requests_instead_of_a_token_are_an_illegal_state():
+    book = Playbook()
+    book.handshake()
+    step, response = book.request(MetadataRequest(topics=None), 13)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert (response.brokers, response.topics) == ([], [])
+    assert refused(book, step)
+
+
+def test_a_second_handshake_is_an_illegal_state():
+    book = Playbook()
+    book.handshake()
+    step, response = book.handshake("OTHER")
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert refused(book, step)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0",
+        b"GET / HTTP/1.1\r\n",
+        b"\x60\x82\x01\x00 a GSSAPI token of a client older than KIP-43",
+        encode_request_header(17, 1, 1, "x") + b"\0\x99short",
+        encode_request_header(17, 2, 1, "x") + b"\0\0",
+        encode_request_header(36, 2, 1, "x"),
+        encode_request_header(18, 3, 1, "x"),
+    ],
+)
+@pytest.mark.parametrize("handshake", [False, True])
+def test_what_cannot_be_parsed(frame, handshake):
+    book = Playbook()
+    if handshake:
+        book.handshake()
+    assert refused(book, book.authenticator.receive(frame))
+
+
+def test_an_unsupported_version_of_sasl_authenticate_gets_nothing():
+    book = Playbook()
+    book.handshake()
+    step = book.authenticator.receive(encode_request_header(36, 3, 1, "x") + b"\x02x\0")
+    assert not step.send
+    assert refused(book, step)
+
+
+def test_the_table_refuses_what_it_does_not_know():
+    assert set(TRANSITIONS) == set(SaslState)
+    for state in SaslState:
+        for to in SaslState:
+            if to in TRANSITIONS[state]:
+                assert moved(state, to) is to
+            else:
+                with pytest.raises(IllegalSaslStateError):
+                    moved(state, to)
+    assert not TRANSITIONS[SaslState.FAILED], "who has failed stays out"
+    assert {state for state, ways in TRANSITIONS.items() if SaslState.COMPLETE in ways} == {
+        SaslState.AUTHENTICATE,
+        SaslState.EVALUATING,
+    }
+
+
+def test_the_exchange_is_closed_with_the_channel():
+    book = Playbook()
+    book.handshake()
+    book.token(b"challenge")
+    book.authenticator.close()
+    book.authenticator.close()
+    assert [server.closed for server in book.mechanisms["SCRIPTED"].servers] == [True]

@@ -1,0 +1,206 @@
+"""Credential stores: what they know, and what they do with files that change or are wrong."""
+
+import logging
+
+import pytest
+
+from klamm import SCRAM_CREDENTIALS, Address, ListenerContext, ManualClock, ScramMechanism, ServerServices
+from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
+from klamm_sasl.stores.broker import BrokerStore
+from klamm_sasl.stores.file import FileStore, parse
+from klamm_sasl.stores.function import CallableStore
+from klamm_sasl.stores.inline import InlineStore
+from tests.unit.sasl.users import credential
+
+SHA_256, SHA_512 = ScramMechanism
+SESAME = credential("sesame")
+
+
+@pytest.fixture
+def listener():
+    services = ServerServices(ManualClock())
+    return ListenerContext("stores", Address("127.0.0.1", 1), Address("127.0.0.1", 1), services=services)
+
+
+def line(user, password="sesame", mechanism=SHA_256):  # noqa: S107
+    return f"{user}:{credential(password, mechanism).to_text()}\n"
+
+
+def knows(store, user, password="sesame", mechanism=SHA_256):  # noqa: S107
+    found = store.scram_credential(user, mechanism)
+    return found is not None and found.verifies(password)
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "users"
+    file.write_text("# people\n\n" + line("alice") + line("alice", mechanism=SHA_512) + line("bob"))
+    return file
+
+
+@pytest.fixture
+def store(file, listener):
+    store = FileStore(FileStoreSettings(file, 1000))
+    store.open(listener)
+    yield store
+    store.close()
+
+
+def pass_time(listener, ms=1000):
+    listener.services.clock.advance_ms(ms)
+    listener.services.scheduler.run_due()
+
+
+def failures(listener):
+    return {
+        family.name: family.samples[0].value
+        for family in listener.services.metrics.collect()
+        if "failures" in family.name
+    }
+
+
+def test_a_file_is_read(store):
+    assert knows(store, "alice")
+    assert knows(store, "alice", mechanism=SHA_512)
+    assert not knows(store, "bob", mechanism=SHA_512)
+    assert store.scram_credential("carol", SHA_256) is None
+    assert {store.any_credential(SHA_256, draw) for draw in range(9)} == {SESAME}
+    assert store.any_credential(SHA_512, 5) == credential("sesame", SHA_512)
+
+
+def test_a_file_that_changes_is_read_again(store, file, listener, caplog):
+    caplog.set_level(logging.INFO)
+    file.write_text(line("carol"))
+    assert not knows(store, "carol")
+    pass_time(listener)
+    assert knows(store, "carol")
+    assert not knows(store, "alice")
+    assert "1 users" in caplog.text
+    assert "SCRAM-SHA" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", ["alice\n", "alice:secret\n", ":SCRAM", "\xff", "alice:SCRAM-SHA-256$1:AA==$AA==:AA==\n"]
+)
+def test_a_bad_new_content_keeps_the_old_and_is_told_once(store, file, listener, caplog, text):
+    file.write_text(line("dora") + text, encoding="latin-1")
+    for _ in range(3):
+        pass_time(listener)
+    assert knows(store, "alice")
+    assert not knows(store, "dora")
+    assert list(failures(listener).values()) == [1]
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    assert "secret" not in caplog.text
+    file.write_text(line("dora"))
+    pass_time(listener)
+    assert knows(store, "dora")
+
+
+def test_a_file_that_is_gone_keeps_the_users(store, file, listener):
+    file.unlink()
+    pass_time(listener)
+    assert knows(store, "alice")
+    assert list(failures(listener).values()) == [1]
+
+
+def test_reload_raises_and_keeps_the_users(store, file):
+    file.write_text("rubbish")
+    with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
+        store.reload()
+    assert knows(store, "alice")
+
+
+def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):
+    with pytest.raises(OSError, match="nowhere"):
+        FileStore(FileStoreSettings(tmp_path / "nowhere")).open(listener)
+    (tmp_path / "wrong").write_text("\n" + line("alice") + "bob:clear text")
+    with pytest.raises(ValueError, match='line 3: the verifier of user "bob" is no SCRAM verifier') as error:
+        FileStore(FileStoreSettings(tmp_path / "wrong")).open(listener)
+    assert "clear text" not in str(error.value)
+
+
+def test_nobody_looks_at_the_file_of_a_closed_store(file, listener, caplog):
+    store = FileStore(FileStoreSettings(file, 1000))
+    store.open(listener)
+    store.close()
+    file.unlink()
+    pass_time(listener)
+    assert not caplog.records
+
+
+def test_the_text_of_a_file(file):
+    assert [(user, one.mechanism) for user, one in parse(file.read_text())] == [
+        ("alice", SHA_256),
+        ("alice", SHA_512),
+        ("bob", SHA_256),
+    ]
+
+
+def test_the_table_of_the_broker(listener):
+    table = listener.services.shared.table(SCRAM_CREDENTIALS)
+    store = BrokerStore()
+    store.open(listener)
+    assert store.scram_credential("alice", SHA_256) is None
+    assert store.any_credential(SHA_256, 3) is None
+    table.update({SHA_256.row_key("a:b"): SESAME.to_row()})
+    assert knows(store, "a:b")
+    assert store.scram_credential("a:b", SHA_512) is None
+    assert store.any_credential(SHA_256, 3) == SESAME
+    assert store.any_credential(SHA_512, 3) is None
+    table.update({SHA_256.row_key("a:b"): None})
+    assert store.scram_credential("a:b", SHA_256) is None
+    assert store.any_credential(SHA_256, 3) is None
+
+
+def test_users_in_the_configuration():
+    both = f"{SESAME.to_text()} {credential('sesame', SHA_512).to_text()}"
+    store = InlineStore({"alice": both})
+    assert knows(store, "alice")
+    assert knows(store, "alice", mechanism=SHA_512)
+    assert store.scram_credential("bob", SHA_256) is None
+
+
+def check_password(user, password):
+    return {"alice": password == "sesame", "odd": "yes"}.get(user)
+
+
+def verifier(user, mechanism):
+    return credential("sesame", ScramMechanism.named(mechanism)).to_text() if user == "alice" else None
+
+
+def rubbish(user, mechanism):
+    return "clear text"
+
+
+def calling(listener, **functions):
+    functions = {key: f"{__name__}:{name}" for key, name in functions.items()}
+    store = CallableStore(CallableStoreSettings(**functions))
+    store.open(listener)
+    return store
+
+
+def test_functions_are_asked(listener):
+    store = calling(listener, password="check_password", verifier="verifier")  # noqa: S106
+    assert store.blocking
+    assert store.verify_password("alice", "sesame") is True
+    assert store.verify_password("alice", "wrong") is False
+    assert store.verify_password("bob", "sesame") is None
+    assert store.verify_password("odd", "x") is False, "only True lets anybody in"
+    assert knows(store, "alice")
+    assert knows(store, "alice", mechanism=SHA_512)
+    assert store.scram_credential("bob", SHA_256) is None
+
+
+def test_functions_may_be_missing(listener):
+    assert calling(listener, verifier="verifier").verify_password("alice", "sesame") is None
+    assert calling(listener, password="check_password").scram_credential("alice", SHA_256) is None  # noqa: S106
+    with pytest.raises(ValueError, match="needs password or verifier"):
+        calling(listener)
+    with pytest.raises(AttributeError):
+        calling(listener, verifier="not_there")
+
+
+def test_what_a_function_returns_must_be_a_verifier(listener):
+    with pytest.raises(ValueError) as error:
+        calling(listener, verifier="rubbish").scram_credential("alice", SHA_256)
+    assert "clear text" not in str(error.value)

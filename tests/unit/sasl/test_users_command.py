@@ -1,0 +1,128 @@
+"""`klamm users`: a file of verifiers, and passwords that come from anywhere but the arguments."""
+
+import io
+
+import pytest
+
+from klamm import ScramCredential
+from klamm.cli.main import main
+from klamm_sasl.stores.file import parse
+
+
+@pytest.fixture
+def type_in(monkeypatch):
+    """`type_in(text)` → what standard input gives."""
+
+    def say(text):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+    say("")
+    return say
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "users"
+
+
+def users(file):
+    return {(user, one.mechanism.mechanism_name): one for user, one in parse(file.read_text())}
+
+
+def test_add_list_and_remove(file, type_in, capsys):
+    type_in("sesame\n")
+    assert main(["users", "add", str(file), "alice"]) == 0
+    type_in("other\n")
+    assert main(["users", "add", str(file), "bob", "--mechanism", "SCRAM-SHA-512", "--iterations", "8192"]) == 0
+    assert users(file)["alice", "SCRAM-SHA-256"].verifies("sesame")
+    assert users(file)["alice", "SCRAM-SHA-512"].verifies("sesame")
+    assert users(file)["bob", "SCRAM-SHA-512"].verifies("other")
+    assert "sesame" not in file.read_text()
+    assert main(["users", "list", str(file)]) == 0
+    assert capsys.readouterr().out == ("alice SCRAM-SHA-256(4096) SCRAM-SHA-512(4096)\nbob SCRAM-SHA-512(8192)\n")
+    assert main(["users", "remove", str(file), "alice", "--mechanism", "SCRAM-SHA-256"]) == 0
+    assert set(users(file)) == {("alice", "SCRAM-SHA-512"), ("bob", "SCRAM-SHA-512")}
+    assert main(["users", "remove", str(file), "alice"]) == 0
+    assert set(users(file)) == {("bob", "SCRAM-SHA-512")}
+
+
+def test_a_password_is_changed(file, type_in):
+    for password in ("first", "second"):
+        type_in(password)
+        main(["users", "add", str(file), "alice"])
+    assert len(users(file)) == 2
+    assert all(one.verifies("second") for one in users(file).values())
+
+
+def test_each_user_has_a_salt_of_its_own(file, type_in):
+    for user in ("alice", "bob"):
+        type_in("same")
+        main(["users", "add", str(file), user])
+    assert len({one.salt for one in users(file).values()}) == 4
+
+
+def test_the_file_is_for_its_owner_unless_it_was_wider(file, type_in):
+    type_in("x")
+    main(["users", "add", str(file), "alice"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o640)
+    type_in("x")
+    main(["users", "add", str(file), "bob"])
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert list(file.parent.iterdir()) == [file], "nothing is left beside it"
+
+
+def test_a_password_from_a_file(file, tmp_path):
+    (tmp_path / "password").write_text("sesame\nnot this\n")
+    assert main(["users", "add", str(file), "alice", "--password-file", str(tmp_path / "password")]) == 0
+    assert users(file)["alice", "SCRAM-SHA-256"].verifies("sesame")
+
+
+def test_a_password_from_the_terminal_is_asked_twice(file, monkeypatch, capsys):
+    answers = iter(["sesame", "sesame", "one", "other"])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert main(["users", "add", str(file), "alice"]) == 0
+    assert users(file)["alice", "SCRAM-SHA-256"].verifies("sesame")
+    assert main(["users", "add", str(file), "bob"]) == 2
+    assert "differ" in capsys.readouterr().err
+    assert ("bob", "SCRAM-SHA-256") not in users(file)
+
+
+def test_hash_prints_what_a_configuration_takes(type_in, capsys):
+    type_in("sesame")
+    assert main(["users", "hash"]) == 0
+    words = capsys.readouterr().out.split()
+    assert [ScramCredential.from_text(word).verifies("sesame") for word in words] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "complaint"),
+    [
+        (["add", "FILE", "alice"], "\n", "the password is empty"),
+        (["add", "FILE", "a:b"], "x", "has no colon"),
+        (["add", "FILE", "#a"], "x", "begins with no #"),
+        (["add", "FILE", " a"], "x", "no space"),
+        (["add", "FILE", "alice", "--iterations", "4095"], "x", "between 4096"),
+        (["remove", "FILE", "nobody"], "", "no such user"),
+        (["list", "NOWHERE"], "", "No such file"),
+        (["add", "BROKEN", "alice"], "x", "line 1: is not USER:VERIFIER"),
+    ],
+)
+def test_complaints(tmp_path, type_in, capsys, arguments, typed, complaint):
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "BROKEN").write_text("secret")
+    type_in(typed)
+    paths = {name: str(tmp_path / name) for name in ("FILE", "NOWHERE", "BROKEN")}
+    assert main(["users", *(paths.get(argument, argument) for argument in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "secret" not in said
+
+
+def test_there_is_no_way_to_give_a_password_as_an_argument(file):
+    for argument in ("--password", "--password=x", "-p"):
+        with pytest.raises(SystemExit):
+            main(["users", "add", str(file), "alice", argument, "x"])

@@ -1,0 +1,56 @@
+"""Users for tests: a credential store that a test fills, and clients of mechanisms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from klamm import CredentialStore, SaslContext, SaslMechanism, ScramCredential, ScramMechanism
+from klamm_sasl.stores.inline import UserTable
+from tests.unit.sasl.playbook import Playbook
+
+SALT = b"0123456789abcdefghijklmn"
+
+
+def credential(password: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256, **how) -> ScramCredential:
+    """What proves a password, cheaply."""
+    return ScramCredential.from_password(mechanism, password, how.get("salt", SALT), how.get("iterations", 4096))
+
+
+class DictStore(CredentialStore):
+    """Users and passwords of a test."""
+
+    def __init__(self, entries: Iterable[tuple[str, ScramCredential]], *, blocking: bool = False) -> None:
+        super().__init__()
+        self.table = UserTable(entries)
+        self.blocking = blocking
+        self.asked = 0
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        self.asked += 1
+        return self.table.find(user, mechanism)
+
+    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
+        return self.table.draw(mechanism, draw)
+
+
+class Silent(CredentialStore):
+    """Knows nobody."""
+
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return None
+
+
+def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **settings) -> Playbook:
+    """A connection to a listener with one mechanism, whose handshake is done."""
+    book = Playbook({name: mechanism}, **settings)
+    mechanism.open(SaslContext(book.listener, stores))
+    _, response = book.handshake(name)
+    assert response.error_code == 0
+    return book
+
+
+def anew(book: Playbook) -> Playbook:
+    """Another connection to the same listener."""
+    other = Playbook(book.mechanisms)
+    other.handshake(next(iter(book.mechanisms)))
+    return other
