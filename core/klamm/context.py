@@ -172,7 +172,7 @@ class RequestContext:
 
     `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
     its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
-    it, `response` what the handler answered, if an observer wants messages. `refused` says that an
+    it, `response` what the handler answered, where requests are observed. `refused` says that an
     observer did not let it through to the handler. `received_ns` is 0 for a request that nobody times;
     `weight` says how many requests its times stand for. Handlers return the response, or
     `context.later()` and call `respond` once, from any thread.

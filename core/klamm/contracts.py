@@ -319,15 +319,16 @@ class RequestEvent:
 class RequestObserver(ListenerPart):
     """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
 
-    `repeats_after`    None: every request is told of by itself. A number: requests that are answered without a look at
-                       them, because equal ones were, are told of by themselves up to so many a second, connection and
-                       request; the others of that second come as one, by `repeated`.
-    `wants_messages`   Have the decoded request in `RequestContext.frame` and what the handler answered in `response`.
-                       They may hold views of large frames: an observer that keeps a request drops them soon.
+    `repeats_after`    None: every request is told of by itself. A number: of one connection's requests of an API that
+                       are answered at once and without an error, so many within a second are told of by themselves,
+                       and then every sixteenth; the others together by `repeated`. Requests that are answered without
+                       a look at them, because equal ones were, are told of likewise, but for every sixteenth.
+
+    The decoded request is in `RequestContext.frame` and what the handler answered in `response`. They may hold views of
+    large frames: an observer that keeps a request drops them soon.
     """
 
     repeats_after: int | None = None
-    wants_messages: bool = False
 
     def refuse(self, request: RequestContext) -> KafkaError | None:
         """Asked before the handler, if overridden: the error to answer the request with instead, or None.
@@ -365,10 +366,20 @@ class RequestObserver(ListenerPart):
         for request in requests:
             self.completed(RequestEvent.of(request, end_ns))
 
-    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
-        """`count` requests equal to `request`, the first of them, were answered until `last_ns` (`repeats_after`)."""
-        event = RequestEvent.of(request, request.received_ns)
+    def may_repeat(self, api_key: int) -> bool:
+        """Whether requests of an API may be told of by `repeated`; asked once, where `repeats_after` is a number."""
+        return True
+
+    def repeated(
+        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
+    ) -> None:
+        """`count` requests without an error, of which `request` was the first, were answered until `last_ns`.
+
+        The bytes are sums. The request may be without times (`received_ns` 0), and without messages if they are large.
+        """
+        event = RequestEvent.of(request, request.completed_ns)
         event.repeat_count = count
+        event.response_bytes = response_bytes
         self.completed(event)
 
 

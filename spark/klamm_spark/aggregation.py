@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.wire.api_keys import ApiKey
 from klamm_spark.encoder import connection_fields, listener_fields
-from klamm_spark.policy import ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
+from klamm_spark.policy import ADDED_UP, ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
 
 if TYPE_CHECKING:
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
 
 # The kinds of entries in the queue: places in `AuditSink`'s table.
 REQUESTS: Final = 0
-REPEATED: Final = 1
-WINDOW: Final = 2
-AUTHENTICATED: Final = 3
-OPENED: Final = 4
-CLOSED: Final = 5
-REFUSED: Final = 6
-ANNOUNCED: Final = 7
+WINDOW: Final = 1
+AUTHENTICATED: Final = 2
+OPENED: Final = 3
+CLOSED: Final = 4
+REFUSED: Final = 5
+ANNOUNCED: Final = 6
 
 WINDOW_NS: Final = 1_000_000_000
 _ALWAYS: Final = 1 << 62
@@ -38,8 +36,6 @@ _MEASURED_EVERY: Final = 8
 """Of a window, the times of so many and then of every so-many-th request are measured."""
 _KEPT_UP_TO_BYTES: Final = 2048
 """Requests that moved more are read on the spot, so that nobody holds their frames."""
-_ADDED_UP: Final = frozenset({int(ApiKey.PRODUCE), int(ApiKey.FETCH)})
-"""Their rows tell what all requests moved, by topic; those of other APIs tell the resources of the first."""
 
 
 class ListenerAudit:
@@ -110,8 +106,10 @@ class Window:
         self.topics: dict[str, list[int]] = {}
 
     def measure(self, request: RequestContext, end_ns: int) -> None:
-        """Add the times of one of the requests, whose answer was out at `end_ns`."""
+        """Add the times of one of the requests, whose answer was out at `end_ns`, if it has any."""
         received_ns = request.received_ns
+        if not received_ns:
+            return
         self.measured += 1
         self.received_ns += received_ns
         self.started_ns += request.handler_start_ns
@@ -208,6 +206,27 @@ class Client:
                 without_frames(request, self.listener)
             self.listener.put((REQUESTS, self, alone, end_ns), len(alone), request=True)
 
+    def take_repeats(
+        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
+    ) -> None:
+        """Count requests that came in a lump: most are without times, so they are only counted."""
+        key = request.api_key
+        with self.lock:
+            window = self.windows.get(key)
+            if window is None or last_ns >= window.end_ns + WINDOW_NS:
+                window = self._begin(key, request.api_key, window, last_ns)
+                window.left = 0
+            if not window.told:
+                return
+            if window.first is None:
+                window.first = without_frames(request, self.listener)
+            if not window.count or request.completed_ns:
+                window.start_ns = min(window.start_ns or last_ns, request.completed_ns or last_ns)
+            window.count += count
+            window.request_bytes += request_bytes
+            window.response_bytes += response_bytes
+            window.last_ns = max(window.last_ns, last_ns)
+
     def _begin(self, key: Any, api_key: int, old: Window | None, now_ns: int) -> Window:
         if old is not None and old.count:
             self.listener.put((WINDOW, self, old), request=True)
@@ -216,7 +235,7 @@ class Client:
             self.listener.begun.append(self)
         level = self.level(api_key)
         left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
-        added_up = level == EVERYTHING and api_key in _ADDED_UP
+        added_up = level == EVERYTHING and api_key in ADDED_UP
         window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=level != NOTHING, added_up=added_up)
         return window
 

@@ -11,7 +11,6 @@ from klamm_spark.aggregation import (
     CLOSED,
     OPENED,
     REFUSED,
-    REPEATED,
     WINDOW,
     Client,
     ListenerAudit,
@@ -54,8 +53,6 @@ _RETRIABLE: Final[dict[int, ErrorCode]] = {
 class AuditObserver(RequestObserver):
     """One per listener; the spool and its writer are shared by all listeners that name the same directory."""
 
-    wants_messages = True
-
     def __init__(self, settings: AuditSettings) -> None:
         super().__init__(settings)
         self._settings = settings
@@ -92,8 +89,13 @@ class AuditObserver(RequestObserver):
         client: Client | None = connection.state.get(_STATE)
         (client or self._client(connection)).take_in(requests, end_ns)
 
-    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
-        self._put((REPEATED, self._client(request.connection), request, count, last_ns), request=True)
+    def may_repeat(self, api_key: int) -> bool:
+        return self._listener.policy.may_repeat(api_key)
+
+    def repeated(
+        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
+    ) -> None:
+        self._client(request.connection).take_repeats(request, count, request_bytes, response_bytes, last_ns)
 
     def _client(self, connection: ConnectionContext) -> Client:
         client: Client | None = connection.state.get(_STATE)

@@ -42,6 +42,24 @@ def parser() -> argparse.ArgumentParser:
 
     ship = commands.add_parser("ship", parents=[common, spool], help="sealed segments of the spool to the lake")
     add_ship_arguments(ship)
+    submit = commands.add_parser(
+        "submit", parents=[common, spool], help="print the spark-submit line that ships from a cluster"
+    )
+    add_ship_arguments(submit)
+    submit.add_argument("--run", action="store_true", help="run it instead of printing it")
+    submit.add_argument(
+        "--archive",
+        metavar="FILE",
+        type=Path,
+        default=Path("klamm-audit.zip"),
+        help="where the code that executors need is put; default: klamm-audit.zip",
+    )
+    submit.add_argument(
+        "--python",
+        metavar="PROGRAM",
+        default=sys.executable,
+        help="Python of the cluster's machines; default: this one",
+    )
     compact = commands.add_parser("compact", parents=[common], help="small files of the lake to large ones")
     compact.add_argument(
         "--keep-hours", type=float, default=24, metavar="N", help="how long files that do not count any more are kept"
@@ -74,7 +92,32 @@ def main(arguments: list[str]) -> int:
         return EXIT_USAGE
 
 
+def shipping_arguments(options: argparse.Namespace) -> list[str]:
+    """The arguments of `ship` that `submit` was given, with paths that hold in any folder."""
+    arguments = [str(options.file.resolve())] if options.file else []
+    for name in ("spool", "lake"):
+        if getattr(options, name):
+            arguments += [f"--{name}", str(getattr(options, name).resolve())]
+    for name in ("sink", "driver_memory", "trigger_interval_ms", "max_files_per_trigger"):
+        if getattr(options, name) is not None:
+            arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if options.aggregates is not None:
+        arguments.append("--aggregates" if options.aggregates else "--no-aggregates")
+    return [*arguments, "--once"] if options.once else arguments
+
+
 def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    if options.command == "submit":
+        from klamm_spark import submit
+
+        return submit.run(
+            pipeline,
+            shipping_arguments(options),
+            archive=options.archive.resolve(),
+            python=options.python,
+            execute=options.run,
+            say=say,
+        )
     spark = open_session(pipeline.settings, f"klamm audit {options.command}")
     try:
         if options.command == "ship":

@@ -145,12 +145,21 @@ def read_batches(follower: SpoolFollower, piece: Piece) -> Iterator[pa.RecordBat
 def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
     """Whole lines → batches with the columns of `AuditDataSource.schema`."""
     table = _parsed(lines)
-    if table is None:
-        yield _parsed_one_by_one(lines)
+    if table is not None:
+        table = table.append_column("time", table.column("time_us").cast(_TIME))
+        table = table.append_column("bad_line", pa.nulls(len(table), pa.string()))
+        yield from table.select(_COLUMNS.names).combine_chunks().to_batches()
         return
-    table = table.append_column("time", _time(table.column("time_us")))
-    table = table.append_column("bad_line", pa.nulls(len(table), pa.string()))
-    yield from table.select(_COLUMNS.names).combine_chunks().to_batches()
+    end = lines.find(b"\n", len(lines) // 2) + 1
+    if end in (0, len(lines)):
+        end = lines.rfind(b"\n", 0, len(lines) - 1) + 1
+    if end:
+        # Halved until the bad lines stand alone.
+        yield from batches_of(lines[:end])
+        yield from batches_of(lines[end:])
+        return
+    bad = {"bad_line": lines.removesuffix(b"\n").decode("utf-8", "replace")}
+    yield pa.RecordBatch.from_pylist([bad], schema=_COLUMNS)
 
 
 def _parsed(lines: bytes) -> pa.Table | None:
@@ -168,30 +177,14 @@ def _parsed(lines: bytes) -> pa.Table | None:
     return table if pc.all(pc.is_in(table.column("kind"), pa.array(list(ACTIONS)))).as_py() else None
 
 
-def _parsed_one_by_one(lines: bytes) -> pa.RecordBatch:
-    rows = []
-    for line in lines.splitlines():
-        table = _parsed(line + b"\n")
-        if table is None:
-            rows.append({"bad_line": line.decode("utf-8", "replace")})
-        else:
-            rows += [{**row, "time": row["time_us"]} for row in table.to_pylist()]
-    return pa.RecordBatch.from_pylist(rows, schema=_COLUMNS)
-
-
-def _time(time_us: pa.ChunkedArray) -> pa.ChunkedArray:
-    return time_us.cast(pa.timestamp("us", tz="UTC"))
-
-
 def _arrow(fields: tuple[Field, ...]) -> list[pa.Field]:
     resources = pa.list_(pa.struct(_arrow(RESOURCE_FIELDS))) if fields is FIELDS else None
     return [pa.field(field.name, resources if field.type == "resources" else _ARROW[field.type]) for field in fields]
 
 
 _EVENT: Final = pa.schema(_arrow(FIELDS))
-_COLUMNS: Final = pa.schema(
-    [*_EVENT, pa.field("time", pa.timestamp("us", tz="UTC")), pa.field("bad_line", pa.string())]
-)
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_COLUMNS: Final = pa.schema([*_EVENT, pa.field("time", _TIME), pa.field("bad_line", pa.string())])
 
 
 def _follower(options: Any) -> SpoolFollower:

@@ -91,7 +91,9 @@ def request_fields(request: RequestContext) -> str:
 
 
 def stage_times(request: RequestContext, end_ns: int) -> str:
-    """The stage times of one request whose answer was out at `end_ns`."""
+    """The stage times of one request whose answer was out at `end_ns`, if they were taken."""
+    if not request.received_ns:
+        return ""
     received, start, local_end = request.received_ns, request.handler_start_ns, request.local_end_ns
     completed, dequeued = request.completed_ns, request.dequeued_ns
     return stage_fields(

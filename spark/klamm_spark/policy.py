@@ -41,6 +41,8 @@ ADMINISTRATIVE: Final = frozenset(
     }
 )
 """APIs that change what others rely on; never aggregated."""
+ADDED_UP: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+"""Their rows tell what all requests moved, by topic; those of other APIs tell the resources of the first."""
 
 
 class Policy:
@@ -71,6 +73,13 @@ class Policy:
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         return any(address in network for network in self._excluded_networks)
+
+    def may_repeat(self, api_key: int) -> bool:
+        """Whether the requests of an API need not all be looked at."""
+        if api_key in ADMINISTRATIVE:
+            return False
+        levels = (*self._principals.values(), self._apis.get(api_key, self._default))
+        return api_key not in ADDED_UP or EVERYTHING not in levels
 
     def level(self, principal: str, api_key: int) -> int:
         """NOTHING, WITHOUT_RESOURCES or EVERYTHING."""

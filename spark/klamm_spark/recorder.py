@@ -75,18 +75,6 @@ class Recorder:
                 )
                 self._request_line(client, request, summary, fields, end_ns)
 
-    def repeated(self, client: Client, request: RequestContext, count: int, last_ns: int) -> None:
-        """`count` requests like this one, the first of them, until `last_ns`."""
-        client.refresh()
-        if not self._is_told(client, request):
-            return
-        received_ns = request.received_ns
-        fields = (
-            f'"request_bytes":{request.size_bytes * count},"response_bytes":{request.response_bytes * count}'
-            f"{stage_times(request, received_ns)}{_repeats(count, last_ns - received_ns, 0)}"
-        )
-        self._request_line(client, request, self._summary(client, request), fields, last_ns)
-
     def window(self, client: Client, window: Window) -> None:
         """A second's worth of requests of one connection, API and result."""
         client.refresh()
@@ -97,16 +85,18 @@ class Recorder:
         summary = self._summary(client, request)
         if window.added_up:
             summary.add_topics(window.topics, client.listener.max_resources)
-        times = stage_fields(
-            1e6 * window.measured,
-            window.started_ns - window.received_ns,
-            window.completed_ns - window.started_ns - window.remote_ns,
-            window.remote_ns,
-            window.throttle_ms / count,
-            window.response_queue_ns,
-            window.sent_ns - window.completed_ns - window.response_queue_ns,
-            window.sent_ns - window.received_ns,
-        )
+        times = ""
+        if window.measured:
+            times = stage_fields(
+                1e6 * window.measured,
+                window.started_ns - window.received_ns,
+                window.completed_ns - window.started_ns - window.remote_ns,
+                window.remote_ns,
+                window.throttle_ms / count,
+                window.response_queue_ns,
+                window.sent_ns - window.completed_ns - window.response_queue_ns,
+                window.sent_ns - window.received_ns,
+            )
         fields = (
             f'"request_bytes":{window.request_bytes},"response_bytes":{window.response_bytes}'
             f"{times}{_repeats(count, window.last_ns - window.start_ns, window.longest_ns)}"
@@ -216,8 +206,7 @@ class Recorder:
 
 
 def _repeats(count: int, span_ns: int, longest_ns: int) -> str:
-    return (
-        f',"total_time_max_ms":{longest_ns / 1e6:.3f},"repeat_count":{count},"duration_ms":{span_ns / 1e6:.3f}'
-        if count > 1
-        else ""
-    )
+    if count == 1:
+        return ""
+    longest = f',"total_time_max_ms":{longest_ns / 1e6:.3f}' if longest_ns else ""
+    return f'{longest},"repeat_count":{count},"duration_ms":{span_ns / 1e6:.3f}'

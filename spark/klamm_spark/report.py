@@ -106,8 +106,7 @@ def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, rem
     bad_lines = rows.where("date is null").count()
     events = rows.where("date is not null")
     if since is not None:
-        # By the partition first: other days are not even opened.
-        events = events.where((F.col("date") >= F.lit(since.astimezone(UTC).date())) & (F.col("time") >= F.lit(since)))
+        events = events_since(events, since)
     span = events.agg(F.min("time_us").alias("first"), F.max("time_us").alias("last")).collect()[0]
     if span["first"] is None:
         raise LakeError(f"there are no events in {lake.root}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else ""))
@@ -128,6 +127,11 @@ def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, rem
         traffic=_series(events.where(F.col("kind") == REQUEST), "outcome", bucket_s),
         logins=_series(events.where(F.col("kind") == AUTHENTICATION), "action", bucket_s),
     )
+
+
+def events_since(events: DataFrame, since: datetime) -> DataFrame:
+    """What happened at that time or later. By the partition first: files of other days are not even opened."""
+    return events.where((F.col("date") >= F.lit(since.astimezone(UTC).date())) & (F.col("time") >= F.lit(since)))
 
 
 def bucket_of(span_s: float) -> int:

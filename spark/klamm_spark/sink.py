@@ -96,7 +96,6 @@ class AuditSink:
         self._recorder = recorder = Recorder(self._encoder, self._clock, self.begun)
         self._handlers = (
             recorder.requests,
-            recorder.repeated,
             recorder.window,
             recorder.authentication,
             recorder.opened,

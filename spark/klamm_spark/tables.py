@@ -7,11 +7,13 @@ in the lake.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from klamm_spark.event import AUTHENTICATION, CONNECTION, REQUEST
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.state import GroupState
+
+# Executors need not have klamm: what runs there travels as code, not by its name.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call, unused-ignore]
 
 MINUTE: Final = "1 minute"
 _REMEMBERED_FAILURES: Final = 1000

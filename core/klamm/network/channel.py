@@ -99,7 +99,7 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out, `tallies` count those that were answered from kept answers. `accepted_from` is the
+    observers once `send` is out, `tallies` count, by API, those that they are told of in a lump. `accepted_from` is the
     peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
     `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
     processor at its next quiet point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent
@@ -166,7 +166,7 @@ class KafkaChannel:
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
-        self.tallies: dict[RequestContext, Tally] = {}
+        self.tallies: dict[int, Tally] = {}
         self.moving = False
         self.busy_ns = 0
 

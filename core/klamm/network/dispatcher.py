@@ -104,8 +104,8 @@ class RequestDispatcher:
         self._routes: list[Route | None] = [None] * 128
         self._throttles = throttles
         self._monotonic_ns = clock.monotonic_ns
-        self.timed = observation is not None or bool(throttles)
-        self._keep_response = observation is not None and observation.wants_messages
+        self.charged = bool(throttles)
+        self.timed = observation is not None or self.charged
         self._refusals = observation.refusals if observation is not None else ()
         # Whoever observes, charges or authorizes requests must see each of them.
         observed = observation is not None and observation.repeats_after is None
@@ -228,7 +228,13 @@ class RequestDispatcher:
             response = self._error_response(request, route, response)
         try:
             if self.timed:
-                response = self._account(request, route, response)
+                request.response = response
+                if response is not NO_RESPONSE:
+                    request.error_code = getattr(response, "error_code", 0)
+                    if route.has_errors_inside and not request.error_code:
+                        request.error_code = first_error(response)
+                if self.charged:
+                    response = self._charge(request, response)
             return NO_RESPONSE if response is NO_RESPONSE else self._encode(request, route, response)
         except Exception as error:
             request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -258,15 +264,6 @@ class RequestDispatcher:
             # Kafka's way to tell a producer with acks=0 that something is wrong.
             raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
         return response
-
-    def _account(self, request: RequestContext, route: Route, response: Any) -> Any:
-        if response is not NO_RESPONSE:
-            request.error_code = getattr(response, "error_code", 0)
-            if route.has_errors_inside and not request.error_code:
-                request.error_code = first_error(response)
-        if self._keep_response:
-            request.response = response
-        return self._charge(request, response) if self._throttles else response
 
     def _charge(self, request: RequestContext, response: Any) -> Any:
         seconds = 0.0

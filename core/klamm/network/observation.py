@@ -17,7 +17,7 @@ log = logging.getLogger("klamm.observers")
 class Observation:
     """The observers of one listener. One that raises is logged and costs the others nothing.
 
-    `repeats_after` and `wants_messages` are what suits all of them. `refusals` are the observers that may refuse.
+    `repeats_after` is what suits all of them. `refusals` are the questions of those that may refuse.
     """
 
     def __init__(self, observers: Sequence[RequestObserver], clock: Clock) -> None:
@@ -27,7 +27,6 @@ class Observation:
         wanted = [observer.repeats_after for observer in observers]
         numbers = [number for number in wanted if number is not None]
         self.repeats_after = max(numbers) if len(numbers) == len(wanted) else None
-        self.wants_messages = any(observer.wants_messages for observer in observers)
         self.refusals: tuple[Callable[[RequestContext], KafkaError | None], ...] = tuple(
             observer.refuse for observer in observers if type(observer).refuse is not RequestObserver.refuse
         )
@@ -72,6 +71,12 @@ class Observation:
             except Exception:
                 log.exception("observer %r failed", completed_many)
 
-    def repeated(self, request: RequestContext, count: int, last_ns: int) -> None:
+    def may_repeat(self, api_key: int) -> bool:
+        """Whether all observers take requests of an API in a lump."""
+        return all(observer.may_repeat(api_key) for observer in self._observers)
+
+    def repeated(
+        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
+    ) -> None:
         """`count` requests like this one have been answered by `last_ns`."""
-        self._tell("repeated", request, count, last_ns)
+        self._tell("repeated", request, count, request_bytes, response_bytes, last_ns)

@@ -33,7 +33,7 @@ from klamm.network.failures import ConnectionFailures
 from klamm.network.kept_answers import CountedAnswers
 from klamm.network.observation import Observation
 from klamm.network.recorder import RequestRecorder
-from klamm.network.repeats import Repeats
+from klamm.network.repeats import Repeats, Tally
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
@@ -91,6 +91,8 @@ class ChannelPump:
         self._repeats: Repeats | None = None
         if observation is not None and observation.repeats_after is not None:
             self._repeats = Repeats(observation, processor, observation.repeats_after)
+        # Who charges for requests wants the time of each.
+        self._tallies = None if dispatcher.charged else self._repeats
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
@@ -270,11 +272,22 @@ class ChannelPump:
         request.owner = channel
         if channel.connection.client_id is None:
             channel.connection.client_id = request.client_id
-        if dispatcher.timed:
+        tally: Tally | None = None
+        if self._tallies is not None:
+            now_ns = self._selector.now_ns
+            tally = channel.tallies.get(request.api_key)
+            # `Repeats.tally`, spelled out for the usual case: this runs for every request.
+            if tally is not None and not tally.alone and tally.until_sample and now_ns < tally.end_ns:
+                tally.until_sample -= 1
+            else:
+                tally = self._tallies.tally(channel, request.api_key, now_ns)
+                if tally is None:
+                    request.received_ns = now_ns
+        elif dispatcher.timed:
             request.received_ns = self._selector.now_ns
             request.network_ns, channel.network_ns = channel.network_ns, 0
         if request.size_bytes > request.handler.inline_max_bytes:
-            if recorder is not None:
+            if tally is not None or recorder is not None:
                 request.received_ns = self._selector.now_ns
             channel.request_received(request)
             self.waiting_for_queue.send(request)
@@ -288,6 +301,8 @@ class ChannelPump:
         result = dispatcher.execute(request)
         if result is LATER:
             request.parked = True
+            if tally is not None and not request.received_ns:
+                request.received_ns = request.handler_start_ns = request.local_end_ns = self._selector.now_ns
             channel.request_received(request)
             if recorder is not None:
                 # What waits for others is worth more than the looks at the clock.
@@ -305,7 +320,15 @@ class ChannelPump:
         if result is NO_RESPONSE:
             self._completed([request])
             return None
-        if request.weight or self._observation is not None:
+        if tally is not None and not request.error_code and not request.weight:
+            if tally.count:
+                tally.count += 1
+                tally.request_bytes += request.size_bytes
+                tally.response_bytes += request.response_bytes
+                tally.last_ns = self._selector.now_ns
+            else:
+                tally.begin(request, self._selector.now_ns)
+        elif request.weight or self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]
 
@@ -336,7 +359,7 @@ class ChannelPump:
         if found is None:
             return None
         assert self._repeats is not None
-        self._repeats.note(channel, frame, found[1], self._selector.now_ns)
+        self._repeats.answered(channel, frame, found[1], self._selector.now_ns)
         return found[0]
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:

@@ -1,6 +1,8 @@
-"""Counting, for observers, the requests that are answered from `KeptAnswers`.
+"""Counting, for observers, the requests of busy connections.
 
-They are answered so fast that telling of each would cost more than answering it. One processor thread owns it all.
+Such requests are answered so fast that telling of each would cost a good part of answering it: observers that set
+`repeats_after` are told of the first ones of a second, of a sample of the others, and how many there were besides.
+One processor thread owns it all.
 """
 
 from __future__ import annotations
@@ -15,19 +17,32 @@ if TYPE_CHECKING:
     from klamm.network.channel import KafkaChannel
 
 _WINDOW_NS: Final = 1_000_000_000
+_SAMPLE_EVERY: Final = 16
+_KEPT_UP_TO_BYTES: Final = 2048
+"""The messages of a larger first request are let go: nobody knows for how many connections they would be held."""
 
 
 class Tally:
-    """Equal requests of one channel in one second: `alone` more are told of by themselves, `count` not yet at all."""
+    """Requests of one channel and API in one second: `alone` more are told of by themselves, `count` not yet at all."""
 
-    __slots__ = ("alone", "count", "end_ns", "first", "last_ns")
+    __slots__ = ("alone", "count", "end_ns", "first", "last_ns", "request_bytes", "response_bytes", "until_sample")
 
     def __init__(self, end_ns: int, alone: int) -> None:
         self.end_ns = end_ns
         self.alone = alone
-        self.count = 0
-        self.last_ns = 0
+        self.until_sample = _SAMPLE_EVERY - 1
+        self.count = self.request_bytes = self.response_bytes = self.last_ns = 0
         self.first: RequestContext | None = None
+
+    def begin(self, request: RequestContext, now_ns: int) -> None:
+        """Count the first request; the pump adds the others, each answered without an error."""
+        self.first = request
+        if request.size_bytes + request.response_bytes > _KEPT_UP_TO_BYTES:
+            request.frame = request.response = None
+        self.count = 1
+        self.request_bytes = request.size_bytes
+        self.response_bytes = request.response_bytes
+        self.last_ns = now_ns
 
 
 class Repeats:
@@ -37,28 +52,46 @@ class Repeats:
         self._observation = observation
         self._responder = responder
         self._after = after
+        self._countable = [observation.may_repeat(api_key) for api_key in range(128)]
         self._counting: set[KafkaChannel] = set()
         self._next_sweep_ns = 0
 
-    def note(self, channel: KafkaChannel, frame: Buffer, kept: RequestContext, now_ns: int) -> None:
-        """A request equal to `kept` has been answered on the channel."""
-        tally = channel.tallies.get(kept)
+    def tally(self, channel: KafkaChannel, api_key: int, now_ns: int) -> Tally | None:
+        """Where the channel's next request is counted if all goes well, or None if it is to be told of."""
+        tally = channel.tallies.get(api_key)
         if tally is None or now_ns >= tally.end_ns:
-            tally = self._begin(channel, kept, tally, now_ns)
-        tally.last_ns = now_ns
+            if not self._countable[api_key]:
+                return None
+            tally = self._begin(channel, api_key, tally, now_ns)
+        if tally.alone:
+            tally.alone -= 1
+            return None
+        if not tally.until_sample:
+            tally.until_sample = _SAMPLE_EVERY - 1
+            return None
+        tally.until_sample -= 1
+        return tally
+
+    def answered(self, channel: KafkaChannel, frame: Buffer, kept: RequestContext, now_ns: int) -> None:
+        """A request has got the answer that was kept of the equal request `kept`."""
+        tally = channel.tallies.get(kept.api_key)
+        if tally is None or now_ns >= tally.end_ns:
+            tally = self._begin(channel, kept.api_key, tally, now_ns)
         if tally.count:
             tally.count += 1
+            tally.request_bytes += kept.size_bytes
+            tally.response_bytes += kept.response_bytes
+            tally.last_ns = now_ns
         elif tally.alone:
             tally.alone -= 1
             self._observation.completed([self._request(channel, frame, kept, now_ns)])
         else:
-            tally.first = self._request(channel, frame, kept, now_ns)
-            tally.count = 1
+            tally.begin(self._request(channel, frame, kept, now_ns), now_ns)
 
-    def _begin(self, channel: KafkaChannel, kept: RequestContext, old: Tally | None, now_ns: int) -> Tally:
+    def _begin(self, channel: KafkaChannel, api_key: int, old: Tally | None, now_ns: int) -> Tally:
         if old is not None:
             self._tell(old)
-        tally = channel.tallies[kept] = Tally(now_ns + _WINDOW_NS, self._after)
+        tally = channel.tallies[api_key] = Tally(now_ns + _WINDOW_NS, self._after)
         self._counting.add(channel)
         return tally
 
@@ -83,7 +116,9 @@ class Repeats:
 
     def _tell(self, tally: Tally) -> None:
         if tally.first is not None:
-            self._observation.repeated(tally.first, tally.count, tally.last_ns)
+            self._observation.repeated(
+                tally.first, tally.count, tally.request_bytes, tally.response_bytes, tally.last_ns
+            )
 
     def sweep(self, now_ns: int) -> None:
         """Tell of the seconds that are over; does nothing more than once a second."""
@@ -91,10 +126,10 @@ class Repeats:
             return
         self._next_sweep_ns = now_ns + _WINDOW_NS
         for channel in list(self._counting):
-            for kept, tally in list(channel.tallies.items()):
+            for api_key, tally in list(channel.tallies.items()):
                 if now_ns >= tally.end_ns:
                     self._tell(tally)
-                    del channel.tallies[kept]
+                    del channel.tallies[api_key]
             if not channel.tallies:
                 self._counting.discard(channel)
 

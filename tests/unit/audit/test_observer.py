@@ -355,9 +355,13 @@ def test_denials_and_administrative_requests_are_never_aggregated(make):
 def test_repeated_answers_are_a_row(audit):
     connection = audit.connection()
     request = audit.request(connection, metadata.MetadataRequest([]), metadata.MetadataResponse())
-    audit.observer.repeated(request, 500, request.received_ns + 900_000_000)
+    for _ in range(2):
+        audit.observer.repeated(request, 250, 25_000, 12_500, request.completed_ns + 900_000_000)
+    audit.clock.advance_ms(2000)
     (row,) = audit.requests()
-    assert (row["repeat_count"], row["request_bytes"], row["duration_ms"]) == (500, 50_000, 900.0)
+    assert (row["repeat_count"], row["duration_ms"]) == (500, 900.0)
+    assert (row["request_bytes"], row["response_bytes"]) == (50_000, 25_000)
+    assert "total_time_ms" not in row
 
 
 def test_minus_one_is_no_aggregation(make):

@@ -8,7 +8,7 @@ from klamm_metrics.names import exposed_name
 SETTINGS = (
     "server.queued_max_request_bytes=100000000",
     "listeners.default.authorizer=acl",
-    "listeners.default.gates=connection_quota",
+    "listeners.default.gates=connection_quota,creation_rate,handshake_limit,authentication_penalty",
     "listeners.default.throttles=client_quota",
 )
 

@@ -67,7 +67,7 @@ def run(pool, clock, peers, choose, most_bytes=6 * KIB, answer_every=1):
     still = 0
     for turn in range(100_000):
         busy = [peer for peer in peers if peer.wants_to_send or peer.receive.waiting_for_memory]
-        if not busy or still > 300:
+        if not busy or still > 2000:
             return highest
         before = [(peer.sent, peer.left, peer.closed) for peer in peers]
         for peer in choose(busy):

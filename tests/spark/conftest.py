@@ -1,0 +1,101 @@
+"""One Spark for the whole session, and what most tests look at: a spool with flaws, and the lake it was shipped to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from klamm_spark.samples import sample_events, write_sample_spool
+
+try:
+    import pyspark  # noqa: F401
+except ImportError:
+    if os.environ.get("CI"):
+        raise
+    collect_ignore_glob = ["test_*.py"]
+
+EVENTS = 6_000
+HOT = 500
+THRESHOLD = 3
+BAD_LINES = ("no JSON", '{"schema_version":1,"kind":"request"}', '{"schema_version":"one"}', "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+class Shipped(NamedTuple):
+    """A lake that was filled once from a spool, and what was in it. Tests read it and leave it as it is."""
+
+    pipeline: Any
+    lake: Any
+    events: list[dict[str, Any]]
+    said: list[str]
+
+
+def settings_of(lake: Path, **changes: Any) -> Any:
+    """Settings for a small machine."""
+    from klamm_spark.spark_settings import SparkSettings
+
+    given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2, "lateness_s": 0}
+    return SparkSettings(**(given | changes))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session that can do Parquet and Delta."""
+    from klamm_spark.session import open_session
+
+    conf = {
+        # A shorter way to the first summing up of the commit log, which compaction needs.
+        "spark.sql.streaming.fileSink.log.compactInterval": "3",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    session = open_session(settings_of(Path("unused"), sink="delta", conf=conf), "klamm tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def ship(spark: Any) -> Callable[..., list[str]]:
+    """`ship(spool, settings)`: what `klamm audit ship --once` says."""
+
+    def run(spool: Path, settings: Any) -> list[str]:
+        from klamm_spark import ship
+        from klamm_spark.spark_settings import Pipeline
+
+        said: list[str] = []
+        assert ship.run(spark, Pipeline(spool, settings), once=True, say=said.append) == 0
+        return said
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+    """`EVENTS` sample events over ten minutes, with `BAD_LINES` among them and one segment there twice."""
+    from klamm_spark import ship
+    from klamm_spark.lake import Lake
+    from klamm_spark.spark_settings import Pipeline
+
+    folder = tmp_path_factory.mktemp("shipped")
+    events = list(sample_events(EVENTS, step_us=100_000))
+    paths = write_sample_spool(folder / "spool", events, events_per_segment=EVENTS // 6)
+    with paths[1].open("a") as file:
+        file.writelines(line + "\n" for line in BAD_LINES)
+    copy = folder / "spool" / "copied" / paths[2].name
+    copy.parent.mkdir()
+    copy.write_bytes(paths[2].read_bytes())
+    settings = settings_of(
+        folder / "lake", max_files_per_trigger=4, failures_threshold=THRESHOLD, hot_client_requests_per_minute=HOT
+    )
+    pipeline = Pipeline(folder / "spool", settings)
+    said: list[str] = []
+    assert ship.run(spark, pipeline, once=True, say=said.append) == 0
+    return Shipped(pipeline, Lake(settings.lake, settings.sink), events, said)

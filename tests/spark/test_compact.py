@@ -1,0 +1,53 @@
+"""Small files become large ones under the eyes of readers, streams and a shipper that goes on."""
+
+import time
+
+from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spark_settings import Pipeline
+from tests.spark.conftest import settings_of
+
+
+def test_all_is_there_in_fewer_files_and_shipping_goes_on(spark, ship, tmp_path):
+    from klamm_spark import compact
+    from klamm_spark.lake import Lake, committed_files, orphan_files
+
+    settings = settings_of(tmp_path / "lake", aggregates=False, max_files_per_trigger=1)
+    lake = Lake(settings.lake, "parquet")
+    spool = tmp_path / "spool"
+    write_sample_spool(spool, sample_events(800), events_per_segment=100)
+    ship(spool, settings)
+    # A stream that has read all so far must not take compacted files for new rows.
+    stream = lake.stream(spark).writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c"))
+    stream.trigger(availableNow=True).start(str(tmp_path / "follower")).awaitTermination()
+    before = set(committed_files(lake.events))
+    said = []
+    assert compact.run(spark, Pipeline(None, settings), keep_hours=1, say=said.append) == 0
+    after = set(committed_files(lake.events))
+    assert len(after) < len(before) / 2
+    assert set(orphan_files(lake.events)) == before - after, "kept for those who still read them"
+    assert sorted(row.seq for row in lake.read_events(spark).collect()) == list(range(800))
+
+    write_sample_spool(spool, sample_events(400, first_seq=800), events_per_segment=100)
+    ship(spool, settings)
+    stream.trigger(availableNow=True).start(str(tmp_path / "follower")).awaitTermination()
+    followed = spark.read.parquet(str(tmp_path / "follower")).select("seq").collect()
+    assert sorted(row.seq for row in followed) == list(range(1200))
+    assert sorted(row.seq for row in lake.read_events(spark).collect()) == list(range(1200))
+
+    compact.delete_orphans(lake.events, older_than_s=60, now_s=time.time() + 120)
+    assert orphan_files(lake.events) == []
+    assert lake.read_events(spark).count() == 1200
+
+
+def test_files_that_a_table_has_still_to_read_are_left_alone(spark, ship, tmp_path):
+    from klamm_spark import compact
+    from klamm_spark.lake import Lake, committed_files
+
+    settings = settings_of(tmp_path / "lake", aggregates=False, max_files_per_trigger=1)
+    lake = Lake(settings.lake, "parquet")
+    write_sample_spool(tmp_path / "spool", sample_events(300), events_per_segment=50)
+    ship(tmp_path / "spool", settings)
+    lake.table_checkpoint("denials").mkdir(parents=True)
+    before = set(committed_files(lake.events))
+    compact.run(spark, Pipeline(None, settings), keep_hours=0, say=lambda line: None)
+    assert set(committed_files(lake.events)) == before

@@ -1,0 +1,123 @@
+"""The driver killed with SIGKILL, at random and between a data file and its commit: every event is there once.
+
+Sets of sequence numbers prove it, read through the commit log and compared by `klamm audit verify` too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from klamm_spark.samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
+
+EVENTS = 3_000
+SEGMENTS = 6
+DEADLINE_S = 240
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Driver:
+    """`klamm audit ship --once` in a process group of its own, a segment per batch."""
+
+    def __init__(self, spool: Path, lake: Path, sink: str) -> None:
+        command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--no-aggregates", "--driver-memory", "1g"]
+        command += ["--spool", str(spool), "--lake", str(lake), "--sink", sink, "--max-files-per-trigger", "1"]
+        self.events = lake / "events"
+        roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(roots)},
+        )
+
+    def kill(self) -> None:
+        """Python and the JVM at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def run_to_the_end(self) -> None:
+        _, said = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == 0, said.decode()
+
+    def wait_for_uncommitted_data(self, after: int) -> bool:
+        """Until a data file has content and no commit names it; False if the driver has ended before.
+
+        `after` batches are to be committed by this driver first.
+        """
+        committed = len(self.committed())
+        deadline = time.monotonic() + DEADLINE_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            named = self.committed()
+            if len(named) >= committed + after and any(name not in named for name in self.data_files()):
+                return True
+            time.sleep(0.002)
+        return False
+
+    def data_files(self) -> list[str]:
+        return [path.name for path in self.events.rglob("part-*.parquet") if path.stat().st_size > 0]
+
+    def committed(self) -> set[str]:
+        """Names of data files in the commit log of either sink."""
+        names = set()
+        for log in (*self.events.glob("_spark_metadata/[0-9]*"), *self.events.glob("_delta_log/*.json")):
+            for line in log.read_text().splitlines():
+                entry = json.loads(line) if line.startswith("{") else {}
+                path = entry.get("path") or entry.get("add", {}).get("path")
+                names |= {path.rpartition("/")[2]} if path else set()
+        return names
+
+
+def survives(spark, tmp_path, sink, kills, seed, segments=SEGMENTS):
+    from klamm_spark import verify
+    from klamm_spark.lake import Lake
+    from klamm_spark.spark_settings import Pipeline
+
+    choose = random.Random(seed)
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
+    write_sample_spool(spool, sample_events(EVENTS), events_per_segment=EVENTS // segments)
+    killed = 0
+    for number in range(kills):
+        driver = Driver(spool, lake.root, sink)
+        try:
+            # The first kill finds an empty lake; most of the later ones come after a batch or none.
+            if not driver.wait_for_uncommitted_data(after=choose.choice((0, 0, 1)) if number else 0):
+                break
+            if number % 3 == 2:
+                time.sleep(choose.uniform(0, 1.5))
+        finally:
+            driver.kill()
+        killed += 1
+    Driver(spool, lake.root, sink).run_to_the_end()
+    rows = lake.read_events(spark).select("node", "boot", "seq").collect()
+    assert sorted(row.seq for row in rows) == list(range(EVENTS))
+    said: list[str] = []
+    assert verify.run(spark, Pipeline(spool, settings_of(lake.root, sink=sink)), say=said.append) == 0, said
+    return killed, said
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("sink", "kills"), [("parquet", 3), ("delta", 2)])
+def test_every_event_is_there_once(spark, tmp_path, sink, kills):
+    killed, said = survives(spark, tmp_path, sink, kills, seed=7)
+    assert killed == kills
+    # A file that was written and not committed is what a killed driver leaves.
+    assert sink == "delta" or any(line.startswith("orphan: ") for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_ten_kills(spark, tmp_path, sink):
+    killed, _ = survives(spark, tmp_path, sink, 10, seed=random.randrange(1 << 30), segments=15)
+    assert killed >= 5

@@ -1,0 +1,214 @@
+"""The report's counts against plain Python, its text, and its HTML as a real Chromium shows it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+
+from tests.spark.conftest import BAD_LINES, EVENTS
+
+
+@pytest.fixture(scope="module")
+def report(spark, shipped):
+    from klamm_spark.report import build
+
+    return build(spark, shipped.lake)
+
+
+def test_totals_are_what_the_events_say(report, shipped):
+    outcomes, actions = Counter(), Counter()
+    for event in shipped.events:
+        if event["kind"] == "request":
+            outcomes[event["outcome"]] += event.get("repeat_count", 1)
+        else:
+            actions[event["kind"], event["action"]] += 1
+    totals = report.totals
+    assert {name: totals[name] for name in ("ok", "throttled", "denied", "error")} == dict(outcomes)
+    assert totals["requests"] == sum(outcomes.values())
+    assert totals["events"] == EVENTS
+    assert totals["authenticated"] == actions["authentication", "success"]
+    assert totals["authentication failures"] == actions["authentication", "failure"]
+    assert totals["connections refused"] == actions["connection", "refused"]
+    assert totals["lines in quarantine"] == len(BAD_LINES)
+    requests = [event for event in shipped.events if event["kind"] == "request"]
+    assert totals["request bytes"] == sum(event["request_bytes"] for event in requests)
+
+
+def test_listeners_add_up_to_the_totals(report):
+    table = report.tables["listeners"]
+    for place, column in enumerate(table.columns[1:], 1):
+        assert sum(row[place] for row in table.rows) == report.totals[column.title]
+
+
+def test_plots_add_up_to_the_totals(report):
+    assert sum(sum(counts.values()) for _, counts in report.traffic) == report.totals["requests"]
+    failures = sum(counts.get("failure", 0) for _, counts in report.logins)
+    assert failures == report.totals["authentication failures"]
+
+
+def test_percentiles_weigh_aggregated_rows(report, shipped):
+    times = []
+    for event in shipped.events:
+        if event.get("api_name") == "Fetch":
+            times += [round(event["total_time_ms"], 2)] * event.get("repeat_count", 1)
+    times.sort()
+    (row,) = (row for row in report.tables["latency"].rows if row[0] == "Fetch")
+    assert row[1] == len(times)
+    for value, part in zip(row[2:5], (0.5, 0.95, 0.99), strict=True):
+        assert abs(value - times[int(part * (len(times) - 1))]) < 0.02
+
+
+def test_old_clients_are_marked(report):
+    table = report.tables["census"]
+    assert {row[0]: row[2] for row in table.rows} == {
+        "apache-kafka-java": "",
+        "librdkafka": "",
+        "kafka-python": "",
+    }
+    assert not table.marked
+
+
+def test_since_counts_only_what_came_after(spark, shipped):
+    from klamm_spark.lake import LakeError
+    from klamm_spark.report import build, events_since
+
+    middle = datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
+    micros = int(middle.timestamp() * 1_000_000)
+    later = events_since(shipped.lake.read_events(spark), middle)
+    assert later.count() == sum(event["time_us"] >= micros for event in shipped.events)
+    with pytest.raises(LakeError, match="no events in .* since 2026-06-01"):
+        build(spark, shipped.lake, datetime(2026, 6, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90m", datetime(2026, 5, 1, 10, 30, tzinfo=UTC)),
+        ("2d", datetime(2026, 4, 29, 12, tzinfo=UTC)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("2026-01-31T12:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_what_since_takes(text, moment):
+    from klamm_spark.report import parse_since
+
+    assert parse_since(text, datetime(2026, 5, 1, 12, tzinfo=UTC)) == moment
+
+
+def test_since_that_is_no_time_is_told():
+    from klamm_spark.lake import LakeError
+    from klamm_spark.report import parse_since
+
+    with pytest.raises(LakeError, match='not "yesterday"'):
+        parse_since("yesterday", datetime(2026, 5, 1, tzinfo=UTC))
+
+
+def test_bars_are_few_enough_to_see():
+    from klamm_spark.report import bucket_of
+
+    for span in (timedelta(seconds=30), timedelta(hours=5), timedelta(days=20)):
+        assert 1 <= span.total_seconds() / bucket_of(span.total_seconds()) <= 90
+
+
+def test_the_text(report):
+    from rich.console import Console
+
+    from klamm_spark import report_text
+
+    console = Console(width=180, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    report_text.show(report, console)
+    text = console.export_text()
+    assert f"{report.totals['requests']:,}" in text
+    for table in report.tables.values():
+        assert (table.title in text) == bool(table.rows)
+
+
+@pytest.fixture(scope="module")
+def page(report, tmp_path_factory):
+    from klamm_spark import report_html
+
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_html.render(report), encoding="utf-8")
+    return path
+
+
+def test_the_page_is_one_small_file_that_asks_for_nothing(page):
+    text = page.read_text()
+    assert len(text) < 1_000_000
+    assert "<script" not in text
+    references = re.findall(r'(?:src|href)="([^"#][^"]*)"|url\((?!#)([^)]*)\)|@import', text)
+    assert references == []
+    identifiers = re.findall(r'\bid="([^"]*)"', text)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_names_that_clients_gave_themselves_are_text(report):
+    from dataclasses import replace
+
+    from klamm_spark import report_html
+
+    talkers = report.tables["talkers"]
+    evil = ("User:<b>$x^2$", "<script>alert(1)</script>", *talkers.rows[0][2:])
+    tables = report.tables | {"talkers": replace(talkers, rows=(evil, *talkers.rows[1:]))}
+    text = report_html.render(replace(report, tables=tables))
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+MEASURE = """
+<script>
+const plots = [...document.querySelectorAll('.plot svg')].map(svg => {
+  const box = svg.getBoundingClientRect();
+  return [svg.parentElement.dataset.plot, box.width, box.height, svg.querySelectorAll('path').length];
+});
+const tiles = [...document.querySelectorAll('[data-total]')];
+const totals = Object.fromEntries(tiles.map(tile => [tile.dataset.total, tile.innerText]));
+const root = document.documentElement;
+document.body.dataset.seen = JSON.stringify({
+  plots, totals, overflow: root.scrollWidth - root.clientWidth, height: root.scrollHeight,
+  hidden: [...document.querySelectorAll('.card')].filter(card => card.getBoundingClientRect().height < 30).length,
+});
+</script></body>
+"""
+
+
+def chromium(*arguments):
+    program = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is not installed")
+        pytest.skip("chromium is not installed")
+    command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
+    return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_chromium_shows_all_of_it(page, report, tmp_path, width):
+    measured = tmp_path / "measured.html"
+    text = page.read_text().replace("</body>", MEASURE)
+    measured.write_text(text.replace("default-src 'none'; ", "default-src 'none'; script-src 'unsafe-inline'; "))
+    shown = chromium(f"--window-size={width},1000", "--dump-dom", measured.as_uri()).decode()
+    seen = json.loads(unescape(re.search(r'data-seen="([^"]*)"', shown)[1]))
+    assert {plot for plot, *_ in seen["plots"]} == {"traffic", "latency", "stages_mean", "talkers", "logins"}
+    for plot, plot_width, plot_height, paths in seen["plots"]:
+        assert plot_width > width * 0.7, plot
+        assert plot_height > 80, plot
+        assert paths > 5, plot
+    assert (seen["overflow"], seen["hidden"]) == (0, 0)
+    assert seen["totals"]["requests"] == f"{report.totals['requests']:,}"
+    assert seen["totals"]["denied"] == f"{report.totals['denied']:,}"
+
+
+def test_chromium_prints_it(page, tmp_path):
+    chromium(f"--print-to-pdf={tmp_path / 'report.pdf'}", "--no-pdf-header-footer", page.as_uri())
+    pdf = (tmp_path / "report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF-")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 12

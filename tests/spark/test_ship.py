@@ -1,0 +1,127 @@
+"""What reaches the lake, and what does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from klamm_spark.event import FIELD_NAMES
+from klamm_spark.lake import LakeError
+from klamm_spark.samples import sample_events, write_sample_spool
+from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
+
+V1 = Path(__file__).with_name("events.v1.jsonl")
+
+
+def plain(row):
+    """A row of the lake as the event that it was: without nulls, and without what shipping added."""
+    event = row.asDict(recursive=True)
+    found = {name: event[name] for name in FIELD_NAMES if event[name] is not None}
+    if "resources" in found:
+        found["resources"] = [{k: v for k, v in item.items() if v is not None} for item in found["resources"]]
+    return found
+
+
+def test_every_event_is_there_once_and_as_it_was(spark, shipped):
+    found = {row.seq: plain(row) for row in shipped.lake.read_events(spark).collect()}
+    assert shipped.lake.read_events(spark).count() == len(found) == EVENTS
+    assert [found[event["seq"]] for event in shipped.events] == shipped.events
+
+
+def test_bad_lines_are_kept_whole_with_the_file_that_they_stood_in(spark, shipped):
+    rows = shipped.lake.read_quarantine(spark).collect()
+    assert sorted(row.bad_line for row in rows) == sorted(BAD_LINES)
+    assert {row.source_file.rpartition("-")[2] for row in rows} == {"00000000000000001000.jsonl"}
+
+
+def test_it_is_partitioned_by_date_and_hour(shipped):
+    folders = {path.parent.relative_to(shipped.lake.events) for path in shipped.lake.events.rglob("*.parquet")}
+    bad = "__HIVE_DEFAULT_PARTITION__"
+    assert folders == {Path("date=2026-01-01/hour=0"), Path(f"date={bad}/hour={bad}")}
+
+
+def test_progress_and_summary_count(shipped):
+    said = "\n".join(shipped.said)
+    assert f"shipped {EVENTS:,} events in 2 batches" in said
+    assert f"{len(BAD_LINES)} lines are no events" in said
+    assert "1,000 events had been shipped before and were dropped" in said
+    assert "events/s" in said
+    assert "segments (" in said
+    assert "nothing behind the spool" in said
+
+
+def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
+    ship(tmp_path / "spool", settings)
+    write_sample_spool(tmp_path / "spool", sample_events(30, first_seq=100))
+    assert "shipped 30 events" in "\n".join(ship(tmp_path / "spool", settings))
+    assert "shipped 0 events" in "\n".join(ship(tmp_path / "spool", settings))
+    rows = spark.read.parquet(str(tmp_path / "lake" / "events"))
+    assert sorted(row.seq for row in rows.select("seq").collect()) == list(range(130))
+
+
+def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False, deduplicate_hours=1)
+    hour_us = 3_600_000_000
+    write_sample_spool(tmp_path / "spool", sample_events(40, node="here", start_us=2_000 * hour_us))
+    ship(tmp_path / "spool", settings)
+    write_sample_spool(tmp_path / "spool", sample_events(50, node="away", start_us=hour_us))
+    ship(tmp_path / "spool", settings)
+    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
+    assert {row["node"]: row["count"] for row in rows} == {"here": 40, "away": 50}
+
+
+def test_events_of_version_1_load(spark, ship, tmp_path):
+    folder = tmp_path / "spool" / "node-1"
+    folder.mkdir(parents=True)
+    (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_bytes(V1.read_bytes())
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    assert "lines are no events" not in "\n".join(ship(tmp_path / "spool", settings))
+    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).orderBy("seq").collect()
+    assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
+
+
+def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path):
+    from klamm_spark.lake import Lake
+
+    lake = Lake(tmp_path / "lake", "parquet")
+    columns = "1 schema_version, 'a/b/0' event_id, 'a' node, 'b' boot, 0L seq, 5L time_us, 'request' kind"
+    rows = spark.sql(f"select {columns}, date'2026-01-01' date, 1 hour")
+    rows.write.partitionBy("date", "hour").parquet(str(lake.events))
+    (lake.events / "_spark_metadata").mkdir()
+    (path,) = lake.events.rglob("*.parquet")
+    entry = {"path": path.as_uri(), "size": path.stat().st_size, "isDir": False, "modificationTime": 0}
+    entry |= {"blockReplication": 1, "blockSize": 1 << 20, "action": "add"}
+    (lake.events / "_spark_metadata" / "0").write_text("v1\n" + json.dumps(entry))
+    (row,) = lake.read_events(spark).collect()
+    assert (row.event_id, row.gap_count, row.resources) == ("a/b/0", None, None)
+
+
+def test_a_spool_of_a_newer_klamm_is_refused(ship, tmp_path):
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
+    path.write_text(path.read_text().replace('"schema_version":1', '"schema_version":99'))
+    with pytest.raises(LakeError, match="schema version 99, and this klamm reads up to 1"):
+        ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
+
+
+def test_newer_events_in_between_go_to_the_quarantine_whole(spark, ship, tmp_path):
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(3))
+    newer = path.read_text().splitlines()[0].replace('"schema_version":1', '"schema_version":2,"new":true')
+    with path.open("a") as file:
+        file.write(newer + "\n")
+    ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).where("bad_line is not null").collect()
+    assert [row.bad_line for row in rows] == [newer]
+
+
+def test_a_missing_spool_is_told(ship, tmp_path):
+    with pytest.raises(LakeError, match="there is no spool at"):
+        ship(tmp_path / "nowhere", settings_of(tmp_path / "lake"))
+
+
+def test_a_lake_of_the_other_sink_is_told(shipped):
+    from klamm_spark.lake import Lake
+
+    with pytest.raises(LakeError, match="was written by the sink parquet, not delta"):
+        Lake(shipped.lake.root, "delta").require_events()

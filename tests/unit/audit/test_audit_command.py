@@ -1,0 +1,143 @@
+"""`klamm audit` as far as it goes without Spark."""
+
+import subprocess
+import sys
+
+import pytest
+
+from klamm import ConfigError
+from klamm_spark import session
+from klamm_spark.client_versions import is_deprecated
+from klamm_spark.session import SparkUnavailableError
+from klamm_spark.spark_settings import SparkSettings, read_pipeline
+
+FILE = """\
+[listeners.internal.audit]
+spool = "spool"
+
+[audit.spark]
+lake = "lake"
+sink = "delta"
+conf = { "spark.jars.ivy" = "/tmp/ivy" }
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "klamm.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_settings_come_from_the_file_and_arguments_go_before(file, tmp_path):
+    pipeline = read_pipeline(file, {"sink": None, "master": "local[1]"})
+    assert pipeline.spool == tmp_path / "spool"
+    assert pipeline.settings.lake == tmp_path / "lake"
+    assert (pipeline.settings.sink, pipeline.settings.master) == ("delta", "local[1]")
+    assert read_pipeline(file, {"spool": tmp_path / "other"}).spool == tmp_path / "other"
+
+
+def test_without_a_file_there_are_defaults():
+    assert read_pipeline(None, {}).settings == SparkSettings()
+
+
+def test_a_wrong_setting_is_told_with_its_line(file):
+    file.write_text(FILE.replace("delta", "detla"))
+    with pytest.raises(ConfigError, match=r'klamm\.toml:6:1  audit\.spark\.sink: must be .*mean "delta"'):
+        read_pipeline(file, {})
+
+
+def test_loading_the_plugin_imports_no_spark():
+    program = """
+import sys
+from klamm.plugins import PluginRegistry, load_factory
+from klamm.provider import ProviderKind
+registry = PluginRegistry()
+load_factory(registry.resolve(ProviderKind.COMMAND, "audit"))
+load_factory(registry.resolve(ProviderKind.REQUEST_OBSERVER, "audit"))
+heavy = {"pyspark", "pandas", "pyarrow", "matplotlib", "rich"} & sys.modules.keys()
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_missing_pyspark_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SparkUnavailableError, match=r"pip install 'klamm\[spark\]'"):
+        session.require_pyspark()
+
+
+def java(folder, version):
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_java(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(session, "_JAVA_PLACES", (str(tmp_path / "jvm"),))
+
+
+@pytest.mark.usefixtures("no_java")
+def test_missing_java_is_one_sentence():
+    with pytest.raises(SparkUnavailableError, match=r"Java 17 or later: install it, .* or set JAVA_HOME"):
+        session.find_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_java_that_is_too_old_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", f"{java(tmp_path / 'old', '1.8.0_392').parent}:/bin")
+    with pytest.raises(SparkUnavailableError, match="is Java 8"):
+        session.find_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_java_home_goes_first_and_systems_folders_last(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/bin")
+    installed = java(tmp_path / "jvm" / "jdk", "21.0.1")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert session.find_java() == installed
+    home = java(tmp_path / "home", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert session.find_java() == home
+
+
+def test_a_master_that_does_not_answer_is_told_at_once(free_port):
+    with pytest.raises(SparkUnavailableError, match=f"nothing answers at spark://127.0.0.1:{free_port}"):
+        session.require_reachable(f"spark://127.0.0.1:{free_port}")
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        # Bound and not listening: refused for certain, and nobody else's.
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
+def test_other_masters_are_left_to_spark(url):
+    session.require_reachable(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "deprecated"),
+    [
+        ("apache-kafka-java", "2.0.1", True),
+        ("apache-kafka-java", "2.1.0", False),
+        ("librdkafka", "1.8.0", True),
+        ("librdkafka", "v2.8.0", False),
+        ("sarama", "1.9.3", True),
+        ("somebodys", "0.1", False),
+        ("librdkafka", "unknown", False),
+        (None, None, False),
+    ],
+)
+def test_deprecated_versions(name, version, deprecated):
+    assert is_deprecated(name, version) is deprecated

@@ -1,0 +1,48 @@
+"""Ranges against plain sets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_spark.ranges import Ranges
+
+numbers = st.sets(st.integers(0, 60))
+
+
+def ranges(numbers):
+    return Ranges((number, number) for number in numbers)
+
+
+def members(found):
+    return {number for first, last in found for number in range(first, last + 1)}
+
+
+@given(numbers, numbers)
+def test_they_are_the_sets_that_they_stand_for(one, other):
+    left, right = ranges(one), ranges(other)
+    assert members(left | right) == one | other
+    assert members(left - right) == one - other
+    assert members(left & right) == one & other
+    assert left.count() == len(one)
+    assert (left == right) == (one == other)
+
+
+@given(numbers)
+def test_they_are_sorted_and_do_not_touch(one):
+    pairs = list(ranges(one))
+    assert all(last + 1 < first for (_, last), (first, _) in zip(pairs, pairs[1:], strict=False))
+
+
+@given(numbers)
+def test_gaps_are_what_is_missing_between_the_ends(one):
+    missing = members(ranges(one).gaps())
+    assert missing == (set(range(min(one), max(one) + 1)) - one if one else set())
+
+
+def test_text():
+    assert str(Ranges([(0, 4), (9, 9), (5, 6)])) == "0-6, 9"
+
+
+def test_a_range_that_goes_backwards_is_refused():
+    with pytest.raises(ValueError, match="from 3 to 2"):
+        Ranges([(3, 2)])
