@@ -63,9 +63,6 @@ class GssapiMechanism(SaslMechanism):
             raise ValueError(f"no key for {settings.principal or 'any principal'}: {error}") from error
         self.namer = KerberosShortNamer(settings.principal_to_local_rules, settings.default_realm or _default_realm())
 
-    def reload(self) -> None:
-        """A keytab is read for each client; there is nothing to read again."""
-
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> GssapiServer:
         return GssapiServer(self.credentials, self.namer)
 

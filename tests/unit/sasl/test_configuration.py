@@ -1,0 +1,155 @@
+"""The authenticator as a configuration names it: what is refused, and where; what opens, reloads and closes."""
+
+import sys
+import threading
+
+import pytest
+
+from klamm import ScramCredential, ScramMechanism
+from klamm.config.plan import load_plan
+from klamm.config.problems import ConfigError
+from klamm.plugins import PluginError, PluginRegistry
+from klamm.server import StartError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from tests.sasl_client import log_in, users_setting
+from tests.unit.sasl.users import credential
+
+HEAD = '[listeners.public]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\n[listeners.public.sasl]\n'
+PLAIN = HEAD + 'mechanisms = ["PLAIN"]\n'
+
+
+def problems(tmp_path, text):
+    file = tmp_path / "klamm.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_plan(file, PluginRegistry())
+    return [str(problem).replace(str(file), "FILE") for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (HEAD, "listeners.public.sasl.mechanisms: is required"),
+        (HEAD + "mechanisms = []\n", "FILE:5:1  listeners.public.sasl.mechanisms: must name at least one mechanism"),
+        (HEAD + 'mechanisms = ["PLIAN"]\n', 'unknown sasl mechanism "PLIAN"; did you mean "PLAIN"?'),
+        (PLAIN + 'credential_stores = ["fiel"]\n', 'unknown credential store "fiel"; did you mean "file"?'),
+        (PLAIN + 'credential_stores = ["file"]\n', "listeners.public.sasl.file.path: is required"),
+        (PLAIN + "[listeners.public.sasl.PLAIN]\nx = 1\n", 'the sasl mechanism "PLAIN" has no settings'),
+        (PLAIN + "worker_threads = 0\n", "must be at least 1"),
+        (
+            PLAIN + '[listeners.public.sasl.callable]\npassword = "no"\n',
+            "listeners.public.sasl.callable",
+        ),
+        (
+            HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
+            'principal_to_local_rules: "RULE" is no rule',
+        ),
+        (
+            HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\nalgorithms = ["HS256"]\n',
+            '"HS256" is no algorithm that signs with a key pair',
+        ),
+        (
+            HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\njwks_endpoint_url = "ftp://x"\n',
+            "must begin with https://, http:// or file://",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, text, problem):
+    assert any(problem in one for one in problems(tmp_path, text))
+
+
+def test_a_password_in_a_configuration_is_refused_and_not_repeated(tmp_path):
+    (problem,) = problems(tmp_path, PLAIN + '[listeners.public.sasl.users]\nalice = "my secret"\n')
+    assert 'the verifier of user "alice" is no SCRAM verifier' in problem
+    assert "my secret" not in problem
+    weak = credential("x").to_text().replace("$4096:", "$1000:")
+    (problem,) = problems(tmp_path, PLAIN + f'[listeners.public.sasl.users]\nalice = "{weak}"\n')
+    assert "has 1000 iterations; at least 4096" in problem
+
+
+def embedded(*settings):
+    return EmbeddedServer(
+        ["listeners.default.authenticator=sasl", "listeners.default.api_set=echo"]
+        + [f"listeners.default.sasl.{setting}" for setting in settings]
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        (
+            ['mechanisms=["PLAIN"]', 'mechanism_connections_max_reauth_ms={"SCRAM-SHA-256" = 5}'],
+            'names "SCRAM-SHA-256", which is not among mechanisms',
+        ),
+        (['mechanisms=["OAUTHBEARER"]'], "SASL mechanism OAUTHBEARER: needs jwks_endpoint_url or jwks_file"),
+        (['mechanisms=["PLAIN"]', 'credential_stores=["file"]', "file.path=/nowhere/users"], "No such file"),
+        (['mechanisms=["PLAIN"]', 'credential_stores=["callable"]'], "needs password or verifier"),
+        (
+            ['mechanisms=["PLAIN"]', 'credential_stores=["callable"]', "callable.password=nowhere_at_all:x"],
+            "No module named 'nowhere_at_all'",
+        ),
+    ],
+)
+def test_what_cannot_open_stops_the_start_and_leaves_no_thread(settings, complaint):
+    before = threading.active_count()
+    with pytest.raises(StartError, match=complaint):
+        embedded(*settings).start()
+    assert threading.active_count() == before
+
+
+def test_gssapi_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    monkeypatch.delitem(sys.modules, "klamm_sasl.gssapi_mechanism", raising=False)
+    with pytest.raises((PluginError, StartError), match=r"needs klamm\[gssapi\]"):
+        embedded('mechanisms=["GSSAPI"]').start()
+
+
+def test_reload_reads_users_again_and_tells_of_bad_ones(tmp_path):
+    file = tmp_path / "users"
+    file.write_text(f"alice:{credential('one').to_text()}\n")
+    with embedded(
+        'mechanisms=["PLAIN"]', 'credential_stores=["file"]', f"file.path={file}", "file.refresh_ms=3600000"
+    ) as server:
+
+        def enters(password):
+            with RawClient(server.address()) as client:
+                return log_in(client, "PLAIN", "alice", password).error_code == 0
+
+        assert enters("one")
+        file.write_text(f"alice:{credential('two').to_text()}\n")
+        (listener,) = server.server.listeners
+        assert listener.reload() == []
+        assert enters("two")
+        assert not enters("one")
+        file.write_text("rubbish")
+        (problem,) = listener.reload()
+        assert "line 1: is not USER:VERIFIER" in problem
+        assert enters("two")
+
+
+def test_closing_ends_the_threads():
+    before = threading.active_count()
+    with embedded('mechanisms=["PLAIN"]', "worker_threads=3", users_setting(alice="x").removeprefix("sasl.")):
+        assert threading.active_count() >= before + 3
+    assert threading.active_count() == before
+
+
+def test_a_listener_of_any_handler_set_tells_of_the_apis_of_sasl():
+    with embedded('mechanisms=["PLAIN"]') as server, RawClient(server.address()) as client:
+        told = {each.api_key for each in client.call(ApiVersionsRequest("x", "1"), 3).api_keys}
+    assert {17, 18, 36} <= told
+
+
+@pytest.mark.parametrize("text", ["", "SCRAM-SHA-256$4096:AA==$AA==:AA==", "SCRAM-SHA-1$4096:AA==$AA==:AA==", "plain"])
+def test_what_is_no_verifier(text):
+    with pytest.raises(ValueError, match=r"SCRAM|keys"):
+        ScramCredential.from_text(text)
+
+
+def test_verifiers_survive_as_text_and_as_rows():
+    for mechanism in ScramMechanism:
+        one = credential("x", mechanism)
+        assert ScramCredential.from_text(one.to_text()) == ScramCredential.from_row(one.to_row()) == one
+        assert "stored_key" not in repr(one)
+        assert ScramMechanism.of_row_key(mechanism.row_key("a:b")) == (mechanism, "a:b")
