@@ -21,6 +21,7 @@ from klamm.wire.records import Record, encode_batch
 from klamm_spark.event import json_schema
 from klamm_spark.spool_layout import Seal, sealed_segments
 from tests.contract.api_sets import Plugin
+from tests.sasl_client import log_in, users_setting
 
 NO_ROOM = 'retention_bytes = 1\non_limit = "stop"\naggregate_above_per_second = -1'
 
@@ -176,6 +177,34 @@ def test_failed_authentication_is_told(serve):
     (event,) = [event for event in events_of(spool) if event["kind"] == "authentication"]
     assert (event["action"], event["outcome"], event["principal"]) == ("failure", "denied", "User:ANONYMOUS")
     assert count(events_of(spool), "connection", action="opened") == 0
+
+
+def test_authentication_is_told_with_who_and_how(serve):
+    server, spool = serve(
+        front=f"""
+            authenticator = "sasl"
+            [listeners.front.sasl]
+            mechanisms = ["PLAIN", "SCRAM-SHA-256"]
+            connections_max_reauth_ms = 3600000
+            {users_setting(alice="sesame").removeprefix("sasl.")}
+            """
+    )
+    with RawClient(server.address("front")) as client:
+        assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
+        assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
+    with RawClient(server.address("front")) as client:
+        assert log_in(client, "SCRAM-SHA-256", "alice", "guessed").error_code == 58
+        assert client.at_end()
+    server.stop()
+    told = [event for event in events_of(spool) if event["kind"] == "authentication"]
+    assert [(event["action"], event["outcome"], event["principal"], event["sasl_mechanism"]) for event in told] == [
+        ("success", "ok", "User:alice", "PLAIN"),
+        ("reauthentication", "ok", "User:alice", "PLAIN"),
+        ("failure", "denied", "User:ANONYMOUS", "SCRAM-SHA-256"),
+    ]
+    assert {event["security_protocol"] for event in told} == {"SASL_PLAINTEXT"}
+    assert b"sesame" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
+    assert b"guessed" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
 
 
 def test_segments_of_a_run_are_a_chain_and_the_next_run_goes_on_with_it(serve):
