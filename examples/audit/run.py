@@ -1,0 +1,230 @@
+"""A server with audit, real clients through two listeners, and a report whose counts are what the clients counted.
+
+    scripts/audit-demo [--requests 100000] [--folder DIR]
+
+Serves klamm.toml of this folder, drives confluent-kafka (librdkafka) clients through both listeners, of which some are
+denied, some fail to authenticate and some are throttled, stops the server, ships its spool, verifies the lake, writes
+the report and compares. Exit code 1 if one number differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import webbrowser
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+HERE = Path(__file__).resolve().parent
+USERS = ("alice", "bob", "bulk", "mallory")
+BULK_REQUESTS = 300
+BULK_BYTES = 5_000
+WRONG_PASSWORDS = 20
+IN_FLIGHT = 1_000
+QUIET = {"log_level": 0, "log.connection.close": False}
+COMPARED = ("produce requests", "ok", "denied", "throttled", "authentication failures")
+
+
+class Client:
+    """One producer, one message to a request, that counts its answers and how often it was told to wait."""
+
+    def __init__(self, listener: str, bootstrap: str, user: str | None, number: int) -> None:
+        self.listener = listener
+        self.answers: Counter[str] = Counter()
+        self.throttled = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": f"{user or 'anonymous'}-{number}",
+                "batch.num.messages": 1,
+                "linger.ms": 0,
+                "retries": 0,
+                "throttle_cb": self._on_throttle,
+                **QUIET,
+                **(credentials(user, f"{user}-secret") if user else {}),
+            }
+        )
+
+    def produce(self, topic: str, requests: int, size: int) -> None:
+        """Send that many, and wait until all are answered."""
+        for _ in range(requests):
+            while len(self._producer) >= IN_FLIGHT:
+                self._producer.poll(0.01)
+            self._producer.produce(topic, bytes(size), on_delivery=self._on_delivery)
+        while self._producer.flush(10):
+            pass
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self.answers["ok" if error is None else error.name()] += 1
+
+    def _on_throttle(self, event: Any) -> None:
+        self.throttled += event.throttle_time > 0
+
+
+def credentials(user: str, password: str) -> dict[str, str]:
+    """Of SASL PLAIN."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def guess_password(bootstrap: str, number: int) -> int:
+    """One attempt with a wrong password; how many failures the client saw."""
+    failures: list[KafkaError] = []
+    settings = {"bootstrap.servers": bootstrap, "client.id": f"guesser-{number}", "reconnect.backoff.ms": 60_000}
+    settings |= QUIET | {"reconnect.backoff.max.ms": 60_000, "error_cb": failures.append}
+    producer = Producer(settings | credentials("alice", f"guess-{number}"))
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not failures:
+        producer.poll(0.05)
+    return sum(error.code() == KafkaError._AUTHENTICATION for error in failures)
+
+
+def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], float]:
+    """Run all clients; what they counted, by listener and in the report's words, and how long it took."""
+    admin = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin"})
+    topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("orders", "payroll")]
+    for done in admin.create_topics(topics).values():
+        done.result(30)
+    denied = requests // 50
+    share = (requests - denied - BULK_REQUESTS) // 5
+    rest = requests - denied - BULK_REQUESTS - 4 * share
+    jobs = [
+        (Client("plain", listeners["plain"], None, 1), "orders", share, 100),
+        (Client("plain", listeners["plain"], None, 2), "orders", share, 100),
+        (Client("secure", listeners["secure"], "alice", 1), "orders", share, 100),
+        (Client("secure", listeners["secure"], "alice", 2), "payroll", share, 100),
+        (Client("secure", listeners["secure"], "bob", 1), "orders", rest, 100),
+        (Client("secure", listeners["secure"], "mallory", 1), "payroll", denied, 100),
+        (Client("secure", listeners["secure"], "bulk", 1), "orders", BULK_REQUESTS, BULK_BYTES),
+    ]
+    began = time.monotonic()
+    threads = [threading.Thread(target=client.produce, args=job) for client, *job in jobs]
+    for thread in threads:
+        thread.start()
+    failures = sum(guess_password(listeners["secure"], number) for number in range(WRONG_PASSWORDS))
+    for thread in threads:
+        thread.join()
+    took_s = time.monotonic() - began
+    counted: dict[str, Counter[str]] = {name: Counter() for name in listeners}
+    for client, *_ in jobs:
+        here = counted[client.listener]
+        here["produce requests"] += client.answers.total()
+        here["ok"] += client.answers["ok"] - client.throttled
+        here["denied"] += client.answers["TOPIC_AUTHORIZATION_FAILED"]
+        here["throttled"] += client.throttled
+    counted["secure"]["authentication failures"] = failures
+    return counted, took_s
+
+
+def reported(spark: Any, lake: Any) -> dict[str, Counter[str]]:
+    """The same numbers from the lake."""
+    from pyspark.sql import functions as F
+
+    from klamm_spark.tables import requests
+
+    produce, outcome = F.col("api_name") == "Produce", F.col("outcome")
+    conditions = (
+        produce,
+        produce & (outcome == "ok"),
+        produce & (outcome == "denied"),
+        produce & (outcome == "throttled"),
+        (F.col("kind") == "authentication") & (F.col("action") == "failure"),
+    )
+    counts = dict(zip(COMPARED, conditions, strict=True))
+    events = lake.read_events(spark).where("listener is not null")
+    columns = [F.sum(F.when(condition, requests()).otherwise(0)).alias(name) for name, condition in counts.items()]
+    rows = events.groupBy("listener").agg(*columns).collect()
+    return {row["listener"]: Counter({name: row[name] for name in counts}) for row in rows}
+
+
+def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+    """Start klamm; its process, and the addresses of its listeners once they answer."""
+    shutil.copy(HERE / "klamm.toml", folder)
+    klamm = [sys.executable, "-m", "klamm"]
+    for user in USERS:
+        password = folder / "password"
+        password.write_text(f"{user}-secret\n")
+        subprocess.run([*klamm, "users", "add", "--password-file", password, folder / "users", user], check=True)
+        password.unlink()
+    ready = folder / "ready.json"
+    command = [*klamm, "serve", str(folder / "klamm.toml"), "--ready-file", str(ready), "--log-level", "ERROR"]
+    process = subprocess.Popen(command)
+    until = time.monotonic() + 30
+    while not ready.exists():
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            sys.exit("klamm does not start")
+        time.sleep(0.05)
+    return process, json.loads(ready.read_text())["listeners"]
+
+
+def compare(counted: dict[str, Counter[str]], found: dict[str, Counter[str]]) -> bool:
+    """Print both side by side; whether they are equal."""
+    equal = True
+    print(f"\n{'':34}{'clients':>12}{'report':>12}")
+    for listener, counts in counted.items():
+        for name in COMPARED:
+            same = counts[name] == found[listener][name]
+            equal &= same
+            mark = "" if same else "  differs"
+            print(f"{listener:8}{name:26}{counts[name]:>12,}{found[listener][name]:>12,}{mark}")
+    return equal
+
+
+def main() -> int:
+    """0 if the report's counts are those of the clients."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=100_000, help="produce requests in all")
+    parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder, which stays")
+    parser.add_argument("--no-browser", action="store_true", help="do not open the report")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="klamm-audit-"))
+    folder.mkdir(parents=True, exist_ok=True)
+
+    server, listeners = serve(folder)
+    try:
+        counted, took_s = drive(listeners, options.requests)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+    print(f"{options.requests:,} requests of 7 clients, and {WRONG_PASSWORDS} wrong passwords, in {took_s:.1f} s")
+
+    from klamm_spark import report, ship, verify
+    from klamm_spark.cli import say
+    from klamm_spark.lake import Lake
+    from klamm_spark.session import open_session
+    from klamm_spark.spark_settings import read_pipeline
+
+    pipeline = read_pipeline(folder / "klamm.toml", {})
+    spark = open_session(pipeline.settings, "klamm audit demo")
+    try:
+        ship.run(spark, pipeline, once=True, say=say)
+        sound = verify.run(spark, pipeline, say=print) == 0
+        page = folder / "report.html"
+        report.run(spark, pipeline, since=None, html=page, print_line=print)
+        equal = compare(counted, reported(spark, Lake(pipeline.settings.lake, pipeline.settings.sink)))
+    finally:
+        spark.stop()
+    print("\nthe report says what the clients counted" if equal else "\nthe report and the clients differ")
+    if not options.no_browser:
+        webbrowser.open(page.as_uri())
+    return 0 if equal and sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A standalone cluster on loopback: a master and two workers of pip's PySpark, shipped from with `spark-submit`; and a
+report over Spark Connect. One process after the other, for each takes a JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from klamm_spark.samples import sample_events, write_sample_spool
+
+EVENTS = 2_000
+HOST = "127.0.0.1"
+DEADLINE_S = 240
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def environment() -> dict[str, str]:
+    from klamm_spark.session import find_java
+
+    home = str(find_java().resolve().parents[1])
+    roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
+    own = {"JAVA_HOME": home, "SPARK_LOCAL_IP": HOST, "PYTHONPATH": os.pathsep.join(roots)}
+    return os.environ | own
+
+
+@contextmanager
+def spark_class(log: Path, *arguments: str, port: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of pip's `spark-class`, in a group of its own; with a port, once it listens there."""
+    import pyspark
+
+    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(program), *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+        )
+    try:
+        if port is not None:
+            wait_for(port, process, log)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens at {port}: {log.read_text()}")
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """URL of a cluster with two workers of one core each."""
+    port = free_port()
+    url = f"spark://{HOST}:{port}"
+    with ExitStack() as stack:
+        package = "org.apache.spark.deploy"
+        command = [f"{package}.master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"]
+        stack.enter_context(spark_class(tmp_path / "master.log", *command, port=port))
+        for number in (1, 2):
+            options = ["--host", HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+            options += ["--work-dir", str(tmp_path / f"worker-{number}"), url]
+            log = tmp_path / f"worker-{number}.log"
+            stack.enter_context(spark_class(log, f"{package}.worker.Worker", *options))
+        yield url
+
+
+def klamm(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "klamm", "audit", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), cwd=folder, check=False
+    )
+
+
+FILE = """\
+[audit]
+spool = "spool"
+
+[audit.spark]
+lake = "lake"
+driver_memory = "1g"
+shuffle_partitions = 2
+conf = { "spark.executor.memory" = "512m", "spark.cores.max" = "2" }
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_ships(spark, master, tmp_path):
+    from klamm_spark.lake import Lake
+
+    write_sample_spool(tmp_path / "spool", sample_events(EVENTS), events_per_segment=EVENTS // 4)
+    (tmp_path / "klamm.toml").write_text(FILE)
+    done = klamm("submit", "klamm.toml", "--master", master, "--once", "--no-aggregates", "--run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"shipped {EVENTS:,} events" in done.stderr
+    rows = Lake(tmp_path / "lake", "parquet").read_events(spark).select("seq").collect()
+    assert sorted(row.seq for row in rows) == list(range(EVENTS))
+    ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
+    assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
+
+
+@pytest.mark.timeout(600)
+def test_a_report_over_spark_connect(shipped, tmp_path):
+    port = free_port()
+    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
+    for key, value in {
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        command += ["--conf", f"{key}={value}"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with spark_class(tmp_path / "connect.log", *command, port=port):
+        done = klamm("report", "--remote", f"sc://{HOST}:{port}", "--lake", str(shipped.lake.root), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    requests = sum(event.get("repeat_count", 1) for event in shipped.events if event["kind"] == "request")
+    assert re.search(rf"requests\s+{requests:,}", done.stdout)
+
+
+def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
+    done = klamm(
+        "submit", "--master", "yarn", "--spool", "s", "--lake", "l", "--sink", "delta", "--once", folder=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"/spark-submit --master yarn .*--py-files \S+klamm-audit\.zip", done.stdout)
+    assert "spark.jars.packages=io.delta:delta-spark_" in done.stdout
+    assert f" ship --spool {tmp_path / 's'} --lake {tmp_path / 'l'} --sink delta --once --master yarn" in done.stdout
+    # All that Python needs of klamm is in the archive.
+    program = "import sys; sys.path.insert(0, 'klamm-audit.zip'); import klamm_spark.cli as c; print(c.__file__)"
+    alone = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+    )
+    assert "klamm-audit.zip" in alone.stdout
+
+
+def test_a_master_that_is_not_there_is_told_at_once(tmp_path):
+    (tmp_path / "spool").mkdir()
+    began = time.monotonic()
+    done = klamm("ship", "--spool", "spool", "--lake", "l", "--master", f"spark://{HOST}:1", folder=tmp_path)
+    assert (done.returncode, time.monotonic() - began < 20) == (2, True)
+    assert done.stderr == f"klamm audit ship: nothing answers at spark://{HOST}:1: Connection refused\n"
