@@ -12,7 +12,7 @@ import pytest
 from klamm_spark.samples import sample_events, write_sample_spool
 
 if importlib.util.find_spec("pyspark") is None:
-    # Only `scripts/test --spark`, which CI runs, installs the extra.
+    # `scripts/test --no-spark` and `--fast` leave the extra out.
     collect_ignore_glob = ["test_*.py"]
 
 EVENTS = 6_000
