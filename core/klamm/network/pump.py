@@ -286,18 +286,18 @@ class ChannelPump:
         elif dispatcher.timed:
             request.received_ns = self._selector.now_ns
             request.network_ns, channel.network_ns = channel.network_ns, 0
-        if request.size_bytes > request.handler.inline_max_bytes:
-            if tally is not None or recorder is not None:
-                request.received_ns = self._selector.now_ns
-            channel.request_received(request)
-            self.waiting_for_queue.send(request)
-            return None
         if recorder is not None:
             count = request.handler.counts[request.api_version]
             ordinal = count.count + 1
             if ordinal > count.next_sample:
                 request.weight = count.sample(ordinal, self._selector.now_ns)
                 request.received_ns = self._selector.now_ns
+        if request.size_bytes > request.handler.inline_max_bytes:
+            if tally is not None:
+                request.received_ns = self._selector.now_ns
+            channel.request_received(request)
+            self.waiting_for_queue.send(request)
+            return None
         result = dispatcher.execute(request)
         if result is LATER:
             request.parked = True

@@ -1,8 +1,7 @@
 """What is recorded of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
 
-Requests are counted one by one. The stages of a request cost half a dozen looks at the clock, so they are timed where
-that is little beside the rest: always for requests that handlers run or that wait, and for what the processor answers
-itself only now and then; such a sample weighs as many requests as it stands for.
+Requests are counted one by one. The stages of a request cost half a dozen looks at the clock, so all are timed only of
+APIs whose requests wait for others; of the rest one is timed now and then, and weighs as many as it stands for.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 # About one sample of each API and version in this time, on each processor: rare requests are all timed, and samples
 # take less than a hundredth of the processor however many requests there are.
-SAMPLE_INTERVAL_NS: Final = 2_000_000
-MAX_EVERY: Final = 255
+SAMPLE_INTERVAL_NS: Final = 5_000_000
+MAX_EVERY: Final = 1023
 
 UNKNOWN_VERSION: Final = -1
 
@@ -119,12 +118,14 @@ class RequestCount:
         if weight <= 0:
             return 0
         self._stood_for = ordinal
-        if not self._always:
-            if now_ns - self._sampled_ns < SAMPLE_INTERVAL_NS:
-                self._every = min(2 * self._every + 1, MAX_EVERY)
-            elif self._every > 1:
-                self._every //= 2
-            self._sampled_ns = now_ns
+        if self._always:
+            return weight
+        elapsed_ns = now_ns - self._sampled_ns
+        if elapsed_ns < SAMPLE_INTERVAL_NS:
+            self._every = min(2 * self._every + 1, MAX_EVERY)
+        else:
+            self._every = self._every * SAMPLE_INTERVAL_NS // elapsed_ns | 1
+        self._sampled_ns = now_ns
         self.next_sample = ordinal - 1 + self._every
         return weight
 
@@ -136,7 +137,6 @@ class RequestCount:
     def always(self) -> None:
         """Time every request from now on."""
         self._always = True
-        self._every = 1
         self.next_sample = 0
 
 
@@ -183,6 +183,8 @@ class RequestRecorder:
         count.count += 1
         if request.received_ns and not request.weight:
             request.weight = count.one()
+        if request.parked:
+            count.always()
         if request.errors is not None:
             self.count_errors(request.api_key, request.errors)
 

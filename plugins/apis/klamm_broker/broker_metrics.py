@@ -1,4 +1,7 @@
-"""What the broker tells of its topics: Kafka's `ReplicaManager` and `Log` metrics, read off when somebody asks."""
+"""What the broker tells of its topics, read off when somebody asks.
+
+Kafka's `BrokerTopicMetrics`, `ReplicaManager` and `Log`.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from typing import TYPE_CHECKING, Final
 from klamm import MetricsRegistry
 
 if TYPE_CHECKING:
-    from klamm_broker.topics import Partition, TopicRegistry
+    from klamm_broker.topics import Partition, TopicRegistry, TopicTraffic
 
 PARTITIONS_TOLD: Final = 1000
+TOPICS_TOLD: Final = 1000
+_TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _LOG: Final = "kafka.log:type=Log,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 
 
 def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
-    """Register them all. Of more than 1,000 partitions, the logs of the first are told."""
+    """Register them all. Of more than 1,000 topics or partitions, the first are told."""
 
     def of_logs(read: Callable[[Partition], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
         def samples() -> Iterator[tuple[dict[str, str], float]]:
@@ -27,6 +32,26 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
 
         return samples
 
+    def of_topics(read: Callable[[TopicTraffic], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
+        def samples() -> Iterator[tuple[dict[str, str], float]]:
+            every = topics.all()
+            yield {}, read(topics.traffic_of_deleted) + sum(read(topic.traffic) for topic in every)
+            for topic in every[:TOPICS_TOLD]:
+                yield {"topic": topic.name}, read(topic.traffic)
+
+        return samples
+
+    traffic: dict[str, tuple[str, Callable[[TopicTraffic], int]]] = {
+        "MessagesInPerSec": ("Records appended.", lambda each: each.messages_in),
+        "BytesInPerSec": ("Bytes of batches appended.", lambda each: each.bytes_in),
+        "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
+        "TotalProduceRequestsPerSec": ("Appends asked for, one per partition.", lambda each: each.produce_requests),
+        "FailedProduceRequestsPerSec": ("Appends refused.", lambda each: each.failed_produce_requests),
+        "TotalFetchRequestsPerSec": ("Reads asked for, one per partition.", lambda each: each.fetch_requests),
+        "FailedFetchRequestsPerSec": ("Reads refused.", lambda each: each.failed_fetch_requests),
+    }
+    for name, (doc, read_traffic) in traffic.items():
+        registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
     registry.gauge(_REPLICAS + "LeaderCount", "Partitions that are led here: all.", lambda: topics.partition_count)
     logs: dict[str, tuple[str, Callable[[Partition], int]]] = {

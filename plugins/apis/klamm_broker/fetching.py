@@ -128,6 +128,8 @@ class PendingFetch:
                 reading.add(key, unknown)
                 continue
             limit = asked.partition_max_bytes
+            traffic = partition.topic.traffic
+            traffic.fetch_requests += 1
             try:
                 got = partition.log.read(
                     asked.fetch_offset,
@@ -137,6 +139,7 @@ class PendingFetch:
                 )
             except KafkaError as error:
                 reading.failed = True
+                traffic.failed_fetch_requests += 1
                 reading.add(key, PartitionData(index, error.error_code, -1, aborted_transactions=None))
                 continue
             records = got.records
@@ -187,6 +190,10 @@ class PendingFetch:
                     FetchableTopicResponse(topic_id=key) if isinstance(key, bytes) else FetchableTopicResponse(key)
                 )
             topics[-1].partitions.append(data)
+            if data.records:
+                topic = self._find_topic(key)
+                if topic is not None:
+                    topic.traffic.bytes_out += data.records.size_bytes
         return FetchResponse(session_id=session_id, responses=topics)
 
 

@@ -80,6 +80,8 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                 appended.append(partition)
             except KafkaError as error:
                 result = failed = _failure(data.index, error)
+                if partition is not None:
+                    partition.topic.traffic.failed_produce_requests += 1
             results.append(result)
         responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
     for partition in appended:
@@ -119,7 +121,11 @@ def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> Parti
     log = partition.log
     if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    traffic = partition.topic.traffic
+    traffic.produce_requests += 1
     result = log.append(records, now_ms=now_ms)
+    traffic.bytes_in += len(records)
+    traffic.messages_in += result.last_offset - result.base_offset + 1
     return PartitionProduceResponse(
         partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )

@@ -51,6 +51,37 @@ class Partition:
         return f"{self.topic.name}-{self.index}"
 
 
+class TopicTraffic:
+    """What has gone into and out of a topic since the start, as Kafka's `BrokerTopicMetrics` count it.
+
+    Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.failed_fetch_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        self.messages_in = 0
+        self.produce_requests = 0
+
+    def add(self, other: TopicTraffic) -> None:
+        """Count what another has counted too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
@@ -58,7 +89,7 @@ class Topic:
     found the topic before it was deleted. `metadata` is where the Metadata handler keeps what it tells of the topic.
     """
 
-    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions")
+    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
 
     def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str]) -> None:
         self.name = name
@@ -68,6 +99,7 @@ class Topic:
         self.partitions: Sequence[Partition] = ()
         self.deleted = False
         self.metadata: MetadataResponseTopic | None = None
+        self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:
         """The partition, or None if there is none of this index."""
@@ -105,6 +137,7 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.partition_count = 0
+        self.traffic_of_deleted = TopicTraffic()
         self.generation = 0
         """Another number after each change to what Metadata tells."""
 
@@ -255,6 +288,7 @@ class TopicRegistry:
             self.generation += 1
             self.partition_count -= len(topic.partitions)
             topic.deleted = True
+            self.traffic_of_deleted.add(topic.traffic)
             for partition in topic.partitions:
                 self._logs.delete(topic.name, partition.index)
             self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])

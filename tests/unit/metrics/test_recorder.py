@@ -104,7 +104,7 @@ def test_after_a_burst_requests_are_timed_again():
     count = RequestCount(always=False)
     for _ in range(5000):
         inline(count, 1)
-    weights = [inline(count, number * 10 * SAMPLE_INTERVAL_NS) for number in range(1, 600)]
+    weights = [inline(count, number * 10 * SAMPLE_INTERVAL_NS) for number in range(1, MAX_EVERY + 40)]
     assert weights[-20:] == [1] * 20
 
 
