@@ -41,7 +41,9 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def spark_class(log: Path, *arguments: str, port: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def spark_class(
+    log: Path, *arguments: str, port: int | None = None, memory: str = "256m"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process of pip's `spark-class`, in a group of its own; with a port, once it listens there."""
     import pyspark
 
@@ -52,7 +54,7 @@ def spark_class(log: Path, *arguments: str, port: int | None = None) -> Iterator
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+            env=environment() | {"SPARK_DAEMON_MEMORY": memory},
         )
     try:
         if port is not None:
@@ -119,7 +121,8 @@ def test_a_cluster_ships(spark, master, tmp_path):
     (tmp_path / "klamm.toml").write_text(FILE)
     done = klamm("submit", "klamm.toml", "--master", master, "--once", "--no-aggregates", "--run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"shipped {EVENTS:,} events" in done.stderr
+    # spark-submit gives both streams of a Python program out as one.
+    assert f"shipped {EVENTS:,} events" in done.stdout + done.stderr
     rows = Lake(tmp_path / "lake", "parquet").read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
@@ -139,7 +142,7 @@ def test_a_report_over_spark_connect(shipped, tmp_path):
     }.items():
         command += ["--conf", f"{key}={value}"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    with spark_class(tmp_path / "connect.log", *command, port=port):
+    with spark_class(tmp_path / "connect.log", *command, port=port, memory="1g"):
         done = klamm("report", "--remote", f"sc://{HOST}:{port}", "--lake", str(shipped.lake.root), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     requests = sum(event.get("repeat_count", 1) for event in shipped.events if event["kind"] == "request")

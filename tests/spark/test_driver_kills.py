@@ -78,6 +78,16 @@ class Driver:
         return names
 
 
+@pytest.fixture(autouse=True)
+def default_compaction(spark):
+    """The tests' session reads the commit log as drivers with Spark's defaults write it."""
+    key = "spark.sql.streaming.fileSink.log.compactInterval"
+    short = spark.conf.get(key)
+    spark.conf.unset(key)
+    yield
+    spark.conf.set(key, short)
+
+
 def survives(spark, tmp_path, sink, kills, seed, segments=SEGMENTS):
     from klamm_spark import verify
     from klamm_spark.lake import Lake

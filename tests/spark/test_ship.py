@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from klamm_spark.event import FIELD_NAMES
-from klamm_spark.lake import LakeError
+from klamm_spark.lake import Lake, LakeError
+from klamm_spark.progress import Progress
 from klamm_spark.samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
 
@@ -46,8 +47,13 @@ def test_progress_and_summary_count(shipped):
     assert f"{len(BAD_LINES)} lines are no events" in said
     assert "1,000 events had been shipped before and were dropped" in said
     assert "events/s" in said
-    assert "segments (" in said
     assert "nothing behind the spool" in said
+
+
+def test_the_lag_is_what_is_sealed_and_not_taken_up(tmp_path):
+    write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
+    progress = Progress(tmp_path / "spool", Lake(tmp_path / "lake", "parquet"), None, [].append)
+    assert progress.lag().startswith("2 segments (100 events, 0.1 MB) behind")
 
 
 def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, tmp_path):
