@@ -98,7 +98,7 @@ class ServerMetrics:
                 self._connections_by_software,
             ),
             "klamm:type=RequestChannel,name=LaneSize": (
-                "Requests that wait for a handler, by the scheduler's lanes; of those beyond the largest 50, the sum as other.",
+                "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
                 lambda: _largest_lanes(channel.lane_sizes()),
             ),
             "klamm:type=RequestHandlerPool,name=Size": (
@@ -201,7 +201,11 @@ class ServerMetrics:
 
     def _register_pool(self, registry: MetricsRegistry, pool: MemoryPool) -> None:
         group = "kafka.network:type=SocketServer,name="
-        registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests; 2^63 - 1 without a limit.", lambda: pool.available_bytes)
+        registry.gauge(
+            group + "MemoryPoolAvailable",
+            "Bytes left for requests; 2^63 - 1 without a limit.",
+            lambda: pool.available_bytes,
+        )
         registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
         registry.gauge(
             _SOCKET + "MemoryPoolAvgDepletedPercent",
