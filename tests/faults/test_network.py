@@ -36,6 +36,7 @@ MIB = 1 << 20
 STORM_CONNECTIONS = 10_000
 STORM_OUTSTANDING = 4_000
 SLOW_CLIENTS = 1_000
+SLOW_CLIENTS_THAT_FINISH = 100
 RESET = struct.pack("ii", 1, 0)
 
 
@@ -136,37 +137,65 @@ def test_an_accept_storm(tmp_path: Path) -> None:
 
 
 def test_a_thousand_slow_clients(tmp_path: Path) -> None:
-    """Each has declared a large request, and sends a byte of it now and then."""
+    """Each sends a byte of its request now and then. Most have declared a large one; the others are answered when their
+    last byte has come."""
+    request = encode_frame(MetadataRequest([], allow_auto_topic_creation=False), 12, correlation_id=7)
     with target_server(tmp_path / "server", {"listeners.default.backlog": "1024"}) as server, ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection((HOST, server.port), 30)) for _ in range(SLOW_CLIENTS)]
         before = server.rss_bytes()
         with unharmed(server):
-            for peer in peers:
+            patient = peers[::SLOW_CLIENTS // SLOW_CLIENTS_THAT_FINISH]
+            for peer in set(peers) - set(patient):
                 peer.sendall(struct.pack(">ihh", 90_000_000, 3, 12))
-            for _ in range(5):
-                for peer in peers:
-                    peer.sendall(b"\0")
+            for place in range(len(request)):
+                for peer in patient:
+                    peer.sendall(request[place : place + 1])
+                if place < 5:
+                    for peer in set(peers) - set(patient):
+                        peer.sendall(b"\0")
+            for peer in patient:
+                assert receive_frame(peer)[:4] == struct.pack(">i", 7)
         grown = server.rss_bytes() - before
         # A page for what has come, and what a connection costs.
         assert grown < 32 * MIB, f"memory grew by {grown / MIB:.1f} MiB"
 
 
 def test_clients_that_never_read(tmp_path: Path) -> None:
-    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory."""
-    frame = encode_frame(ApiVersionsRequest("never", "1"), 3) * 1000
+    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory. Those
+    that read in the end get an answer to all that they sent, in order."""
+    requests = [encode_frame(ApiVersionsRequest("never", "1"), 3, correlation_id=number) for number in range(1000)]
+    request_bytes = len(requests[0])
+    data = b"".join(requests)
     with target_server(tmp_path / "server") as server, ExitStack() as stack:
         before = server.rss_bytes()
+        sent_by: list[tuple[socket.socket, int]] = []
         with unharmed(server):
             for _ in range(20):
                 peer = stack.enter_context(socket.create_connection((HOST, server.port), 10))
                 peer.setblocking(False)
+                sent = 0
                 stopped_at = time.monotonic() + 0.1
                 while time.monotonic() < stopped_at:
                     try:
-                        peer.send(frame)
+                        sent += peer.send(data[sent % len(data) :])
                         stopped_at = time.monotonic() + 0.1
                     except BlockingIOError:
                         time.sleep(0.01)
+                assert sent > 100 * request_bytes
+                sent_by.append((peer, sent))
+            for peer, sent in sent_by[::7]:
+                peer.settimeout(30)
+                # It is read again only once answers have been taken.
+                end = -(-sent // request_bytes) * request_bytes
+                rest = data[sent % len(data) :][: end - sent]
+                sender = threading.Thread(target=peer.sendall, args=(rest,))
+                sender.start()
+                with peer.makefile("rb") as answers:
+                    for number in range(end // request_bytes):
+                        (size, correlation_id) = struct.unpack(">ii", answers.read(8))
+                        assert correlation_id == number % 1000
+                        answers.read(size - 4)
+                sender.join()
         assert server.rss_bytes() - before < 64 * MIB
 
 
