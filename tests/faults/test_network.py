@@ -144,7 +144,7 @@ def test_a_thousand_slow_clients(tmp_path: Path) -> None:
         peers = [stack.enter_context(socket.create_connection((HOST, server.port), 30)) for _ in range(SLOW_CLIENTS)]
         before = server.rss_bytes()
         with unharmed(server):
-            patient = peers[::SLOW_CLIENTS // SLOW_CLIENTS_THAT_FINISH]
+            patient = peers[:: SLOW_CLIENTS // SLOW_CLIENTS_THAT_FINISH]
             for peer in set(peers) - set(patient):
                 peer.sendall(struct.pack(">ihh", 90_000_000, 3, 12))
             for place in range(len(request)):
@@ -161,8 +161,10 @@ def test_a_thousand_slow_clients(tmp_path: Path) -> None:
 
 
 def test_clients_that_never_read(tmp_path: Path) -> None:
-    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory. Those
-    that read in the end get an answer to all that they sent, in order."""
+    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory.
+
+    Those that read in the end get an answer to all that they sent, in order.
+    """
     requests = [encode_frame(ApiVersionsRequest("never", "1"), 3, correlation_id=number) for number in range(1000)]
     request_bytes = len(requests[0])
     data = b"".join(requests)
