@@ -1,7 +1,8 @@
 """What recording costs: `python -m bench.metrics [--pairs 8] [--rounds 3]`.
 
-Pairs of servers that differ in `[server] metrics` alone, each on its own port, get the same load in turn. What is compared is the processor time that the server takes per request: on a machine that others use too it is
-steadier than requests per second. Prints a Markdown table: medians of the rounds, and the ratio of recording to not.
+Pairs of servers that differ in `[server] metrics` alone, each on its own port, get the same load in turn. What is
+compared is the processor time that the server takes per request: on a machine that others use too it is steadier than
+requests per second. Prints a Markdown table: medians, and the median ratio of recording to not with its spread.
 """
 
 from __future__ import annotations
