@@ -7,10 +7,13 @@ requests equally, so the whole frame, less its correlation id, is the key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm.context import RequestContext
 from klamm.contracts import Buffer
+
+if TYPE_CHECKING:
+    from klamm.network.channel import KafkaChannel
 
 _CAPACITY: Final = 256
 _REQUEST_UP_TO_BYTES: Final = 1024
@@ -18,16 +21,22 @@ _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 
 
 _Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, Any]"
+_Note: TypeAlias = "Callable[[KafkaChannel, Buffer, RequestContext], None]"
+
+
+def _ignore(_channel: KafkaChannel, _frame: Buffer, _request: RequestContext) -> None:
+    """Nobody observes."""
 
 
 class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
     another look at the request."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_answers", "note")
 
     def __init__(self) -> None:
         self._answers: dict[bytes, _Entry] = {}
+        self.note: _Note = _ignore
 
     def find(self, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
@@ -39,15 +48,21 @@ class KeptAnswers:
         unchanged_while, token, size, rest, _request, _count = kept
         return b"".join((size, frame[4:8], rest)) if unchanged_while() == token else None
 
-    def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
-        """`find`, with the request that was answered so first."""
+    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        """`find`, where `note` is told of the request unless the channel repeats the one before."""
         if len(frame) > _REQUEST_UP_TO_BYTES:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
         unchanged_while, token, size, rest, request, _count = kept
-        return (b"".join((size, frame[4:8], rest)), request) if unchanged_while() == token else None
+        if unchanged_while() != token:
+            return None
+        if channel.repeating is request:
+            channel.repeated += 1
+        else:
+            self.note(channel, frame, request)
+        return b"".join((size, frame[4:8], rest))
 
     def keep(
         self,
@@ -92,9 +107,21 @@ class CountedAnswers(KeptAnswers):
             self.sampled = request
         return b"".join((size, frame[4:8], rest))
 
-    def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
-        found = super().find_with_request(frame)
-        if found is not None:
-            request = found[1]
-            request.handler.counts[request.api_version].until_sample -= 1
-        return found
+    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        if len(frame) > _REQUEST_UP_TO_BYTES:
+            return None
+        kept = self._answers.get(bytes(frame[:4]) + frame[8:])
+        if kept is None:
+            return None
+        unchanged_while, token, size, rest, request, count = kept
+        if unchanged_while() != token:
+            return None
+        if channel.repeating is request:
+            channel.repeated += 1
+        else:
+            self.note(channel, frame, request)
+        until_sample = count.until_sample - 1
+        count.until_sample = until_sample
+        if until_sample < 0:
+            self.sampled = request
+        return b"".join((size, frame[4:8], rest))
