@@ -86,9 +86,9 @@ class CountedAnswers(KeptAnswers):
         unchanged_while, token, size, rest, request, count = kept
         if unchanged_while() != token:
             return None
-        ordinal = count.count + 1
-        count.count = ordinal
-        if ordinal > count.next_sample:
+        until_sample = count.until_sample - 1
+        count.until_sample = until_sample
+        if until_sample < 0:
             self.sampled = request
         return b"".join((size, frame[4:8], rest))
 
@@ -96,5 +96,5 @@ class CountedAnswers(KeptAnswers):
         found = super().find_with_request(frame)
         if found is not None:
             request = found[1]
-            request.handler.counts[request.api_version].count += 1
+            request.handler.counts[request.api_version].until_sample -= 1
         return found

@@ -288,10 +288,11 @@ class ChannelPump:
             request.network_ns, channel.network_ns = channel.network_ns, 0
         if recorder is not None:
             count = request.handler.counts[request.api_version]
-            ordinal = count.count + 1
-            if ordinal > count.next_sample:
-                request.weight = count.sample(ordinal, self._selector.now_ns)
+            until_sample = count.until_sample
+            if until_sample < 1:
+                request.weight = count.sample(count.count + 1, self._selector.now_ns)
                 request.received_ns = self._selector.now_ns
+                until_sample = count.until_sample
         if request.size_bytes > request.handler.inline_max_bytes:
             if tally is not None:
                 request.received_ns = self._selector.now_ns
@@ -310,7 +311,7 @@ class ChannelPump:
             return None
         request.owner = None
         if recorder is not None:
-            count.count = ordinal
+            count.until_sample = until_sample - 1
             if request.errors is not None:
                 recorder.count_errors(request.api_key, request.errors)
         channel.receive.release(request.size_bytes)
