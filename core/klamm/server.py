@@ -272,5 +272,5 @@ class SocketServer:
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
 
 
-def _run(request: RequestContext) -> None:
-    request.responder.run_request(request)
+def _run(request: RequestContext, begun_ns: int) -> int:
+    return request.responder.run_request(request, begun_ns)

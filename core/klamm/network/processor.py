@@ -23,7 +23,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
-from klamm.network.recorder import RequestRecorder
+from klamm.network.recorder import SLOW_NS, RequestRecorder, note_slow
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
@@ -246,8 +246,9 @@ class Processor:
         if channel is not None:
             self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=reason))
 
-    def run_request(self, request: RequestContext) -> None:
-        """A handler thread's part: execute a queued request and hand the answer back."""
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+        """A handler thread's part: execute a queued request and hand the answer back. When the handler was through;
+        `begun_ns` is when it was given the request."""
         channel: KafkaChannel = request.owner
         try:
             result = self._dispatcher.execute(request)
@@ -256,12 +257,16 @@ class Processor:
             self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=str(error) or repr(error)))
             if not isinstance(error, InvalidRequestError):
                 raise
-            return
+            return self._clock.monotonic_ns()
+        end_ns = self._clock.monotonic_ns()
         if result is LATER:
             request.parked = True
-            return
+            return end_ns
+        if end_ns - begun_ns >= SLOW_NS and not request.received_ns:
+            note_slow(request, begun_ns, end_ns)
         request.owner = None
         self._enqueue_result(channel, request, result)
+        return end_ns
 
     @staticmethod
     def _disown(request: RequestContext) -> KafkaChannel | None:

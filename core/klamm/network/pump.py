@@ -302,6 +302,9 @@ class ChannelPump:
         if request.size_bytes > request.handler.inline_max_bytes:
             if tally is not None:
                 request.received_ns = self._selector.now_ns
+            elif recorder is not None and not request.received_ns:
+                # For `note_slow`.
+                request.handler_start_ns = self._selector.now_ns
             channel.request_received(request)
             self.waiting_for_queue.send(request)
             return None
