@@ -22,6 +22,7 @@ from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
+from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.error_responses import error_response
@@ -276,7 +277,7 @@ class RequestDispatcher:
                 log.exception("listener=%s: throttle %r failed", request.listener.name, throttle)
                 continue
             if throttle_time_ms > request.throttle_time_ms:
-                request.throttle_time_ms = throttle_time_ms
+                request.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
         if request.throttle_time_ms and hasattr(response, "throttle_time_ms"):
             # The handler may give the same object to others too.
             response = copy.copy(response)
