@@ -24,30 +24,39 @@ class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
     another look at the request."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_answers", "_api_keys")
 
     def __init__(self) -> None:
+        self._api_keys: set[int] = set()
         self._answers: dict[bytes, _Entry] = {}
 
     def find(self, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
         unchanged_while, token, size, rest, _request, _count = kept
-        return b"".join((size, frame[4:8], rest)) if unchanged_while() == token else None
+        return size + frame[4:8] + rest if unchanged_while() == token else None
 
     def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
         """`find`, with the request that was answered so first."""
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
         unchanged_while, token, size, rest, request, _count = kept
-        return (b"".join((size, frame[4:8], rest)), request) if unchanged_while() == token else None
+        return (size + frame[4:8] + rest, request) if unchanged_while() == token else None
 
     def keep(
         self,
@@ -65,6 +74,7 @@ class KeptAnswers:
         counts = request.handler.counts
         # Nobody asks for the count where nothing is recorded.
         count = counts[request.api_version] if counts else None
+        self._api_keys.add(frame[1])
         self._answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
 
 
@@ -78,7 +88,11 @@ class CountedAnswers(KeptAnswers):
         self.sampled: RequestContext | None = None
 
     def find(self, frame: Buffer) -> bytes | None:
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
@@ -90,7 +104,7 @@ class CountedAnswers(KeptAnswers):
         count.until_sample = until_sample
         if until_sample < 0:
             self.sampled = request
-        return b"".join((size, frame[4:8], rest))
+        return size + frame[4:8] + rest
 
     def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
         found = super().find_with_request(frame)
