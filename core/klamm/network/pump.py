@@ -5,7 +5,6 @@ Runs on the processor's thread only. Whatever goes wrong here costs the channel 
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import logging
@@ -166,8 +165,12 @@ class ChannelPump:
         while self._delayed_closes and self._delayed_closes[0][0] <= now_ns:
             _, _, channel, reply = heapq.heappop(self._delayed_closes)
             if reply and channel.state is not ChannelState.CLOSED:
-                with contextlib.suppress(OSError):
+                try:
                     self._selector.send(channel, reply)
+                except OSError:
+                    log.debug("%s: gone before its refusal", describe(channel))
+                except Exception:
+                    log.exception("%s: channel failed", describe(channel))
                 # Some clients look at the end of a connection before what came ahead of it.
                 heapq.heappush(self._delayed_closes, (now_ns + _LAST_WORDS_NS, next(self._order), channel, []))
                 continue
