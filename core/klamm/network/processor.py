@@ -402,11 +402,14 @@ class Processor:
 
     def _take_over(self) -> None:
         for _ in range(len(self._adopted)):
-            channel = self._adopted.popleft()
-            try:
-                self._selector.adopt(channel)
-            except OSError as error:
-                self._pump.close(channel, f"cannot be moved: {error}")
+            self._adopt(self._adopted.popleft())
+
+    def _adopt(self, channel: KafkaChannel) -> None:
+        try:
+            self._selector.adopt(channel)
+        except Exception as error:
+            # No other processor has it any more: nobody else would close it.
+            self._pump.close(channel, f"cannot be moved: {error!r}")
 
     def _move_quiet_channels(self) -> None:
         while self._wanted_moves:
@@ -428,7 +431,7 @@ class Processor:
                 if target.adopt(channel):
                     self.moved_connections += 1
                 else:
-                    self._selector.adopt(channel)
+                    self._adopt(channel)
 
     def _begin_move(self, channel: KafkaChannel, target: Processor) -> None:
         if self._selector.channels.get(channel.descriptor) is channel and channel.state is ChannelState.READY:

@@ -25,6 +25,7 @@ log = logging.getLogger("klamm.network")
 READ_AHEAD_BYTES: Final = 256 * 1024
 _DIRECT_FROM_BYTES: Final = 64 * 1024
 _MEMORY_POLL_S: Final = 0.01
+_EVICTED: Final = "the rest of its request does not come, and memory is short"
 # Looked up for every request; a global is faster than a member of an enum.
 _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _NOT_MUTED: Final = MuteState.NOT_MUTED
@@ -116,6 +117,9 @@ class Selector:
         if channel.receive.frames:
             self.completed_receives.append(channel)
         self._look_for_buffered(channel)
+        if channel.receive.evicted:
+            # While it belonged to no selector, none saw that.
+            self.reject(channel, _EVICTED)
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
@@ -325,7 +329,7 @@ class Selector:
         self._seen_evictions = self._pool.evictions
         for channel in list(self.channels.values()):
             if channel.receive.evicted:
-                self.reject(channel, "the rest of its request does not come, and memory is short")
+                self.reject(channel, _EVICTED)
 
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
