@@ -13,6 +13,7 @@ from klamm.announcements import Announcements
 from klamm.api_set import LATER, NO_RESPONSE, Pending
 from klamm.clock import Clock, SystemClock
 from klamm.metrics import MetricsRegistry
+from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared_state import SharedState
@@ -303,7 +304,7 @@ class RequestContext:
     def may_send_records(self, size_bytes: int) -> bool:
         """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
-        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        self._throttle(times_ms)
         return not any(times_ms)
 
     def charge_mutations(self, count: int, *, strict: bool) -> None:
@@ -312,9 +313,12 @@ class RequestContext:
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
         """
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
-        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        self._throttle(times_ms)
         if strict and any(times_ms):
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _throttle(self, times_ms: list[int]) -> None:
+        self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
 
     def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
         listener, answers = self.connection.listener, []

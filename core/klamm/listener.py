@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +126,8 @@ class Listener:
         handlers = list(handlers)
         if authenticators is not None:
             served = {handler.api_key for handler in handlers}
-            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+            with self._needed(authenticators):
+                handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
         handlers = with_api_versions(handlers)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
@@ -138,15 +139,8 @@ class Listener:
         self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
-            try:
+            with self._needed(part):
                 part.open(self.context)
-            except Exception as error:
-                log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
-                kind = type(part)
-                self.context.services.announce(
-                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
-                )
-                raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         observation = Observation(observers, clock) if observers else None
         dispatcher = RequestDispatcher(
@@ -212,8 +206,10 @@ class Listener:
         self._next_index = settings.processors
         self._balancer = LoadBalancer(self.name, assigner, clock)
         self._balancer.processors = self.processors
-        if assigner.rebalance_interval_ms > 0:
-            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
+        with self._needed(assigner):
+            rebalance_interval_ms = assigner.rebalance_interval_ms
+        if rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -232,6 +228,17 @@ class Listener:
         )
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+
+    @contextlib.contextmanager
+    def _needed(self, part: ListenerPart) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
+            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
+            self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
+            raise PartError(f"listener {self.name}: {text}") from error
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()

@@ -22,6 +22,7 @@ from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
+from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.error_responses import error_response
@@ -276,19 +277,12 @@ class RequestDispatcher:
                 log.exception("listener=%s: throttle %r failed", request.listener.name, throttle)
                 continue
             if throttle_time_ms > request.throttle_time_ms:
-                request.throttle_time_ms = throttle_time_ms
+                request.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
         if request.throttle_time_ms and hasattr(response, "throttle_time_ms"):
             # The handler may give the same object to others too.
             response = copy.copy(response)
             response.throttle_time_ms = request.throttle_time_ms
         return response
-
-    @staticmethod
-    def _frame(request: RequestContext, route: Route, body: bytes) -> bytes:
-        request.response_bytes = len(body)
-        if request.api_version >= route.flexible_from:
-            return _HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body
-        return _HEADER_V0.pack(len(body) + 4, request.correlation_id) + body
 
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
@@ -302,7 +296,11 @@ class RequestDispatcher:
                 # Whatever can encode itself is a response.
                 request.errors = None
         if not route.has_records:
-            return [self._frame(request, route, response.encode(version))]
+            body = response.encode(version)
+            size_bytes = request.response_bytes = len(body)
+            if version >= route.flexible_from:
+                return [_HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0) + body]
+            return [_HEADER_V0.pack(size_bytes + 4, request.correlation_id) + body]
         chunks: list[Chunk] = response.encode_chunks(version)
         size_bytes = total_bytes(chunks)
         request.response_bytes = size_bytes

@@ -18,6 +18,7 @@ from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
+_PAUSE_S: Final = 0.02
 
 
 class Processor:
@@ -124,6 +126,8 @@ class Processor:
         self._poll_begun_ns = 0
         self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
+        self._turn_failures = LimitedLog(log, scheduler.schedule)
+        self._pause = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
     # ---- from other threads
@@ -302,8 +306,17 @@ class Processor:
         while not self._drained():
             try:
                 self.run_once()
-            except Exception:
-                log.exception("listener=%s processor=%d: turn failed", self.listener.name, self.index)
+            except Exception as error:
+                self._turn_failures.log(
+                    type(error).__name__,
+                    logging.ERROR,
+                    "listener=%s processor=%d: turn failed",
+                    self.listener.name,
+                    self.index,
+                    error=error,
+                )
+                # The last net, so this is a bug; if it meets every turn, the others still have the machine.
+                self._pause.wait(_PAUSE_S)
         for channel in list(self._selector.channels.values()):
             self._pump.close(channel, "server stops")
         while self._new_connections:
