@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,9 @@ class Listener:
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._plans: list[PartPlan] = []
+        self._throttles: tuple[Throttle, ...] = ()
+        self._throttles_lock = threading.Lock()
+        self._dispatcher: RequestDispatcher
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -130,8 +134,7 @@ class Listener:
         handlers = with_api_versions(handlers)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
-        throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
-        self.context.throttles = throttles
+        self._throttles = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
@@ -149,11 +152,12 @@ class Listener:
                 raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         observation = Observation(observers, clock) if observers else None
-        dispatcher = RequestDispatcher(
+        self.context.throttles = self._active_throttles()
+        dispatcher = self._dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
-            throttles=throttles,
+            throttles=self.context.throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
             failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
@@ -173,7 +177,7 @@ class Listener:
             if request_metrics is not None:
                 recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
-            selector = (TimedSelector if throttles else Selector)(
+            selector = (TimedSelector if self.context.throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
                 clock,
@@ -230,8 +234,29 @@ class Listener:
             proxies=proxies,
             observation=observation,
         )
+        self.context.throttles_changed = self._throttles_changed
+        # One may have changed since it was opened.
+        self._throttles_changed()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+
+    def _active_throttles(self) -> tuple[Throttle, ...]:
+        return tuple(throttle for throttle in self._throttles if self._is_active(throttle))
+
+    def _is_active(self, throttle: Throttle) -> bool:
+        try:
+            return throttle.active
+        except Exception:
+            log.exception("listener=%s: throttle %r failed", self.name, throttle)
+            return True
+
+    def _throttles_changed(self) -> None:
+        with self._throttles_lock:
+            throttles = self._active_throttles()
+            self.context.throttles = throttles
+            self._dispatcher.charge_to(throttles)
+            for processor in self.all_processors:
+                processor.charge_to(throttles)
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
@@ -262,6 +287,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
+        # A new one may have missed a change.
+        self._throttles_changed()
         for processor in surplus:
             processor.retire(kept)
         self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))

@@ -24,10 +24,17 @@ class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
     another look at the request."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_answers", "_keeping")
 
     def __init__(self) -> None:
         self._answers: dict[bytes, _Entry] = {}
+        self._keeping = True
+
+    def allow(self, keeping: bool) -> None:
+        """Keep answers from now on, or forget those that are there and keep no more. From any thread."""
+        self._keeping = keeping
+        # Whoever is about to keep one has the old dictionary, or sees that none is kept.
+        self._answers = {}
 
     def find(self, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
@@ -58,14 +65,15 @@ class KeptAnswers:
         request: RequestContext,
     ) -> None:
         """Remember the whole frame that answered a request frame; `token` is from before the handler ran."""
-        if len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
+        answers = self._answers
+        if not self._keeping or len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
             return
-        if len(self._answers) >= _CAPACITY:
-            self._answers.clear()
+        if len(answers) >= _CAPACITY:
+            answers.clear()
         counts = request.handler.counts
         # Nobody asks for the count where nothing is recorded.
         count = counts[request.api_version] if counts else None
-        self._answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
+        answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
 
 
 class CountedAnswers(KeptAnswers):

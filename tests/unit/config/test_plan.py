@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import klamm_broker
+import klamm_throttling
+from klamm import Provider, hookimpl
 from klamm.config.plan import parse_endpoint
 
 TWO_DOORS = """
@@ -173,3 +176,58 @@ def test_endpoints(text, endpoint):
 def test_what_is_no_endpoint(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         parse_endpoint(text)
+
+
+def names(parts):
+    return [part.name for part in parts]
+
+
+class GuardedPlugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("guarded", "nowhere:Guarded", gates=("connection_quota", "absent"), throttles=("absent",))
+
+
+def test_an_api_set_says_which_gates_and_throttles_a_listener_has_that_names_none(load, plugins):
+    plugins.add(GuardedPlugin(), "guarded")
+    plan = load("""
+        [listeners.a]
+        bind = "127.0.0.1:0"
+        api_set = "guarded"
+        [listeners.a.connection_quota]
+        max_connections = 3
+        [listeners.b]
+        bind = "127.0.0.1:0"
+        api_set = "guarded"
+        gates = []
+        [listeners.c]
+        bind = "127.0.0.1:0"
+        api_set = "other"
+        gates = ["creation_rate"]
+        [listeners.d]
+        bind = "127.0.0.1:0"
+        api_set = "other"
+        [other]
+        provider = "guarded"
+        """)
+    a, b, c, d = plan.listeners
+    # What is not installed is left out.
+    assert (names(a.gates), names(a.throttles)) == (["connection_quota"], [])
+    assert a.gates[0].settings.max_connections == 3
+    assert names(b.gates) == []
+    assert names(c.gates) == ["creation_rate"]
+    assert names(d.gates) == ["connection_quota"]
+
+
+def test_an_empty_list_on_the_command_line_takes_the_wanted_gates_away(load, plugins):
+    plugins.add(GuardedPlugin(), "guarded")
+    text = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "guarded"\n'
+    assert names(load(text, "listeners.a.gates=").listeners[0].gates) == []
+
+
+def test_the_broker_wants_the_quotas_of_kafka(load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    plugins.add(klamm_throttling, "klamm_throttling")
+    (listener,) = load(None).listeners
+    assert names(listener.gates) == ["connection_quota", "creation_rate"]
+    assert names(listener.throttles) == ["client_quota"]
