@@ -231,3 +231,60 @@ def test_the_broker_wants_the_quotas_of_kafka(load, plugins):
     (listener,) = load(None).listeners
     assert names(listener.gates) == ["connection_quota", "creation_rate"]
     assert names(listener.throttles) == ["client_quota"]
+
+
+GATED = """
+[listeners.a]
+bind = "127.0.0.1:0"
+api_set = "topics"
+gates = ["connection_quota", "creation_rate"]
+[listeners.Second]
+bind = "127.0.0.1:0"
+api_set = "topics"
+gates = ["connection_quota"]
+[listeners.Second.connection_quota]
+max_connections_per_ip = 1
+[listeners.open]
+bind = "127.0.0.1:0"
+api_set = "topics"
+"""
+
+
+def test_kafkas_names_of_gate_settings_hold_for_every_listener_that_has_the_gate(load):
+    a, second, door = load(
+        GATED,
+        "max.connections.per.ip=5",
+        "max.connections=50",
+        "max.connections.per.ip.overrides=127.0.0.1:10, ::1:5,10.0.0.0/8:7",
+        "max.connection.creation.rate=9",
+        "quota.window.num=6",
+    ).listeners
+    for listener in (a, second):
+        quota = listener.gates[0].settings
+        assert (quota.max_connections_per_ip, quota.broker_max_connections) == (5, 50)
+        assert quota.overrides == {"127.0.0.1": 10, "::1": 5, "10.0.0.0/8": 7}
+    rate = a.gates[1].settings
+    assert (rate.broker_max_connection_creation_rate, rate.quota_window_num) == (9, 6)
+    assert door.gates == ()
+
+
+@pytest.mark.parametrize("name", ["Second", "second"])
+def test_kafkas_name_of_one_listeners_limit_holds_for_that_one(load, name):
+    a, second, _open = load(GATED, f"listener.name.{name}.max.connections=3").listeners
+    assert second.gates[0].settings.max_connections == 3
+    assert a.gates[0].settings.max_connections > 3
+
+
+def test_gates_may_be_named_after_their_settings(load):
+    (listener,) = load(
+        None, "max.connections=3", "listeners.default.gates=connection_quota", "listeners.default.api_set=echo"
+    ).listeners
+    assert listener.gates[0].settings.broker_max_connections == 3
+
+
+def test_a_window_is_that_of_all_parts_that_have_it(load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    plugins.add(klamm_throttling, "klamm_throttling")
+    (listener,) = load(None, "quota.window.num=3", "controller.quota.window.num=4").listeners
+    assert listener.gates[1].settings.quota_window_num == listener.throttles[0].settings.quota_window_num == 3
+    assert listener.throttles[0].settings.controller_quota_window_num == 4
