@@ -58,8 +58,8 @@ class AuthenticationPenalty(ConnectionGate):
     back one failure: many clients may stand behind one address, and one that is set up wrongly must not keep the others
     out for ever, but neither shall one valid account pay for guessing others.
 
-    Failures at any listener that has the gate count at each of them; what a failure costs is said by the settings of the
-    listener where it happens.
+    Failures at any listener that has the gate count at each of them; what a failure costs is said by the settings of
+    the listener where it happens.
     """
 
     settings: AuthenticationPenaltySettings

@@ -109,8 +109,8 @@ class HandshakeLimitSettings:
 
     max_handshakes: int = setting(
         UNLIMITED,
-        doc="Connections of the listener that may be in their handshakes and authentication at once; further ones wait to"
-        " be accepted.",
+        doc="Connections of the listener that may be in their handshakes and authentication at once; further ones wait"
+        " to be accepted.",
         minimum=1,
     )
     max_handshakes_per_ip: int = setting(

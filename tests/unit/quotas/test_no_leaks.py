@@ -24,7 +24,7 @@ ATTEMPTS = 50
 
 def gates(**quota):
     return [
-        AuthenticationPenalty(AuthenticationPenaltySettings(allowed_failures=3, initial_penalty_ms=200, delay_ms=100)),
+        AuthenticationPenalty(AuthenticationPenaltySettings(allowed_failures=5, initial_penalty_ms=200, delay_ms=100)),
         ConnectionQuota(
             ConnectionQuotaSettings(max_connections_per_ip=6, max_connections=25, broker_max_connections=40, **quota)
         ),
