@@ -26,6 +26,7 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
@@ -165,12 +166,13 @@ class Listener:
         slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        outcomes = GateOutcomes()
         proxies = None
         if settings.proxy_protocol != "off":
             # Not for those who have no proxy: what takes time to load is start-up time.
             from klamm.network.proxied import TrustedProxies
 
-            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+            proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
             recorder = None
@@ -231,6 +233,7 @@ class Listener:
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             failures=failures,
+            outcomes=outcomes,
             proxies=proxies,
             observation=observation,
         )

@@ -133,15 +133,15 @@ class ServerMetrics:
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
                 "Connections that were closed at once because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.refused),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.refused),
             ),
             "klamm:type=Acceptor,name=ConnectionsDelayed": (
                 "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.delayed),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.delayed),
             ),
             "klamm:type=Acceptor,name=ConnectionsPaused": (
-                "Connections with which the acceptor waited because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.paused),
+                "Connections that had to wait because a gate said so, at the acceptor or behind a proxy, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.paused),
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (
                 "Connections that a processor has given to another.",
