@@ -87,7 +87,8 @@ class ListenerContext:
     `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to.
+    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
+    active. `throttles_changed()` has klamm ask them again which are, from any thread.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
@@ -104,6 +105,7 @@ class ListenerContext:
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
     resume_accepting: Callable[[], None] = lambda: None
+    throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
 
 

@@ -259,6 +259,8 @@ class _Planner:
 
         def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
             names = getattr(settings, key)
+            if names is None:
+                names = self.wanted_parts(kind, key, settings.api_set)
             for name in {name for name in names if names.count(name) > 1}:
                 self.report((*path, key), f'"{name}" is listed more than once')
             found = [one(kind, key, provider) for provider in names]
@@ -292,6 +294,17 @@ class _Planner:
             assigner,
             settings.api_set,
         )
+
+    def wanted_parts(self, kind: ProviderKind, key: str, api_set: str) -> tuple[str, ...]:
+        """The parts of a listener that names none, for an api set; without those that are not installed."""
+        try:
+            found = self.plugins.resolve(ProviderKind.API_SET, str(self.table((api_set,)).get("provider", api_set)))
+        except PluginError:
+            # Reported where the api set itself is looked for.
+            return ()
+        wanted: tuple[str, ...] = getattr(found.provider, key)
+        known = {one.provider.name for one in self.plugins.providers(kind)} if wanted else ()
+        return tuple(name for name in wanted if name in known)
 
     def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
         right = {}

@@ -163,6 +163,8 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
             raise ValueError(f"must be a list, not {_name(value)}")
         return tuple(_convert(typing.get_args(kind)[0], item, base, lenient) for item in value)
     if origin is dict:
+        if lenient and isinstance(value, str):
+            value = _pairs(value)
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, not {_name(value)}")
         return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
@@ -181,6 +183,12 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
     if kind is Path and isinstance(value, str):
         return base / Path(value).expanduser()
     raise ValueError(f"must be {_KINDS.get(kind, str(kind))}, not {_name(value)}")
+
+
+def _pairs(text: str) -> Any:
+    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. The text itself if it is none."""
+    pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
+    return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
 
 
 def _from_text(kind: Any, text: str) -> Any:

@@ -173,6 +173,11 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
             "listeners.a.processor=2",
             '--set listeners.a.processor=2  listeners.a.processor: unknown key; did you mean "processors"?',
         ),
+        (
+            "max.connections=3",
+            "--set max.connections=3  max.connections: belongs to connection_quota, which no listener has",
+        ),
+        ("inter.broker.listener.name=a", "--set inter.broker.listener.name=a  inter.broker.listener.name: unknown key"),
     ],
 )
 def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):

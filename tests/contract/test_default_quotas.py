@@ -1,0 +1,155 @@
+"""A server that nobody configured enforces the quotas that clients set, and costs nothing more while there are none."""
+
+import time
+
+import pytest
+
+from klamm import Provider, Throttle, hookimpl
+from klamm.network.selector import Selector, TimedSelector
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
+
+BATCH = bytes(encode_batch([Record(value=bytes(100_000), timestamp_ms=1)]))
+PRODUCE = ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])])
+
+
+@pytest.fixture
+def server():
+    with EmbeddedServer() as running:
+        yield running
+
+
+@pytest.fixture
+def admin(server):
+    with RawClient(server.address(), client_id="admin") as client:
+        client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        yield client
+
+
+def set_quota(admin, key, value, entity=("client-id", "app")):
+    """None takes it away."""
+    operation = OpData(key, value or 0.0, value is None)
+    entry = RequestEntryData([RequestEntityData(*entity)], [operation])
+    assert admin.call(AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
+
+
+def kept_answers(server):
+    (processor,) = server.server.listeners[0].processors
+    return processor._dispatcher.kept._answers
+
+
+def selectors(server):
+    return {type(processor._selector) for processor in server.server.listeners[0].processors}
+
+
+def test_a_producer_is_throttled_from_when_a_quota_is_set_until_it_is_removed(server, admin):
+    def throttle_time_ms():
+        with RawClient(server.address(), client_id="app") as client:
+            return client.call(PRODUCE, 9).throttle_time_ms
+
+    assert throttle_time_ms() == 0
+    set_quota(admin, "producer_byte_rate", 1000.0)
+    # A hundred times what a second may have, over ten seconds.
+    assert 80_000 < throttle_time_ms() < 100_000
+    set_quota(admin, "producer_byte_rate", None)
+    assert throttle_time_ms() == 0
+
+
+def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
+    set_quota(admin, "producer_byte_rate", 9_000.0)
+    with RawClient(server.address(), client_id="app") as client:
+        throttle_time_ms = client.call(PRODUCE, 9).throttle_time_ms
+        begun = time.monotonic()
+        client.call(MetadataRequest([]), 12)
+        waited_ms = (time.monotonic() - begun) * 1000
+    assert 500 < throttle_time_ms < 2000
+    assert waited_ms > throttle_time_ms * 0.8
+
+
+def test_answers_are_kept_only_while_there_is_no_quota(server, admin):
+    def ask():
+        return admin.call(MetadataRequest([]), 12).throttle_time_ms
+
+    ask()
+    assert len(kept_answers(server)) == 1
+    assert selectors(server) == {Selector}
+    assert server.server.listeners[0].context.throttles == ()
+    set_quota(admin, "request_percentage", 0.0001, ("client-id", "admin"))
+    assert kept_answers(server) == {}
+    assert selectors(server) == {TimedSelector}
+    # The equal request is looked at again, and charged.
+    assert ask() > 0
+    assert kept_answers(server) == {}
+    with RawClient(server.address(), client_id="other") as other:
+        set_quota(other, "request_percentage", None, ("client-id", "admin"))
+        assert selectors(server) == {Selector}
+        other.call(MetadataRequest([]), 12)
+    assert len(kept_answers(server)) == 1
+    assert server.server.listeners[0].context.throttles == ()
+
+
+def test_a_processor_that_comes_later_charges_too(server, admin):
+    set_quota(admin, "request_percentage", 50.0)
+    server.server.listeners[0].resize(3)
+    assert selectors(server) == {TimedSelector}
+    dispatchers = [processor._dispatcher for processor in server.server.listeners[0].processors]
+    assert all(dispatcher.charged for dispatcher in dispatchers)
+    set_quota(admin, "request_percentage", None)
+    assert not any(dispatcher.charged for dispatcher in dispatchers)
+
+
+def test_quotas_count_from_the_start_of_the_next_server(tmp_path):
+    with EmbeddedServer(data_dir=tmp_path) as server, RawClient(server.address()) as admin:
+        admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        set_quota(admin, "producer_byte_rate", 1000.0)
+    with EmbeddedServer(data_dir=tmp_path) as server, RawClient(server.address(), client_id="app") as client:
+        assert selectors(server) == {TimedSelector}
+        assert client.call(PRODUCE, 9).throttle_time_ms > 0
+
+
+def test_settings_with_a_quota_charge_from_the_start():
+    setting = "client_quota.clients={app={producer_byte_rate=1000}}"
+    with EmbeddedServer([f"listeners.default.{setting}"]) as server, RawClient(server.address()) as admin:
+        admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        with RawClient(server.address(), client_id="app") as client:
+            assert client.call(PRODUCE, 9).throttle_time_ms > 0
+
+
+def test_an_empty_list_turns_quotas_off():
+    settings = ["listeners.default.throttles=[]", "listeners.default.gates=[]"]
+    with EmbeddedServer(settings) as server, RawClient(server.address(), client_id="app") as client:
+        client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        set_quota(client, "producer_byte_rate", 1000.0)
+        assert client.call(PRODUCE, 9).throttle_time_ms == 0
+
+
+class Fickle(Throttle):
+    """Cannot say whether it is active."""
+
+    @property
+    def active(self):
+        raise RuntimeError("who knows")
+
+    def charge(self, context, size_bytes, seconds):
+        return 7
+
+
+class FicklePlugin:
+    @hookimpl
+    def klamm_throttles(self):
+        yield Provider("fickle", f"{__name__}:Fickle")
+
+
+def test_a_throttle_that_cannot_say_whether_it_is_active_is_asked():
+    settings = ["listeners.default.throttles=fickle"]
+    with EmbeddedServer(settings, plugins=[FicklePlugin()]) as server, RawClient(server.address()) as client:
+        assert client.call(MetadataRequest([]), 12).throttle_time_ms == 7
