@@ -1,8 +1,8 @@
-"""What recording costs: `python -m bench.metrics [--rounds 9] [--seconds 0.7]`.
+"""What recording costs: `python -m bench.metrics [--pairs 8] [--rounds 3]`.
 
-Two servers that differ in `[server] metrics` alone, each on its own port, run the whole time and get the same load in
-turn. What is compared is the processor time that the server takes per request: on a machine that others use too it is
-steadier than requests per second. Prints a Markdown table: medians of the rounds, and the ratio of recording to not.
+Pairs of servers that differ in `[server] metrics` alone, each on its own port, get the same load in turn. What is
+compared is the processor time that the server takes per request: on a machine that others use too it is steadier than
+requests per second. Prints a Markdown table: medians, and the median ratio of recording to not with its spread.
 """
 
 from __future__ import annotations
@@ -44,35 +44,50 @@ def cpu_us_per_request(server: Server, frame: frames.Frame, load: Load, seconds:
     return (cpu_s(server) - before_s) / result.requests * 1e6
 
 
-def compare(dispatch: str, frame: frames.Frame, load: Load, rounds: int, seconds: float) -> tuple[float, float, float]:
-    """Microseconds per request without and with recording, and the median of the rounds' ratios."""
-    times: dict[str, list[float]] = {"false": [], "true": []}
-    # Which server is started first makes a difference by itself: each is so once.
-    for order in (("false", "true"), ("true", "false")):
+def compare(
+    dispatch: str, frame: frames.Frame, load: Load, pairs: int, rounds: int, seconds: float
+) -> tuple[float, float, list[float]]:
+    """Microseconds per request without and with recording, and the ratio of each pair of servers, ordered.
+
+    Two processes with equal settings differ by some percent for as long as they live, so several pairs are compared.
+    """
+    medians: dict[bool, list[float]] = {False: [], True: []}
+    for pair in range(pairs):
+        # Which server is started first makes a difference by itself.
+        order = (False, True) if pair % 2 else (True, False)
+        times: dict[bool, list[float]] = {False: [], True: []}
         with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
             servers = {}
             for recording in order:
-                settings = {**SETTINGS, "server.metrics": recording, "listeners.default.dispatch": dispatch}
-                servers[recording] = stack.enter_context(KlammServer(Path(directory) / recording, settings))
+                settings = {
+                    **SETTINGS,
+                    "server.metrics": str(recording).lower(),
+                    "listeners.default.dispatch": dispatch,
+                }
+                servers[recording] = stack.enter_context(KlammServer(Path(directory) / str(recording), settings))
             for server in servers.values():
                 create_topic(server, _TOPIC)
                 cpu_us_per_request(server, frame, load, seconds)
             for number in range(rounds):
                 for recording in order if number % 2 else reversed(order):
                     times[recording].append(cpu_us_per_request(servers[recording], frame, load, seconds))
-    ratios = [recorded / bare for bare, recorded in zip(times["false"], times["true"], strict=True)]
-    return median(times["false"]), median(times["true"]), median(ratios)
+        for recording, each in times.items():
+            medians[recording].append(median(each))
+    ratios = [recorded / bare for bare, recorded in zip(medians[False], medians[True], strict=True)]
+    return median(medians[False]), median(medians[True]), sorted(ratios)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.metrics", description="what recording costs")
-    parser.add_argument("--rounds", type=int, default=9, help="of each of the two orders of starting")
-    parser.add_argument("--seconds", type=float, default=0.7, help="of each round")
+    parser.add_argument("--pairs", type=int, default=8, help="of servers")
+    parser.add_argument("--rounds", type=int, default=3, help="of each pair")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each round")
     chosen = parser.parse_args(arguments)
     print("| server CPU per request, µs | metrics = false | metrics = true | ratio |\n| --- | --- | --- | --- |")
     for name, (dispatch, frame, load) in CASES.items():
-        bare, recorded, ratio = compare(dispatch, frame, load, chosen.rounds, chosen.seconds)
-        print(f"| {name} | {bare:.2f} | {recorded:.2f} | {ratio:.3f} |", flush=True)
+        bare, recorded, ratios = compare(dispatch, frame, load, chosen.pairs, chosen.rounds, chosen.seconds)
+        spread = f"{median(ratios):.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
+        print(f"| {name} | {bare:.2f} | {recorded:.2f} | {spread} |", flush=True)
 
 
 if __name__ == "__main__":

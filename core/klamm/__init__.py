@@ -43,6 +43,7 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
+from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
@@ -121,6 +122,7 @@ __all__ = [
     "Histogram",
     "HistogramValue",
     "Interest",
+    "JavaRegexError",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
@@ -181,8 +183,10 @@ __all__ = [
     "bind_handlers",
     "client_quota_key",
     "client_quotas",
+    "compile_java",
     "handles",
     "hookimpl",
+    "java_replacement",
     "load_settings",
     "read_tables",
     "setting",

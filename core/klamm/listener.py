@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,8 @@ class Listener:
         handlers = list(handlers)
         if authenticators is not None:
             served = {handler.api_key for handler in handlers}
-            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+            with self._needed(authenticators):
+                handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
         handlers = with_api_versions(handlers)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
@@ -142,15 +143,8 @@ class Listener:
         self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
-            try:
+            with self._needed(part):
                 part.open(self.context)
-            except Exception as error:
-                log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
-                kind = type(part)
-                self.context.services.announce(
-                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
-                )
-                raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         observation = Observation(observers, clock) if observers else None
         self.context.throttles = self._active_throttles()
@@ -218,8 +212,10 @@ class Listener:
         self._next_index = settings.processors
         self._balancer = LoadBalancer(self.name, assigner, clock)
         self._balancer.processors = self.processors
-        if assigner.rebalance_interval_ms > 0:
-            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
+        with self._needed(assigner):
+            rebalance_interval_ms = assigner.rebalance_interval_ms
+        if rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -242,6 +238,17 @@ class Listener:
         self._throttles_changed()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+
+    @contextlib.contextmanager
+    def _needed(self, part: ListenerPart) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
+            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
+            self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
+            raise PartError(f"listener {self.name}: {text}") from error
 
     def _active_throttles(self) -> tuple[Throttle, ...]:
         return tuple(throttle for throttle in self._throttles if self._is_active(throttle))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,10 @@ from klamm.server import SocketServer, StartError
 from klamm.version import __version__
 
 if TYPE_CHECKING:
+    from klamm.api_set import ApiSet
     from klamm.config.plan import ServerPlan
+
+log = logging.getLogger("klamm.server")
 
 
 def run(
@@ -96,7 +100,7 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
 
 def banner(server: SocketServer, milliseconds: float) -> str:
     """What listens where, over which parts, and where the data are."""
-    details = "; ".join(text for text in (api_set.describe() for api_set in server.api_sets.values()) if text)
+    details = "; ".join(text for text in map(_describe, server.api_sets.values()) if text)
     where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
     lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
     rows = []
@@ -113,6 +117,14 @@ def banner(server: SocketServer, milliseconds: float) -> str:
         lines.append(f"  {cells}".rstrip())
     lines.append(f"ready in {milliseconds:.0f} ms")
     return "\n".join(lines)
+
+
+def _describe(api_set: ApiSet) -> str:
+    try:
+        return api_set.describe()
+    except Exception:
+        log.exception("api set %r cannot say what it is", api_set)
+        return ""
 
 
 def write_ready_file(path: Path, server: SocketServer) -> None:

@@ -291,13 +291,6 @@ class RequestDispatcher:
             response.throttle_time_ms = request.throttle_time_ms
         return response
 
-    @staticmethod
-    def _frame(request: RequestContext, route: Route, body: bytes) -> bytes:
-        request.response_bytes = len(body)
-        if request.api_version >= route.flexible_from:
-            return _HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body
-        return _HEADER_V0.pack(len(body) + 4, request.correlation_id) + body
-
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
         if self._recorded:
@@ -310,7 +303,11 @@ class RequestDispatcher:
                 # Whatever can encode itself is a response.
                 request.errors = None
         if not route.has_records:
-            return [self._frame(request, route, response.encode(version))]
+            body = response.encode(version)
+            size_bytes = request.response_bytes = len(body)
+            if version >= route.flexible_from:
+                return [_HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0) + body]
+            return [_HEADER_V0.pack(size_bytes + 4, request.correlation_id) + body]
         chunks: list[Chunk] = response.encode_chunks(version)
         size_bytes = total_bytes(chunks)
         request.response_bytes = size_bytes

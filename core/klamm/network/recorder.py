@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # take less than a hundredth of the processor however many requests there are.
 SAMPLE_INTERVAL_NS: Final = 5_000_000
 MAX_EVERY: Final = 1023
+# A request that takes a handler thread this long is always timed: one of many must not go unseen.
+SLOW_NS: Final = 10_000_000
 
 UNKNOWN_VERSION: Final = -1
 
@@ -96,17 +98,25 @@ _STAGES: Final = {
 
 
 class RequestCount:
-    """Requests of one API and version on one processor. A sample is due once `count` has reached `next_sample`."""
+    """Requests of one API and version on one processor.
 
-    __slots__ = ("_always", "_every", "_sampled_ns", "_stood_for", "count", "next_sample")
+    Whoever counts one takes 1 from `until_sample`; below 0 a sample is due.
+    """
+
+    __slots__ = ("_always", "_every", "_next_sample", "_sampled_ns", "_stood_for", "until_sample")
 
     def __init__(self, *, always: bool) -> None:
-        self.count = 0
-        self.next_sample = 0
+        self.until_sample = 0
+        self._next_sample = 0
         self._stood_for = 0
         self._every = 1
         self._sampled_ns = 0
         self._always = always
+
+    @property
+    def count(self) -> int:
+        """The requests counted."""
+        return self._next_sample - self.until_sample
 
     def sample(self, ordinal: int, now_ns: int) -> int:
         """The weight of a sample of the `ordinal`-th request: how many requests it stands for that no other does.
@@ -126,7 +136,7 @@ class RequestCount:
         else:
             self._every = self._every * SAMPLE_INTERVAL_NS // elapsed_ns | 1
         self._sampled_ns = now_ns
-        self.next_sample = ordinal - 1 + self._every
+        self._wait_until(ordinal - 1 + self._every)
         return weight
 
     def one(self) -> int:
@@ -137,7 +147,12 @@ class RequestCount:
     def always(self) -> None:
         """Time every request from now on."""
         self._always = True
-        self.next_sample = 0
+        self._wait_until(0)
+
+    def _wait_until(self, next_sample: int) -> None:
+        count = self.count
+        self._next_sample = next_sample
+        self.until_sample = next_sample - count
 
 
 class ApiCounts:
@@ -180,7 +195,7 @@ class RequestRecorder:
     def answered(self, request: RequestContext) -> None:
         """A request that left the processor's hands has an answer, or is to have none: count it."""
         count = request.handler.counts[request.api_version]
-        count.count += 1
+        count.until_sample -= 1
         if request.received_ns and not request.weight:
             request.weight = count.one()
         if request.parked:
@@ -203,6 +218,14 @@ class RequestRecorder:
                 total_ns = self.apis[request.api_key].times.record(request, end_ns)
                 if self._slow_log is not None:
                     self._slow_log.note(request, total_ns, end_ns)
+
+
+def note_slow(request: RequestContext, begun_ns: int, end_ns: int) -> None:
+    """Give a request that was not to be timed its times, once its handler is through. When it came is in
+    `handler_start_ns` until then, which nobody looks at in a request without times."""
+    request.received_ns = request.handler_start_ns or begun_ns
+    request.handler_start_ns = begun_ns
+    request.local_end_ns = request.completed_ns = end_ns
 
 
 class RequestMetrics:

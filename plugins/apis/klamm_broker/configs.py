@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -187,9 +187,13 @@ class ConfigRegistry:
         """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
-    def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The configs of a topic that has these overrides: all, or those of these names that exist."""
-        wanted = TOPIC_CONFIGS if names is None else [name for name in names if name in TOPIC_CONFIGS]
+    def describe_topic(self, overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
+
+        As in Kafka, an empty list of names stands for all.
+        """
+        asked = set(names) if names else None
+        wanted = [name for name in TOPIC_CONFIGS if asked is None or name in asked]
         return [self._topic_entry(name, overrides) for name in wanted]
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
@@ -223,13 +227,13 @@ class ConfigRegistry:
 
     # Broker
 
-    def describe_broker(self, resource_name: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The configs of this broker, or those set as dynamic defaults (an empty name): all, or of these names.
+    def describe_broker(self, resource_name: str, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """The configs of this broker, or those set as dynamic defaults (an empty name): of these names, or all if none.
 
         Raises KafkaError(INVALID_REQUEST) for another broker.
         """
         self.check_broker_name(resource_name)
-        asked = None if names is None else set(names)
+        asked = set(names) if names else None
         keys = [key for key in self._keys.values() if asked is None or key.name in asked]
         if resource_name != DEFAULT_BROKERS:
             return [self._broker_entry(key) for key in keys]

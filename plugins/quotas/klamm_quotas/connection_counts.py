@@ -64,8 +64,8 @@ class ConnectionCounts:
     def keep_limit(self, limit: int) -> None:
         """Have listeners that are not protected close connections until there are no more than that.
 
-        Not under the lock. The listener with the most gives first, each its least recently used. Where one could not
-        be given up, or was not, this is tried again until the limit is kept or only protected listeners are left.
+        Not under the lock. The listener with the most gives first, each its least recently used. Where one could not be
+        given up, or was not, this is tried again until the limit is kept or only protected listeners have connections.
         """
         with self.lock:
             self._limit = limit

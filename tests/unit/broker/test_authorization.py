@@ -129,10 +129,10 @@ ASKED = {
         MetadataRequest([MetadataRequestTopic(name="t")]), 12, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
     "Metadata that creates": Asked(
-        MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True),
+        MetadataRequest([MetadataRequestTopic(name="made")], allow_auto_topic_creation=True),
         12,
         {TOPIC},
-        ("allow User:* DESCRIBE,CREATE topic:new",),
+        ("allow User:* DESCRIBE,CREATE topic:made",),
     ),
     "OffsetCommit": Asked(commit(), 8, {GROUP}, ("allow User:* READ group:g", "allow User:* READ topic:t")),
     "OffsetFetch": Asked(

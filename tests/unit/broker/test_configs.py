@@ -88,6 +88,14 @@ def test_documentation_and_synonyms_only_if_asked_for(harness: BrokerHarness) ->
     assert (config.documentation, config.synonyms) == (None, [])
 
 
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "1")])
+def test_an_empty_list_of_keys_means_all(harness: BrokerHarness, kind: int, name: str) -> None:
+    harness.create_topic("t")
+    resource = describe_configs.DescribeConfigsResource(kind, name, [])
+    (result,) = harness.call(describe_configs.DescribeConfigsRequest([resource]), 4).results
+    assert result.configs == describe(harness, kind, name).configs != []
+
+
 def test_unknown_keys_are_left_out(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     result = describe(harness, TOPIC, "t", "nope", "preallocate")

@@ -69,8 +69,8 @@ def told(registry, name):
 
 def inline(count, now_ns=0):
     """What the pump does with a request that it answers itself; its weight."""
-    weight = count.sample(count.count + 1, now_ns) if count.count >= count.next_sample else 0
-    count.count += 1
+    weight = count.sample(count.count + 1, now_ns) if count.until_sample < 1 else 0
+    count.until_sample -= 1
     return weight
 
 
@@ -125,7 +125,7 @@ def test_requests_that_are_always_timed_and_sampled_ones_of_one_api_are_counted_
     for _ in range(1000):
         weights += inline(count)
         weights += count.one()
-        count.count += 1
+        count.until_sample -= 1
     assert count.count == 2000
     assert 2000 - 2 * MAX_EVERY <= weights <= 2000
 
