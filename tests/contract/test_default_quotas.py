@@ -1,5 +1,7 @@
 """A server that nobody configured enforces the quotas that clients set, and costs nothing more while there are none."""
 
+import contextlib
+import socket
 import time
 
 import pytest
@@ -153,3 +155,70 @@ def test_a_throttle_that_cannot_say_whether_it_is_active_is_asked():
     settings = ["listeners.default.throttles=fickle"]
     with EmbeddedServer(settings, plugins=[FicklePlugin()]) as server, RawClient(server.address()) as client:
         assert client.call(MetadataRequest([]), 12).throttle_time_ms == 7
+
+
+def connect_from(server, host, count):
+    """Connect so many times at once; how many were let in, and the connections."""
+    acceptor = server.server.listeners[0].acceptor
+
+    def seen():
+        return acceptor.accepted + sum(acceptor.outcomes.delayed.values())
+
+    before, let_in = seen(), acceptor.accepted
+    sockets = [socket.create_connection(server.address(), source_address=(host, 0)) for _ in range(count)]
+    wait_for(lambda: seen() == before + count)
+    return acceptor.accepted - let_in, sockets
+
+
+def close_all(sockets):
+    for sock in sockets:
+        sock.close()
+
+
+def wait_for(condition, timeout_s=10):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def served(sock):
+    """Whether a connection is answered; one that is not is closed within a window of the quota."""
+    sock.settimeout(10)
+    with contextlib.suppress(ConnectionError):
+        sock.sendall(bytes.fromhex("0000000b0012000000000001000161"))
+        return sock.recv(4) != b""
+    return False
+
+
+def test_an_address_comes_in_ten_seconds_worth_at_once_until_its_rate_is_removed(server, admin):
+    ip, others = ("ip", "127.0.0.1"), "127.0.0.2"
+    set_quota(admin, "connection_creation_rate", 1.0, ip)
+    let_in, sockets = connect_from(server, "127.0.0.1", 15)
+    assert let_in == 10
+    assert sum(map(served, sockets)) == 10
+    close_all(sockets)
+    let_in, sockets = connect_from(server, others, 15)
+    assert let_in == 15, "another address has no rate"
+    close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ip)
+    let_in, sockets = connect_from(server, "127.0.0.1", 30)
+    assert let_in == 30
+    close_all(sockets)
+
+
+def test_the_default_rate_is_each_addresss_own_and_a_rate_by_name_comes_first(server, admin):
+    set_quota(admin, "connection_creation_rate", 1.0, ("ip", None))
+    set_quota(admin, "connection_creation_rate", 2.0, ("ip", "127.0.0.3"))
+    for host, expected in (("127.0.0.1", 10), ("127.0.0.2", 10), ("127.0.0.3", 20)):
+        let_in, sockets = connect_from(server, host, 25)
+        assert let_in == expected, host
+        close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ("ip", "127.0.0.3"))
+    let_in, sockets = connect_from(server, "127.0.0.3", 5)
+    assert let_in == 0, "now the default counts, and twenty have just come"
+    close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ("ip", None))
+    let_in, sockets = connect_from(server, "127.0.0.3", 5)
+    assert let_in == 5
+    close_all(sockets)

@@ -52,6 +52,7 @@ class ConnectionQuotaSettings:
         UNLIMITED,
         doc="Connections of all listeners together; when they are there, only a protected listener accepts more.",
         kafka="max.connections",
+        per_server=True,
         minimum=1,
     )
     protected: bool = setting(
@@ -88,6 +89,7 @@ class CreationRateSettings:
         UNLIMITED,
         doc="Rate at which all listeners together accept; beyond it, all but protected ones wait.",
         kafka="max.connection.creation.rate",
+        per_server=True,
         minimum=1,
     )
     protected: bool = setting(
