@@ -72,7 +72,7 @@ GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
-TOPIC_TYPE, BROKER_TYPE = 2, 4
+TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE, GROUP_TYPE = 2, 4, 8, 32
 ATTRIBUTES_LOW_BYTE, TRANSACTIONAL = 22, 0x10
 SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
@@ -204,6 +204,18 @@ ASKED = {
     ),
     "DescribeConfigs of the broker": Asked(
         DescribeConfigsRequest([DescribeConfigsResource(BROKER_TYPE, "1")]),
+        4,
+        {CLUSTER},
+        ("allow User:* DESCRIBE_CONFIGS cluster",),
+    ),
+    "DescribeConfigs of a group": Asked(
+        DescribeConfigsRequest([DescribeConfigsResource(GROUP_TYPE, "g")]),
+        4,
+        {GROUP},
+        ("allow User:* DESCRIBE_CONFIGS group:g",),
+    ),
+    "DescribeConfigs of loggers": Asked(
+        DescribeConfigsRequest([DescribeConfigsResource(LOGGER_TYPE, "1")]),
         4,
         {CLUSTER},
         ("allow User:* DESCRIBE_CONFIGS cluster",),
