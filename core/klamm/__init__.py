@@ -8,6 +8,7 @@ from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
 from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
+from klamm.config.told import ToldConfig
 from klamm.context import (
     Address,
     ConnectionContext,
@@ -175,6 +176,7 @@ __all__ = [
     "Throttle",
     "Timer",
     "TokenBucket",
+    "ToldConfig",
     "Transport",
     "TransportLayer",
     "WILDCARD",
