@@ -44,6 +44,7 @@ from klamm.contracts import (
 )
 from klamm.hookspecs import hookimpl
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -183,6 +184,7 @@ __all__ = [
     "client_quotas",
     "handles",
     "hookimpl",
+    "in_one_line",
     "load_settings",
     "read_tables",
     "setting",

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from klamm import in_one_line
+
 _RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(?:,\s*|$)")
 _PARSER: Final = re.compile(_RULE)
@@ -37,7 +39,7 @@ class SslPrincipalMapper:
             name = rule(distinguished_name)
             if name is not None:
                 return name
-        raise NoMatchingRuleError(f"no rule of principal_mapping_rules applies to {distinguished_name}")
+        raise NoMatchingRuleError(f"no rule of principal_mapping_rules applies to {in_one_line(distinguished_name)}")
 
 
 _Rule = Callable[[str], str | None]
