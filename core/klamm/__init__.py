@@ -46,6 +46,7 @@ from klamm.contracts import (
 from klamm.hookspecs import hookimpl
 from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -188,6 +189,7 @@ __all__ = [
     "compile_java",
     "handles",
     "hookimpl",
+    "in_one_line",
     "java_replacement",
     "load_settings",
     "read_tables",
