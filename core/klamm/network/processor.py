@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
+from klamm.contracts import AuthenticatorFactory, ConnectionGate, Throttle, Transport
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
@@ -161,6 +161,12 @@ class Processor:
         self._selector.measuring = True
         self._advance = self._measured_advance
         self._respond = self._measured_respond
+
+    def charge_to(self, throttles: tuple[Throttle, ...]) -> None:
+        """Charge requests to these from now on; from any thread."""
+        self._dispatcher.charge_to(throttles)
+        self._pump.time_requests(bool(throttles))
+        self._selector.time_channels(bool(throttles))
 
     @property
     def response_queue_size(self) -> int:

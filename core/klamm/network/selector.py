@@ -19,6 +19,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.send import Chunk, NetworkSend
+from klamm.one_line import in_one_line
 
 log = logging.getLogger("klamm.network")
 
@@ -75,6 +76,11 @@ class Selector:
         self.failed_handshakes: list[tuple[KafkaChannel, HandshakeError]] = []
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
+
+    def time_channels(self, timed: bool) -> None:
+        """Note from now on the time that each channel costs, or do not. From any thread."""
+        # Another class, not a flag: this is asked for each read and write.
+        self.__class__ = TimedSelector if timed else Selector
 
     def register(self, channel: KafkaChannel) -> None:
         """Watch a new channel and begin its handshake."""
@@ -487,21 +493,24 @@ class Selector:
 
 
 class TimedSelector(Selector):
-    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`."""
+    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`.
+
+    It may become a plain one, on another thread, while it is in one of these: so none asks for `super()`.
+    """
 
     def _read(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._read(channel)
+        Selector._read(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def _write(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._write(channel)
+        Selector._write(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
         start_ns = self._clock.monotonic_ns()
-        whole = super().send(channel, chunks)
+        whole = Selector.send(self, channel, chunks)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
         return whole
 
@@ -509,6 +518,5 @@ class TimedSelector(Selector):
 def describe(channel: KafkaChannel) -> str:
     """The fixed words that a log line about a channel starts with."""
     connection = channel.connection
-    return (
-        f"listener={connection.listener.name} connection_id={connection.connection_id} principal={connection.principal}"
-    )
+    principal = in_one_line(str(connection.principal))
+    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"
