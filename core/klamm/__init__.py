@@ -45,6 +45,7 @@ from klamm.contracts import (
 from klamm.hookspecs import hookimpl
 from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.network.limited_log import LimitedLog
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -126,6 +127,7 @@ __all__ = [
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
+    "LimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",

@@ -166,6 +166,8 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, not {_name(value)}")
         return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _convert_table(typing.cast(type, kind), value, base)
     if lenient and isinstance(value, str):
         value = _from_text(kind, value)
     if kind is Any:
@@ -181,6 +183,17 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
     if kind is Path and isinstance(value, str):
         return base / Path(value).expanduser()
     raise ValueError(f"must be {_KINDS.get(kind, str(kind))}, not {_name(value)}")
+
+
+def _convert_table(kind: type, value: Any, base: Path) -> Any:
+    """A settings class as the value of a setting."""
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a table, not {_name(value)}")
+    problems: list[str] = []
+    made = convert(kind, value, lambda key, message: problems.append(f"{key}: {message}"), base)
+    if made is None:
+        raise ValueError("; ".join(problems))
+    return made
 
 
 def _from_text(kind: Any, text: str) -> Any:
