@@ -46,6 +46,7 @@ from klamm.contracts import (
 from klamm.hookspecs import hookimpl
 from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.network.limited_log import LimitedLog
 from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
@@ -128,6 +129,7 @@ __all__ = [
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
+    "LimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",
