@@ -8,6 +8,7 @@ from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
 from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
+from klamm.config.told import ToldConfig
 from klamm.context import (
     Address,
     ConnectionContext,
@@ -43,6 +44,7 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
+from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
@@ -121,6 +123,7 @@ __all__ = [
     "Histogram",
     "HistogramValue",
     "Interest",
+    "JavaRegexError",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
@@ -173,6 +176,7 @@ __all__ = [
     "Throttle",
     "Timer",
     "TokenBucket",
+    "ToldConfig",
     "Transport",
     "TransportLayer",
     "WILDCARD",
@@ -181,8 +185,10 @@ __all__ = [
     "bind_handlers",
     "client_quota_key",
     "client_quotas",
+    "compile_java",
     "handles",
     "hookimpl",
+    "java_replacement",
     "load_settings",
     "read_tables",
     "setting",

@@ -104,7 +104,7 @@ class ApiVersionsAnswerer:
 class _Nobody:
     """Where the response of a request goes that is answered on the spot."""
 
-    def run_request(self, request: RequestContext) -> None:
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
         raise AssertionError
 
     def respond(self, request: RequestContext, response: Any) -> None:

@@ -252,6 +252,14 @@ class ConnectionGate(ListenerPart, ABC):
 class Throttle(ListenerPart, ABC):
     """Charges requests to quotas (KIP-13, KIP-124, KIP-219, KIP-599). Called from any thread."""
 
+    @property
+    def active(self) -> bool:
+        """Whether it limits anybody now. While it does not, it is not asked at all, and requests cost nothing more.
+
+        One that changes its mind calls `throttles_changed` of its ListenerContext. Must not block.
+        """
+        return True
+
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
         """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
@@ -72,6 +74,9 @@ class Listener:
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._plans: list[PartPlan] = []
+        self._throttles: tuple[Throttle, ...] = ()
+        self._throttles_lock = threading.Lock()
+        self._dispatcher: RequestDispatcher
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -131,8 +136,7 @@ class Listener:
         handlers = with_api_versions(handlers)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
-        throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
-        self.context.throttles = throttles
+        self._throttles = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
@@ -143,11 +147,12 @@ class Listener:
                 part.open(self.context)
             self._opened.append(part)
         observation = Observation(observers, clock) if observers else None
-        dispatcher = RequestDispatcher(
+        self.context.throttles = self._active_throttles()
+        dispatcher = self._dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
-            throttles=throttles,
+            throttles=self.context.throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
             failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
@@ -155,19 +160,20 @@ class Listener:
         slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        outcomes = GateOutcomes()
         proxies = None
         if settings.proxy_protocol != "off":
             # Not for those who have no proxy: what takes time to load is start-up time.
             from klamm.network.proxied import TrustedProxies
 
-            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+            proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
             recorder = None
             if request_metrics is not None:
                 recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
-            selector = (TimedSelector if throttles else Selector)(
+            selector = (TimedSelector if self.context.throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
                 clock,
@@ -223,9 +229,13 @@ class Listener:
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             failures=failures,
+            outcomes=outcomes,
             proxies=proxies,
             observation=observation,
         )
+        self.context.throttles_changed = self._throttles_changed
+        # One may have changed since it was opened.
+        self._throttles_changed()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
 
@@ -239,6 +249,24 @@ class Listener:
             text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
             self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
             raise PartError(f"listener {self.name}: {text}") from error
+
+    def _active_throttles(self) -> tuple[Throttle, ...]:
+        return tuple(throttle for throttle in self._throttles if self._is_active(throttle))
+
+    def _is_active(self, throttle: Throttle) -> bool:
+        try:
+            return throttle.active
+        except Exception:
+            log.exception("listener=%s: throttle %r failed", self.name, throttle)
+            return True
+
+    def _throttles_changed(self) -> None:
+        with self._throttles_lock:
+            throttles = self._active_throttles()
+            self.context.throttles = throttles
+            self._dispatcher.charge_to(throttles)
+            for processor in self.all_processors:
+                processor.charge_to(throttles)
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
@@ -269,6 +297,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
+        # A new one may have missed a change.
+        self._throttles_changed()
         for processor in surplus:
             processor.retire(kept)
         self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))

@@ -99,12 +99,12 @@ class KafkaChannel:
 
     `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
     answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out, `tallies` count, by API, those that they are told of in a lump. `accepted_from` is the
-    peer as the gates saw it; until `admitted`, only the header of a proxy is read. Requests are taken from
-    `receive.frames` only while `can_process`, so answers keep their order. `moving` says that it shall go to another
-    processor at its next quiet point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent
-    on reading and writing since the last request was taken up, only where there is a throttle; `requests` says how many
-    were taken up.
+    observers once `send` is out, `tallies` count, by API, those that they are told of in a lump; `repeated` more were
+    equal to the kept request `repeating`, and are not in its tally yet. `accepted_from` is the peer as the gates saw
+    it; until `admitted`, only the header of a proxy is read. Requests are taken from `receive.frames` only while
+    `can_process`, so answers keep their order. `moving` says that it shall go to another processor at its next quiet
+    point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent on reading and writing since
+    the last request was taken up, only where there is a throttle; `requests` says how many were taken up.
     """
 
     __slots__ = (
@@ -125,6 +125,8 @@ class KafkaChannel:
         "mute_state",
         "network_ns",
         "receive",
+        "repeated",
+        "repeating",
         "requests",
         "send",
         "sending",
@@ -167,6 +169,8 @@ class KafkaChannel:
         self.close_reason = ""
         self.waiting_for_turn = False
         self.tallies: dict[int, Tally] = {}
+        self.repeating: RequestContext | None = None
+        self.repeated = 0
         self.moving = False
         self.busy_ns = 0
 

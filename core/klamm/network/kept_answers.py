@@ -7,10 +7,13 @@ requests equally, so the whole frame, less its correlation id, is the key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm.context import RequestContext
 from klamm.contracts import Buffer
+
+if TYPE_CHECKING:
+    from klamm.network.channel import KafkaChannel
 
 _CAPACITY: Final = 256
 _REQUEST_UP_TO_BYTES: Final = 1024
@@ -18,17 +21,30 @@ _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 
 
 _Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, Any]"
+_Note: TypeAlias = "Callable[[KafkaChannel, Buffer, RequestContext], None]"
+
+
+def _ignore(_channel: KafkaChannel, _frame: Buffer, _request: RequestContext) -> None:
+    """Nobody observes."""
 
 
 class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
     another look at the request."""
 
-    __slots__ = ("_answers", "_api_keys")
+    __slots__ = ("_answers", "_api_keys", "_keeping", "note")
 
     def __init__(self) -> None:
         self._api_keys: set[int] = set()
         self._answers: dict[bytes, _Entry] = {}
+        self._keeping = True
+        self.note: _Note = _ignore
+
+    def allow(self, keeping: bool) -> None:
+        """Keep answers from now on, or forget those that are there and keep no more. From any thread."""
+        self._keeping = keeping
+        # Whoever is about to keep one has the old dictionary, or sees that none is kept.
+        self._answers = {}
 
     def find(self, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
@@ -44,8 +60,8 @@ class KeptAnswers:
         unchanged_while, token, size, rest, _request, _count = kept
         return size + frame[4:8] + rest if unchanged_while() == token else None
 
-    def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
-        """`find`, with the request that was answered so first."""
+    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        """`find`, where `note` is told of the request unless the channel repeats the one before."""
         try:
             # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
             if frame[1] not in self._api_keys:
@@ -56,7 +72,13 @@ class KeptAnswers:
         if kept is None:
             return None
         unchanged_while, token, size, rest, request, _count = kept
-        return (size + frame[4:8] + rest, request) if unchanged_while() == token else None
+        if unchanged_while() != token:
+            return None
+        if channel.repeating is request:
+            channel.repeated += 1
+        else:
+            self.note(channel, frame, request)
+        return size + frame[4:8] + rest
 
     def keep(
         self,
@@ -67,15 +89,16 @@ class KeptAnswers:
         request: RequestContext,
     ) -> None:
         """Remember the whole frame that answered a request frame; `token` is from before the handler ran."""
-        if len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
+        answers = self._answers
+        if not self._keeping or len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
             return
-        if len(self._answers) >= _CAPACITY:
-            self._answers.clear()
+        if len(answers) >= _CAPACITY:
+            answers.clear()
         counts = request.handler.counts
         # Nobody asks for the count where nothing is recorded.
         count = counts[request.api_version] if counts else None
         self._api_keys.add(frame[1])
-        self._answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
+        answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
 
 
 class CountedAnswers(KeptAnswers):
@@ -106,9 +129,25 @@ class CountedAnswers(KeptAnswers):
             self.sampled = request
         return size + frame[4:8] + rest
 
-    def find_with_request(self, frame: Buffer) -> tuple[bytes, RequestContext] | None:
-        found = super().find_with_request(frame)
-        if found is not None:
-            request = found[1]
-            request.handler.counts[request.api_version].until_sample -= 1
-        return found
+    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
+            return None
+        kept = self._answers.get(bytes(frame[:4]) + frame[8:])
+        if kept is None:
+            return None
+        unchanged_while, token, size, rest, request, count = kept
+        if unchanged_while() != token:
+            return None
+        if channel.repeating is request:
+            channel.repeated += 1
+        else:
+            self.note(channel, frame, request)
+        until_sample = count.until_sample - 1
+        count.until_sample = until_sample
+        if until_sample < 0:
+            self.sampled = request
+        return size + frame[4:8] + rest

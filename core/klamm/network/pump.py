@@ -83,21 +83,26 @@ class ChannelPump:
         self._recorder = recorder
         self._counted = dispatcher.kept if isinstance(dispatcher.kept, CountedAnswers) else None
         self._find_kept = dispatcher.kept.find
-        self._find_kept_with_request = dispatcher.kept.find_with_request
+        self._find_kept_for = dispatcher.kept.find_for
         self._authenticators = authenticators
         self._observation = observation
         self._failures = failures
         self._repeats: Repeats | None = None
         if observation is not None and observation.repeats_after is not None:
             self._repeats = Repeats(observation, processor, observation.repeats_after)
-        # Who charges for requests wants the time of each.
-        self._tallies = None if dispatcher.charged else self._repeats
+            dispatcher.kept.note = self._note_kept
+        self._tallies: Repeats | None
+        self.time_requests(dispatcher.charged)
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
         self._order = itertools.count()
         self.waiting_for_queue = WaitingRequests(request_channel, processor)
         self.unfinished: deque[KafkaChannel] = deque()
+
+    def time_requests(self, each: bool) -> None:
+        """Have each request timed, for who charges for them, or only those that observers ask for. From any thread."""
+        self._tallies = None if each else self._repeats
 
     def advance(self, channel: KafkaChannel) -> None:
         """Take up what a channel has received."""
@@ -192,7 +197,7 @@ class ChannelPump:
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observation is not None:
             if self._repeats is not None:
-                self._repeats.closed(channel)
+                self._repeats.closed(channel, self._selector.now_ns)
             self._observation.closed(channel.connection, reason)
 
     def hand_over(self, channel: KafkaChannel) -> bool:
@@ -200,7 +205,7 @@ class ChannelPump:
         if not self._selector.hand_over(channel):
             return False
         if self._repeats is not None:
-            self._repeats.closed(channel)
+            self._repeats.closed(channel, self._selector.now_ns)
         return True
 
     # ---- requests
@@ -215,14 +220,16 @@ class ChannelPump:
             and channel.mute_state is _NOT_MUTED
             and channel.state is _READY
         ):
-            answer = self._find_kept(frames[0]) if self._repeats is None else self._repeat(channel, frames[0])
+            answer = self._find_kept(frames[0]) if self._repeats is None else self._find_kept_for(channel, frames[0])
             if answer is not None:
                 channel.requests += 1
                 channel.receive.release(len(frames.popleft()))
                 if self._counted is None or self._counted.sampled is None:
                     self._selector.send_at_once(channel, answer)
                 else:
-                    self._send(channel, [answer], [self._sampled(channel, self._counted)])
+                    timed = self._sampled(channel, self._counted)
+                    self._selector.send_at_once(channel, answer)
+                    self._record(timed)
                 return
         out: list[bytes] = []
         served: list[RequestContext] = []
@@ -251,11 +258,14 @@ class ChannelPump:
                     served = []
         finally:
             channel.requests += _FRAMES_A_TURN - left
-            if out and self._counted is not None and self._counted.sampled is not None:
-                served = [*served, self._sampled(channel, self._counted)]
+            sampled: RequestContext | None = None
+            if self._counted is not None and self._counted.sampled is not None:
+                sampled = self._sampled(channel, self._counted)
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
+            if sampled is not None:
+                self._record(sampled)
         if channel.waiting_for_turn:
             self._selector.update_interest(channel)
 
@@ -266,7 +276,7 @@ class ChannelPump:
             if step is not None:
                 channel.receive.release(len(frame))
                 return self._take_step(channel, step) or None
-        answer = self._find_kept(frame) if self._repeats is None else self._repeat(channel, frame)
+        answer = self._find_kept(frame) if self._repeats is None else self._find_kept_for(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
@@ -276,14 +286,15 @@ class ChannelPump:
         if channel.connection.client_id is None:
             channel.connection.client_id = request.client_id
         tally: Tally | None = None
-        if self._tallies is not None:
+        tallies = self._tallies
+        if tallies is not None:
             now_ns = self._selector.now_ns
             tally = channel.tallies.get(request.api_key)
             # `Repeats.tally`, spelled out for the usual case: this runs for every request.
             if tally is not None and not tally.alone and tally.until_sample and now_ns < tally.end_ns:
                 tally.until_sample -= 1
             else:
-                tally = self._tallies.tally(channel, request.api_key, now_ns)
+                tally = tallies.tally(channel, request.api_key, now_ns)
                 if tally is None:
                     request.received_ns = now_ns
         elif dispatcher.timed:
@@ -299,6 +310,9 @@ class ChannelPump:
         if request.size_bytes > request.handler.inline_max_bytes:
             if tally is not None:
                 request.received_ns = self._selector.now_ns
+            elif recorder is not None and not request.received_ns:
+                # For `note_slow`.
+                request.handler_start_ns = self._selector.now_ns
             channel.request_received(request)
             self.waiting_for_queue.send(request)
             return None
@@ -343,7 +357,7 @@ class ChannelPump:
             self._observation.completed(requests)
 
     def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
-        """A request that was answered from kept answers, with its times. Observers are told of none such."""
+        """A request that was answered from kept answers, with its times."""
         kept, counted.sampled = counted.sampled, None
         assert kept is not None
         size_bytes = kept.size_bytes
@@ -357,14 +371,14 @@ class ChannelPump:
         request.handler_start_ns = self._clock.monotonic_ns()
         return request
 
-    def _repeat(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
-        """The kept answer to a frame, noted for the observers."""
-        found = self._find_kept_with_request(frame)
-        if found is None:
-            return None
+    def _record(self, sampled: RequestContext) -> None:
+        """Observers, who count it among many, are not told of it."""
+        assert self._recorder is not None
+        self._recorder.completed([sampled])
+
+    def _note_kept(self, channel: KafkaChannel, frame: Buffer, request: RequestContext) -> None:
         assert self._repeats is not None
-        self._repeats.answered(channel, frame, found[1], self._selector.now_ns)
-        return found[0]
+        self._repeats.answered(channel, frame, request, self._selector.now_ns)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], served: list[RequestContext]) -> bool:
         if channel.state is _CLOSING:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from klamm.network.channel import KafkaChannel
 
 _WINDOW_NS: Final = 1_000_000_000
+_SWEEP_NS: Final = _WINDOW_NS // 4
 _SAMPLE_EVERY: Final = 16
 _KEPT_UP_TO_BYTES: Final = 2048
 """The messages of a larger first request are let go: nobody knows for how many connections they would be held."""
@@ -73,7 +74,12 @@ class Repeats:
         return tally
 
     def answered(self, channel: KafkaChannel, frame: Buffer, kept: RequestContext, now_ns: int) -> None:
-        """A request has got the answer that was kept of the equal request `kept`."""
+        """A request has got the answer that was kept of the equal request `kept`.
+
+        While more such follow, the channel alone counts them.
+        """
+        self._take_in(channel, now_ns)
+        channel.repeating = None
         tally = channel.tallies.get(kept.api_key)
         if tally is None or now_ns >= tally.end_ns:
             tally = self._begin(channel, kept.api_key, tally, now_ns)
@@ -87,10 +93,24 @@ class Repeats:
             self._observation.completed([self._request(channel, frame, kept, now_ns)])
         else:
             tally.begin(self._request(channel, frame, kept, now_ns), now_ns)
+        if tally.count:
+            channel.repeating = kept
+
+    @staticmethod
+    def _take_in(channel: KafkaChannel, now_ns: int) -> None:
+        """Add what the channel has counted to its tally."""
+        kept, repeated = channel.repeating, channel.repeated
+        if kept is not None and repeated:
+            tally = channel.tallies[kept.api_key]
+            tally.count += repeated
+            tally.request_bytes += repeated * kept.size_bytes
+            tally.response_bytes += repeated * kept.response_bytes
+            tally.last_ns = now_ns
+            channel.repeated = 0
 
     def _begin(self, channel: KafkaChannel, api_key: int, old: Tally | None, now_ns: int) -> Tally:
         if old is not None:
-            self._tell(old)
+            self._end(channel, old, now_ns)
         tally = channel.tallies[api_key] = Tally(now_ns + _WINDOW_NS, self._after)
         self._counting.add(channel)
         return tally
@@ -114,28 +134,32 @@ class Repeats:
         request.received_ns = request.handler_start_ns = request.local_end_ns = request.completed_ns = now_ns
         return request
 
-    def _tell(self, tally: Tally) -> None:
+    def _end(self, channel: KafkaChannel, tally: Tally, now_ns: int) -> None:
+        """A tally is over: tell of it."""
+        if channel.repeating is not None and channel.tallies.get(channel.repeating.api_key) is tally:
+            self._take_in(channel, now_ns)
+            channel.repeating = None
         if tally.first is not None:
             self._observation.repeated(
                 tally.first, tally.count, tally.request_bytes, tally.response_bytes, tally.last_ns
             )
 
     def sweep(self, now_ns: int) -> None:
-        """Tell of the seconds that are over; does nothing more than once a second."""
+        """Tell of the seconds that are over; looks for them four times a second."""
         if now_ns < self._next_sweep_ns:
             return
-        self._next_sweep_ns = now_ns + _WINDOW_NS
+        self._next_sweep_ns = now_ns + _SWEEP_NS
         for channel in list(self._counting):
             for api_key, tally in list(channel.tallies.items()):
                 if now_ns >= tally.end_ns:
-                    self._tell(tally)
+                    self._end(channel, tally, now_ns)
                     del channel.tallies[api_key]
             if not channel.tallies:
                 self._counting.discard(channel)
 
-    def closed(self, channel: KafkaChannel) -> None:
+    def closed(self, channel: KafkaChannel, now_ns: int) -> None:
         """Tell of all that a channel has."""
         for tally in channel.tallies.values():
-            self._tell(tally)
+            self._end(channel, tally, now_ns)
         channel.tallies.clear()
         self._counting.discard(channel)

@@ -25,6 +25,7 @@ log = logging.getLogger("klamm.network")
 READ_AHEAD_BYTES: Final = 256 * 1024
 _DIRECT_FROM_BYTES: Final = 64 * 1024
 _MEMORY_POLL_S: Final = 0.01
+_EVICTED: Final = "the rest of its request does not come, and memory is short"
 # Looked up for every request; a global is faster than a member of an enum.
 _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _NOT_MUTED: Final = MuteState.NOT_MUTED
@@ -75,6 +76,11 @@ class Selector:
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
 
+    def time_channels(self, timed: bool) -> None:
+        """Note from now on the time that each channel costs, or do not. From any thread."""
+        # Another class, not a flag: this is asked for each read and write.
+        self.__class__ = TimedSelector if timed else Selector
+
     def register(self, channel: KafkaChannel) -> None:
         """Watch a new channel and begin its handshake."""
         channel.last_active_ns = self.now_ns
@@ -116,6 +122,9 @@ class Selector:
         if channel.receive.frames:
             self.completed_receives.append(channel)
         self._look_for_buffered(channel)
+        if channel.receive.evicted:
+            # While it belonged to no selector, none saw that.
+            self.reject(channel, _EVICTED)
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
@@ -325,7 +334,7 @@ class Selector:
         self._seen_evictions = self._pool.evictions
         for channel in list(self.channels.values()):
             if channel.receive.evicted:
-                self.reject(channel, "the rest of its request does not come, and memory is short")
+                self.reject(channel, _EVICTED)
 
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
@@ -483,21 +492,24 @@ class Selector:
 
 
 class TimedSelector(Selector):
-    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`."""
+    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`.
+
+    It may become a plain one, on another thread, while it is in one of these: so none asks for `super()`.
+    """
 
     def _read(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._read(channel)
+        Selector._read(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def _write(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._write(channel)
+        Selector._write(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
         start_ns = self._clock.monotonic_ns()
-        whole = super().send(channel, chunks)
+        whole = Selector.send(self, channel, chunks)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
         return whole
 

@@ -13,6 +13,14 @@ FRAME = bytearray(b"\0\3\0\14" + b"\0\0\0\1" + b"body")
 ANSWER = b"\0\0\0\6" + b"\0\0\0\1" + b"yes"
 
 
+class Channel:
+    """What `find_for` needs of a channel."""
+
+    def __init__(self):
+        self.repeating = None
+        self.repeated = 0
+
+
 def kept_in(answers):
     request = RequestContext(connection_context(), None, 3, 12, 1, None)
     request.handler = SimpleNamespace(counts=[RequestCount(always=False)] * 13)
@@ -24,7 +32,7 @@ def kept_in(answers):
 def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(kind):
     again = FRAME[:4] + b"\0\0\0\2" + FRAME[8:]
     assert kept_in(kind()).find(again) == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
-    assert kept_in(kind()).find_with_request(again)[0] == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
+    assert kept_in(kind()).find_for(Channel(), again) == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
 
 
 @pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
@@ -44,5 +52,27 @@ def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(kind):
 )
 def test_any_other_frame_gets_none(kind, frame):
     assert kept_in(kind()).find(frame) is None
-    assert kept_in(kind()).find_with_request(frame) is None
+    assert kept_in(kind()).find_for(Channel(), frame) is None
     assert kind().find(frame) is None
+
+
+@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
+def test_a_channel_counts_what_it_repeats_and_others_are_noted(kind):
+    answers, channel, noted = kept_in(kind()), Channel(), []
+    answers.note = lambda *what: noted.append(what)
+    answers.find_for(channel, FRAME)
+    ((_, frame, request),) = noted
+    assert (frame, request.api_key, channel.repeated) == (FRAME, 3, 0)
+    channel.repeating = request
+    answers.find_for(channel, FRAME)
+    assert (len(noted), channel.repeated) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
+def test_nothing_is_kept_while_that_is_not_allowed(kind):
+    answers = kept_in(kind())
+    answers.allow(False)
+    assert answers.find(FRAME) is None
+    assert kept_in(answers).find(FRAME) is None
+    answers.allow(True)
+    assert kept_in(answers).find(FRAME) is not None

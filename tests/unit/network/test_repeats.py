@@ -32,6 +32,8 @@ class Channel:
     def __init__(self):
         self.connection = ConnectionContext("c", LISTENER, Address("", 0), Address("", 0))
         self.tallies = {}
+        self.repeating = None
+        self.repeated = 0
 
 
 @pytest.fixture
@@ -89,10 +91,36 @@ def test_kept_answers_are_told_of_counted_and_added_up(observation):
     for number in range(6):
         repeats.answered(channel, frame(number), kept if number < 5 else larger, 10 * number)
     assert observation.alone == [0, 1]
-    repeats.closed(channel)
+    repeats.closed(channel, 90)
     assert observation.lumps == [(3, 2, 4, 600, 200, 50)]
-    repeats.closed(channel)
+    repeats.closed(channel, 90)
     assert len(observation.lumps) == 1
+
+
+def test_what_a_channel_counts_itself_is_added_up_when_it_ends(observation):
+    channel, repeats = Channel(), Repeats(observation, None, 0)
+    kept, other = request_of(channel), request_of(channel, size_bytes=300)
+    repeats.answered(channel, frame(1), kept, 10)
+    assert channel.repeating is kept
+    channel.repeated += 7
+    repeats.answered(channel, frame(2), other, 20)
+    assert channel.repeating is other
+    channel.repeated += 1
+    repeats.sweep(SECOND)
+    assert observation.lumps == []
+    channel.repeated += 1
+    repeats.sweep(SECOND + SECOND // 4)
+    assert observation.lumps == [(3, 1, 11, 8 * 100 + 3 * 300, 11 * 50, SECOND + SECOND // 4)]
+    assert (channel.repeating, channel.repeated, channel.tallies) == (None, 0, {})
+
+
+def test_what_a_channel_counts_itself_is_told_of_with_a_new_second(observation):
+    channel, repeats = Channel(), Repeats(observation, None, 0)
+    repeats.answered(channel, frame(1), request_of(channel), 10)
+    channel.repeated += 7
+    repeats.tally(channel, 3, SECOND + 10)
+    assert [lump[2] for lump in observation.lumps] == [8]
+    assert channel.repeating is None
 
 
 def test_channels_and_apis_have_tallies_of_their_own(observation):

@@ -4,7 +4,15 @@ import logging
 
 import pytest
 
-from klamm import SCRAM_CREDENTIALS, Address, ListenerContext, ManualClock, ScramMechanism, ServerServices
+from klamm import (
+    SCRAM_CREDENTIALS,
+    Address,
+    ListenerContext,
+    ManualClock,
+    ScramCredential,
+    ScramMechanism,
+    ServerServices,
+)
 from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore, parse
@@ -150,6 +158,27 @@ def test_the_table_of_the_broker(listener):
     table.update({SHA_256.row_key("a:b"): None})
     assert store.scram_credential("a:b", SHA_256) is None
     assert store.any_credential(SHA_256, 3) is None
+
+
+def test_a_row_of_the_broker_is_decoded_once(listener, monkeypatch, caplog):
+    decoded = []
+    real = ScramCredential.from_row
+    monkeypatch.setattr(ScramCredential, "from_row", lambda row: decoded.append(row) or real(row))
+    table = listener.services.shared.table(SCRAM_CREDENTIALS)
+    table.update({SHA_256.row_key("alice"): SESAME.to_row(), SHA_512.row_key("alice"): {"mechanism": "none"}})
+    store = BrokerStore()
+    store.open(listener)
+    for _ in range(3):
+        assert knows(store, "alice")
+    assert store.scram_credential("alice", SHA_512) is None
+    assert "the stored credential 'SCRAM-SHA-512:alice' cannot be used" in caplog.text
+    table.update({SHA_256.row_key("bob"): SESAME.to_row(), SHA_512.row_key("alice"): None})
+    assert knows(store, "bob")
+    assert store.plain_credentials() == {"alice": SESAME, "bob": SESAME}
+    assert len(decoded) == 3
+    changed = credential("changed")
+    table.update({SHA_256.row_key("alice"): changed.to_row()})
+    assert store.scram_credential("alice", SHA_256) == changed
 
 
 def test_users_in_the_configuration():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from klamm import Counter, CredentialStore, ListenerContext, ScramCredential, ScramMechanism, Timer
@@ -87,6 +88,9 @@ class FileStore(CredentialStore):
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         return self._table.draw(mechanism, draw)
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        return self._table.plain
 
     def close(self) -> None:
         self._timer.cancel()
