@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ from klamm.shared_state import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from klamm.config.told import ToldConfig
     from klamm.contracts import Buffer, Throttle
     from klamm.security.authorizer import AclOperation, Authorizer, ResourceType
     from klamm.wire.error_counts import ErrorCounts
@@ -119,6 +120,7 @@ class ServerContext:
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory goes away with the server.
     `services`    what the server has for every part: shared tables, metrics.
+    `configs()`   the server's own settings as they are now, for who asks for the configs of a broker.
     """
 
     data_dir: Path
@@ -128,6 +130,7 @@ class ServerContext:
     random_bytes: Callable[[int], bytes]
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
+    configs: Callable[[], Sequence[ToldConfig]] = tuple
 
 
 @dataclass(slots=True, eq=False)

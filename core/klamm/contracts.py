@@ -407,6 +407,10 @@ class ServerExtension(ABC):
     def stopping(self) -> None:
         """The server begins to stop: it accepts no more."""
 
+    def describe(self) -> str:
+        """What `klamm serve` says of it once the server is ready, e.g. the address it listens on."""
+        return ""
+
     def reload(self) -> None:
         """SIGHUP: read files again. Raising keeps what was there, and is logged."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
 from klamm.clock import Clock, SystemClock
+from klamm.config.told import told_configs
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
@@ -179,6 +180,7 @@ class SocketServer:
                         os.urandom,
                         temporary_data=self._temporary is not None,
                         services=self.services,
+                        configs=lambda: told_configs(self.plan),
                     )
                 )
             self._opened_sets.append((name, api_set))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import subprocess
 import threading
@@ -67,10 +68,14 @@ def produce(client: WireClient | RawClient, topic: str, batch: bytes = BATCH) ->
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
-def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> int:
+def fetch(topic: str, offset: int, max_wait_ms: int = 100) -> FetchRequest:
     partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=MIB)
     topics = [FetchTopic(topic, partitions=[partition])]
-    answer = client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=MIB, topics=topics), 12)
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=MIB, topics=topics)
+
+
+def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> int:
+    answer = client.call(fetch(topic, offset), 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
     return len(bytes(answer.responses[0].partitions[0].records or b""))
 
@@ -149,9 +154,9 @@ def committed(client: WireClient, topic: str) -> int:
     return int(answer.topics[0].partitions[0].committed_offset)
 
 
-def set_quota(client: WireClient, bytes_per_second: float) -> ErrorCode:
-    """Set what one client may produce."""
-    entity = [RequestEntityData("client-id", "one")]
+def set_quota(client: WireClient | RawClient, bytes_per_second: float, client_id: str = "one") -> ErrorCode:
+    """Set what a client may produce."""
+    entity = [RequestEntityData("client-id", client_id)]
     operations = [OpData("producer_byte_rate", bytes_per_second)]
     answer = client.call(AlterClientQuotasRequest([RequestEntryData(entity, operations)]), 1)
     return ErrorCode(answer.entries[0].error_code)
@@ -257,21 +262,46 @@ class JumpingClock(SystemClock):
 
 
 def test_a_clock_that_jumps(tmp_path: Path) -> None:
-    """Back and ahead by a day: sessions live on, records are taken and found, the server stops in good order."""
+    """Back and ahead by a day: sessions live on, records are taken and found, who waits is answered when it is time,
+    neither before nor after, and the server stops in good order."""
     clock = JumpingClock()
-    plan = load_plan(None, PluginRegistry(), bind=f"{HOST}:0", data_dir=str(tmp_path))
+    throttled = ["listeners.default.throttles=client_quota"]
+    plan = load_plan(None, PluginRegistry(), throttled, bind=f"{HOST}:0", data_dir=str(tmp_path))
     server = SocketServer(plan, clock=clock)
     server.start()
     try:
         bound = server.listeners[0].context.bound
-        with RawClient((bound.host, bound.port)) as client:
+        address = (bound.host, bound.port)
+        with (
+            RawClient(address) as client,
+            RawClient(address, timeout_s=30) as parked,
+            RawClient(address, timeout_s=30) as waiting,
+            RawClient(address, timeout_s=30, client_id="muted") as muted,
+        ):
             create(client, "t")
+            create(client, "quiet")
             member_id, generation = joined(client)
+            parked_id = parked.send(fetch("quiet", 0, max_wait_ms=60_000), 12)
+            assert set_quota(client, 10_000, "muted") is ErrorCode.NONE
+            data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, record_batch(1, 120_000))])]
+            muted_s = muted.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9).throttle_time_ms / 1000
+            assert 1 < muted_s < 10
+            muted_at = time.monotonic()
+            muted_id = muted.send(MetadataRequest([], allow_auto_topic_creation=False), 12)
+            waiting_at = time.monotonic()
+            waiting_id = waiting.send(fetch("quiet", 0, max_wait_ms=1000), 12)
             for jump_ms in (0, -86_400_000, 86_400_000, -3_600_000):
                 clock.ahead_ms = jump_ms
                 assert produce(client, "t", record_batch(1, 100)) is ErrorCode.NONE
                 heartbeat = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation)
                 assert client.call(heartbeat, 4).error_code == ErrorCode.NONE
+            waiting.receive(1, 12, waiting_id)
+            assert 0.9 < time.monotonic() - waiting_at < 5
+            muted.receive(3, 12, muted_id)
+            assert 0.9 * muted_s < time.monotonic() - muted_at < muted_s + 4
+            assert not select.select([parked.socket], [], [], 0)[0]
+            assert produce(client, "quiet", record_batch(1, 100)) is ErrorCode.NONE
+            assert parked.receive(1, 12, parked_id).responses[0].partitions[0].records
             assert fetched_bytes(client, "t", 0) > 400
             fired = threading.Event()
             server.scheduler.schedule(10, fired.set)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
 from klamm_broker import broker_metrics, meta_properties
 from klamm_broker.auto_creation import AutoTopicCreation, new_topic
-from klamm_broker.configs import ConfigRegistry
+from klamm_broker.configs import ConfigRegistry, server_keys
 from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
@@ -97,7 +97,9 @@ class Broker(ApiSet):
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
-        self.configs = ConfigRegistry(settings, self.store, self._configs_changed)
+        self.configs = ConfigRegistry(
+            settings, self.store, self._configs_changed, lambda: server_keys(server, self.node_id)
+        )
         self.configs.load()
         self.topics = TopicRegistry(
             self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from klamm import (
     Scheduler,
     ServerContext,
     ServerServices,
+    ToldConfig,
 )
 from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
@@ -85,6 +87,7 @@ class BrokerHarness:
         self.scheduler = Scheduler(self.clock)
         self.listener = ListenerContext("default", Address("127.0.0.1", 9092), Address("kafka.example.com", 9192))
         self.principal = ANONYMOUS
+        self.server_configs: Sequence[ToldConfig] = ()
         self._random = itertools.count(1)
         self.broker: Broker
         self._handlers: dict[int, ApiHandler] = {}
@@ -106,6 +109,7 @@ class BrokerHarness:
             {"default": self.listener},
             self._random_bytes,
             services=self.listener.services,
+            configs=lambda: self.server_configs,
         )
 
     def _random_bytes(self, count: int) -> bytes:
