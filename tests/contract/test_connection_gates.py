@@ -145,6 +145,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     first.close()
     second.receive(ASK.API_KEY, 12, 1)
     assert time.monotonic() - start < 5
+    assert served.acceptor().blocked_ns_until(time.monotonic_ns()) > 0
 
 
 def test_a_listener_over_its_rate_waits_and_serves_everybody(serve):
