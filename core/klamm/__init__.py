@@ -44,7 +44,10 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
+from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.network.limited_log import LimitedLog
+from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -122,9 +125,11 @@ __all__ = [
     "Histogram",
     "HistogramValue",
     "Interest",
+    "JavaRegexError",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
+    "LimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",
@@ -183,8 +188,11 @@ __all__ = [
     "bind_handlers",
     "client_quota_key",
     "client_quotas",
+    "compile_java",
     "handles",
     "hookimpl",
+    "in_one_line",
+    "java_replacement",
     "load_settings",
     "read_tables",
     "setting",

@@ -13,6 +13,7 @@ from klamm.announcements import Announcements
 from klamm.api_set import LATER, NO_RESPONSE, Pending
 from klamm.clock import Clock, SystemClock
 from klamm.metrics import MetricsRegistry
+from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared_state import SharedState
@@ -87,7 +88,8 @@ class ListenerContext:
     `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to.
+    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
+    active. `throttles_changed()` has klamm ask them again which are, from any thread.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
@@ -104,6 +106,7 @@ class ListenerContext:
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
     resume_accepting: Callable[[], None] = lambda: None
+    throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
 
 
@@ -163,7 +166,7 @@ class ConnectionContext:
 class Responder(Protocol):
     """Where a response goes: the processor that owns the connection."""
 
-    def run_request(self, request: RequestContext) -> None: ...
+    def run_request(self, request: RequestContext, begun_ns: int) -> int: ...
 
     def respond(self, request: RequestContext, response: Any) -> None: ...
 
@@ -306,7 +309,7 @@ class RequestContext:
     def may_send_records(self, size_bytes: int) -> bool:
         """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
-        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        self._throttle(times_ms)
         return not any(times_ms)
 
     def charge_mutations(self, count: int, *, strict: bool) -> None:
@@ -315,9 +318,12 @@ class RequestContext:
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
         """
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
-        self.throttle_time_ms = max(self.throttle_time_ms, *times_ms, 0)
+        self._throttle(times_ms)
         if strict and any(times_ms):
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _throttle(self, times_ms: list[int]) -> None:
+        self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
 
     def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
         listener, answers = self.connection.listener, []

@@ -6,10 +6,18 @@ never blocks: it parks an operation and returns `context.later()`.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
 
 from klamm.scheduler import Scheduler, Timer
+
+if TYPE_CHECKING:
+    from klamm.context import RequestContext
+
+log = logging.getLogger("klamm.handlers")
 
 
 class DelayedOperation:
@@ -17,12 +25,16 @@ class DelayedOperation:
 
     Subclasses give `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
     that race to complete it runs `on_complete`; `on_expiration` runs before that, on the scheduler's thread.
+
+    `request` is what waits. What a method raises ends the operation and is this request's answer, and costs nobody
+    else anything; without a request it is logged.
     """
 
-    __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms")
+    __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
 
-    def __init__(self, delay_ms: float) -> None:
+    def __init__(self, delay_ms: float, request: RequestContext | None = None) -> None:
         self.delay_ms = delay_ms
+        self.request = request
         self._completed = False
         self._lock = threading.Lock()
         self._trying = threading.RLock()
@@ -50,7 +62,10 @@ class DelayedOperation:
         """Complete now, whatever the condition. False if it was complete already."""
         if not self._claim():
             return False
-        self.on_complete()
+        try:
+            self.on_complete()
+        except Exception as error:
+            self._fail(error)
         return True
 
     def safe_try_complete(self) -> bool:
@@ -59,6 +74,23 @@ class DelayedOperation:
             return False
         with self._trying:
             return not self._completed and self.try_complete()
+
+    def attempt(self) -> bool:
+        """`safe_try_complete` on behalf of others: if it raises, the operation is over, and nothing is raised."""
+        try:
+            return self.safe_try_complete()
+        except Exception as error:
+            if self._claim():
+                self._fail(error)
+            return True
+
+    def _fail(self, error: Exception) -> None:
+        if self.request is not None:
+            # RuntimeError: it failed after it had answered.
+            with contextlib.suppress(RuntimeError):
+                self.request.respond(error)
+                return
+        log.error("delayed operation %r failed", self, exc_info=error)
 
     def _claim(self) -> bool:
         with self._lock:
@@ -80,8 +112,11 @@ class DelayedOperation:
     def expire(self) -> None:
         """The timer's call."""
         if self._claim():
-            self.on_expiration()
-            self.on_complete()
+            try:
+                self.on_expiration()
+                self.on_complete()
+            except Exception as error:
+                self._fail(error)
 
     def arm(self, scheduler: Scheduler) -> None:
         """Start the clock on the operation."""
@@ -99,7 +134,10 @@ class Purgatory:
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
-        """Complete the operation now, or watch it under `keys` until its delay is over. True if it completed now."""
+        """Complete the operation now, or watch it under `keys` until its delay is over. True if it completed now.
+
+        Raises what the first try raises; from then on failures are the operation's.
+        """
         if operation.safe_try_complete():
             return True
         keys = tuple(keys)
@@ -108,7 +146,7 @@ class Purgatory:
                 self._watchers.setdefault(key, {})[operation] = None
         operation.watched_by(self, keys)
         # What happened between the first try and the watch would otherwise be missed.
-        if operation.safe_try_complete() or operation.completed:
+        if operation.attempt() or operation.completed:
             self.forget(operation, keys)
             return True
         operation.arm(self._scheduler)
@@ -123,7 +161,7 @@ class Purgatory:
             if watchers is None:
                 return 0
             operations = list(watchers)
-        return sum(operation.safe_try_complete() for operation in operations)
+        return sum(operation.attempt() for operation in operations)
 
     def forget(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
         """Stop watching an operation that is complete."""

@@ -13,6 +13,8 @@ SAMPLES: Final = 11
 """Kafka's `quota.window.num`: ten whole windows and the current one."""
 WINDOW_MS: Final = 1000
 """Kafka's `quota.window.size.seconds`."""
+MAX_THROTTLE_TIME_MS: Final = 2**31 - 1
+"""The longest `throttle_time_ms` that an answer can tell."""
 
 
 class Rate:
@@ -60,12 +62,13 @@ class Rate:
     def throttle_time_ms(self, bound: float, now_ms: int) -> int:
         """How long nothing must be recorded to bring the rate down to the bound; 0 when it is there.
 
-        Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T.
+        Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T. At
+        most MAX_THROTTLE_TIME_MS, where Kafka lets the number wrap around.
         """
         rate, elapsed_ms = self._measure(now_ms)
         if rate <= bound:
             return 0
-        return math.floor((rate - bound) / bound * elapsed_ms + 0.5)
+        return _whole_ms((rate - bound) / bound * elapsed_ms)
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
         sums = self._sums
@@ -121,6 +124,11 @@ class TokenBucket:
         return self._tokens
 
     def throttle_time_ms(self, rate: float, now_ms: int) -> int:
-        """How long it takes until no tokens are owed."""
+        """How long it takes until no tokens are owed; at most MAX_THROTTLE_TIME_MS."""
         tokens = self.tokens(rate, now_ms)
-        return math.floor(-tokens / rate * 1000 + 0.5) if tokens < 0 else 0
+        return _whole_ms(-tokens / rate * 1000) if tokens < 0 else 0
+
+
+def _whole_ms(milliseconds: float) -> int:
+    # Asked first: a tiny quota may make it infinite.
+    return math.floor(milliseconds + 0.5) if milliseconds < MAX_THROTTLE_TIME_MS else MAX_THROTTLE_TIME_MS

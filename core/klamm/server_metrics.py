@@ -12,24 +12,41 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from klamm.metrics import Labels, MetricsRegistry, WindowedShare
+from klamm.network.memory_pool import MemoryPool
 from klamm.version import __version__
 
 if TYPE_CHECKING:
     from klamm.listener import Listener
     from klamm.network.acceptor import Acceptor
     from klamm.network.channel import KafkaChannel
-    from klamm.network.memory_pool import MemoryPool
     from klamm.network.processor import Processor
     from klamm.server import SocketServer
 
 _Samples: TypeAlias = Iterable[tuple[Labels, float]]
 _SOCKET: Final = "kafka.server:type=socket-server-metrics,name="
+# What Kafka tells of a pool without a limit: the largest number of a Java long.
+_UNLIMITED_BYTES: Final = (1 << 63) - 1
 _SOFTWARE_LABELS: Final = 50
+_LANE_LABELS: Final = 50
+_OTHER_LANES: Final = "other"
 _LABEL_CHARACTERS: Final = 100
 
 
 def _single(read: Callable[[], float]) -> Callable[[], _Samples]:
     return lambda: [({}, read())]
+
+
+def _largest_lanes(sizes: Mapping[str, int]) -> _Samples:
+    # A lane may be named by a client: neither its length nor how many there are is theirs to choose.
+    merged: dict[str, int] = {}
+    for lane, size in sizes.items():
+        name = lane[:_LABEL_CHARACTERS]
+        merged[name] = merged.get(name, 0) + size
+    if len(merged) > _LANE_LABELS:
+        named = dict(heapq.nlargest(_LANE_LABELS, merged.items(), key=lambda one: one[1]))
+        rest = sum(merged.values()) - sum(named.values())
+        merged = {**named, _OTHER_LANES: named.get(_OTHER_LANES, 0) + rest}
+    return [({"lane": lane}, size) for lane, size in merged.items()]
 
 
 class ServerMetrics:
@@ -64,15 +81,16 @@ class ServerMetrics:
                 self._average_idle,
             ),
             "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": (
-                "Share of time, 0 to 1, in which an acceptor waits for a processor or a gate to take a connection.",
-                lambda: [
-                    ({"listener": name}, self._share(acceptor, acceptor.blocked_ns))
-                    for name, acceptor in self._acceptors()
-                ],
+                "Share of time, 0 to 1, in which an acceptor waits for a processor, a gate or a file descriptor.",
+                lambda: [({"listener": name}, self._blocked(acceptor)) for name, acceptor in self._acceptors()],
             ),
             "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": (
                 "Share of time, 0 to 1, in which request handlers wait for requests.",
                 lambda: [({}, 1.0 - self._handlers_busy())],
+            ),
+            _SOCKET + "connection-accept-rate": (
+                "Connections taken in per second, over the last eleven seconds.",
+                lambda: [({"listener": name}, acceptor.accept_rate()) for name, acceptor in self._acceptors()],
             ),
             _SOCKET + "connection-count": ("Open connections.", self._connection_counts),
             _SOCKET + "connections": (
@@ -80,8 +98,8 @@ class ServerMetrics:
                 self._connections_by_software,
             ),
             "klamm:type=RequestChannel,name=LaneSize": (
-                "Requests that wait for a handler, by the scheduler's lanes.",
-                lambda: [({"lane": lane}, size) for lane, size in channel.lane_sizes().items()],
+                "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
+                lambda: _largest_lanes(channel.lane_sizes()),
             ),
             "klamm:type=RequestHandlerPool,name=Size": (
                 "Request handler threads.",
@@ -133,15 +151,19 @@ class ServerMetrics:
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
                 "Connections that were closed at once because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.refused),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.refused),
             ),
             "klamm:type=Acceptor,name=ConnectionsDelayed": (
                 "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.delayed),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.delayed),
             ),
             "klamm:type=Acceptor,name=ConnectionsPaused": (
-                "Connections with which the acceptor waited because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.paused),
+                "Connections that had to wait because a gate said so, at the acceptor or behind a proxy, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.paused),
+            ),
+            "klamm:type=Acceptor,name=DescriptorPauses": (
+                "How often accepting paused, for 0.1 s each time, because the system had no file descriptor to give.",
+                lambda: [({"listener": name}, acceptor.descriptor_pauses) for name, acceptor in self._acceptors()],
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (
                 "Connections that a processor has given to another.",
@@ -168,8 +190,7 @@ class ServerMetrics:
             registry.register(name, "gauge", doc, read)
         for name, (doc, read) in counters.items():
             registry.register(name, "counter", doc, read)
-        if server.pool is not None:
-            self._register_pool(registry, server.pool)
+        self._register_pool(registry, server.pool or MemoryPool(_UNLIMITED_BYTES, clock=self._clock))
         started_ms = self._clock.wall_ms()
         registry.gauge(
             "kafka.server:type=app-info,name=start-time-ms",
@@ -180,7 +201,11 @@ class ServerMetrics:
 
     def _register_pool(self, registry: MetricsRegistry, pool: MemoryPool) -> None:
         group = "kafka.network:type=SocketServer,name="
-        registry.gauge(group + "MemoryPoolAvailable", "Bytes left for requests.", lambda: pool.available_bytes)
+        registry.gauge(
+            group + "MemoryPoolAvailable",
+            "Bytes left for requests; 2^63 - 1 without a limit.",
+            lambda: pool.available_bytes,
+        )
         registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
         registry.gauge(
             _SOCKET + "MemoryPoolAvgDepletedPercent",
@@ -207,6 +232,9 @@ class ServerMetrics:
     def _handlers_busy(self) -> float:
         pool = self._server.handler_pool
         return self._share(pool, pool.busy_ns_until(self._clock.monotonic_ns()), max(1, pool.size))
+
+    def _blocked(self, acceptor: Acceptor) -> float:
+        return self._share(acceptor, acceptor.blocked_ns_until(self._clock.monotonic_ns()))
 
     def _share(self, key: object, total_ns: int, capacity: int = 1) -> float:
         now_ns = self._clock.monotonic_ns()

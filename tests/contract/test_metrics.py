@@ -19,6 +19,7 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
+from klamm_dispatch.schedulers import Fifo
 from tests.contract.api_sets import Plugin
 
 EXPORTER = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
@@ -47,6 +48,7 @@ KAFKAS = {
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": set(),
     "kafka.server:type=socket-server-metrics,name=MemoryPoolAvgDepletedPercent": set(),
     "kafka.server:type=socket-server-metrics,name=MemoryPoolDepletedTimeTotal": set(),
+    "kafka.server:type=socket-server-metrics,name=connection-accept-rate": {"listener"},
     "kafka.server:type=socket-server-metrics,name=connection-close-total": {"listener"},
     "kafka.server:type=socket-server-metrics,name=connection-count": {"listener", "networkProcessor"},
     "kafka.server:type=socket-server-metrics,name=connection-creation-total": {"listener"},
@@ -220,6 +222,30 @@ def test_a_request_that_waits_has_its_remote_time(start):
         assert eventually(lambda: scrape(server).get(key, 0) >= 49)
 
 
+def test_slow_requests_are_timed_however_many_quick_ones_there_are(start):
+    server = start("listeners.default.dispatch=pool")
+    trying = server.api_set("trying")
+    slow_requests = 5
+    with RawClient(server.address()) as client:
+        for _ in range(slow_requests):
+            for _ in range(200):
+                client.call(HeartbeatRequest(group_id="quick"), 4)
+            client.send(HeartbeatRequest(group_id="block"), 4)
+            assert trying.arrived.acquire(timeout=10)
+            threading.Event().wait(0.02)
+            trying.release.set()
+            client.receive_frame()
+            trying.release.clear()
+        key = ("kafka_network_requestmetrics_localtimems_bucket", "le=16.384", "request=Heartbeat")
+        count = ("kafka_network_requestmetrics_localtimems_count", "request=Heartbeat")
+
+        def recorded_slow():
+            seen = scrape(server)
+            return seen.get(count, 0) - seen.get(key, 0)
+
+        assert eventually(lambda: recorded_slow() >= slow_requests)
+
+
 def test_connections_and_bytes_are_counted(start):
     server = start()
     group = "kafka_server_socket_server_metrics"
@@ -282,8 +308,9 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
     assert eventually(lambda: 0.5 < told(server, share)[("listener", "default"), ("networkProcessor", "0")] <= 1.0)
 
 
-def test_names_and_labels_are_kafkas(start):
-    server = start("server.queued_max_request_bytes=100000000")
+@pytest.mark.parametrize("settings", [(), ("server.queued_max_request_bytes=100000000",)])
+def test_names_and_labels_are_kafkas(start, settings):
+    server = start(*settings)
     with RawClient(server.address()) as client:
         client.call(ApiVersionsRequest("tests", "1.0"), 3)
         assert eventually(lambda: told(server, "kafka.network:type=RequestMetrics,name=TotalTimeMs"))
@@ -316,6 +343,37 @@ def test_processors_that_are_gone_stay_in_the_counts(start):
         client.call(MetadataRequest(topics=None), 12)
         client.close()
     assert eventually(lambda: scrape(server).get((REQUESTS, "request=Metadata", "version=12")) == 12)
+
+
+def test_without_a_pool_its_metrics_are_kafkas_of_a_pool_without_a_limit(start):
+    server = start()
+    assert told(server, "kafka.network:type=SocketServer,name=MemoryPoolAvailable") == {(): 2**63 - 1}
+    assert told(server, "kafka.network:type=SocketServer,name=MemoryPoolUsed") == {(): 0}
+    assert told(server, "kafka.server:type=socket-server-metrics,name=MemoryPoolAvgDepletedPercent") == {(): 0}
+
+
+class ManyLanes(Fifo):
+    """Has as many lanes as clients might make up."""
+
+    def lane_sizes(self):
+        return {"a" * 99 + "b" * 3: 400, "a" * 99 + "b" * 900: 100} | {f"client-{n}": n for n in range(300)}
+
+
+class ManyLanesPlugin(Plugin):
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("many_lanes", "tests.contract.test_metrics:ManyLanes")
+
+
+def test_lanes_that_clients_name_are_only_so_many_and_so_long():
+    settings = ("listeners.default.api_set=trying", "server.request_scheduler=many_lanes")
+    with EmbeddedServer(settings, plugins=[ManyLanesPlugin()]) as server:
+        lanes = told(server, "klamm:type=RequestChannel,name=LaneSize")
+    assert len(lanes) == 51
+    sizes = {label: size for ((_, label),), size in lanes.items()}
+    assert sizes["a" * 99 + "b"] == 500
+    assert sizes["client-299"] == 299
+    assert sizes["other"] == sum(range(300)) - sum(range(251, 300))
 
 
 def test_a_failing_gauge_costs_only_itself(start):

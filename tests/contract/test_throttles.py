@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from klamm import Provider, Throttle, hookimpl
+from klamm import ErrorCode, Provider, Throttle, hookimpl
 from klamm.network.selector import Selector, TimedSelector
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.alter_client_quotas import (
@@ -13,8 +13,10 @@ from klamm.wire.messages.alter_client_quotas import (
     RequestEntityData,
     RequestEntryData,
 )
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
 
 CHARGES = []
 
@@ -78,3 +80,62 @@ def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys):
                 assert waited_ms > throttle_time_ms * 0.8
             with RawClient(server.address(), client_id="other") as other:
                 assert other.call(MetadataRequest([]), 12).throttle_time_ms == 0
+
+
+def quota(key, value, remove=False):
+    return AlterClientQuotasRequest(
+        [RequestEntryData([RequestEntityData("client-id", "limited")], [OpData(key, value, remove)])]
+    )
+
+
+@pytest.fixture
+def throttling():
+    settings = ["listeners.default.throttles=client_quota", "message.max.bytes=10000000"]
+    with EmbeddedServer(settings) as server, RawClient(server.address(), client_id="admin") as admin:
+        yield server, admin
+
+
+def test_a_tiny_byte_rate_is_told_as_the_longest_throttle_time_there_is(throttling):
+    server, admin = throttling
+    admin.call(quota("producer_byte_rate", 1.0), 1)
+    admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+    batch = bytes(encode_batch([Record(value=bytes(5_000_000), timestamp_ms=1)]))
+    produce = ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
+    with RawClient(server.address(), client_id="limited") as client:
+        response = client.call(produce, 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    assert response.throttle_time_ms == 2**31 - 1
+
+
+def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling):
+    server, admin = throttling
+    admin.call(quota("controller_mutation_rate", 1e-7), 1)
+
+    def create(name):
+        with RawClient(server.address(), client_id="limited") as client:
+            return client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7)
+
+    # The bucket is full at first, and may be overdrawn once.
+    assert create("a").topics[0].error_code == 0
+    response = create("b")
+    assert response.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert response.throttle_time_ms == 2**31 - 1
+
+
+class Eternal(Throttle):
+    """Asks for more than can be told."""
+
+    def charge(self, context, size_bytes, seconds):
+        return 2**40
+
+
+class EternalPlugin:
+    @hookimpl
+    def klamm_throttles(self):
+        yield Provider("eternal", f"{__name__}:Eternal")
+
+
+def test_what_any_throttle_asks_for_can_be_told():
+    settings = ["listeners.default.throttles=eternal"]
+    with EmbeddedServer(settings, plugins=[EternalPlugin()]) as server, RawClient(server.address()) as client:
+        assert client.call(MetadataRequest([]), 12).throttle_time_ms == 2**31 - 1

@@ -33,6 +33,7 @@ class FailingSettings:
     """Which callback raises."""
 
     at: str = setting("", doc="The callback that raises, for every second connection.")
+    failing_look: int = setting(1, doc="Which look for buffered data raises; those before it say that there are some.")
 
 
 class Failing:
@@ -54,6 +55,7 @@ class FailingTransport(Failing, Transport):
 class FailingLayer(TransportLayer):
     def __init__(self, transport, inner):
         self.fail, self.inner = transport.maybe_fail, inner
+        self.failing_look, self.looks = transport.settings.failing_look, 0
 
     def handshake(self):
         self.fail("handshake")
@@ -72,6 +74,9 @@ class FailingLayer(TransportLayer):
 
     @property
     def has_buffered_data(self):
+        self.looks += Failing.armed
+        if self.looks < self.failing_look:
+            return True
         self.fail("has_buffered_data")
         return False
 
@@ -128,6 +133,7 @@ class FailingScheduler(RequestScheduler):
     """Fails when `at` says so; the settings of a scheduler are not per listener, so a class attribute does it."""
 
     at = ""
+    accepted, refused = threading.Semaphore(0), threading.Semaphore(0)
 
     def __init__(self, settings, capacity):
         super().__init__(settings, capacity)
@@ -136,7 +142,9 @@ class FailingScheduler(RequestScheduler):
     def offer(self, request):
         if Failing.armed and self.at == "offer":
             raise ZeroDivisionError("offer, on purpose")
-        return self.inner.offer(request)
+        accepted = self.inner.offer(request)
+        (self.accepted if accepted else self.refused).release()
+        return accepted
 
     def take(self):
         taken = self.inner.take()
@@ -214,6 +222,13 @@ def test_a_transport_that_raises(serve, at):
     )
 
 
+@pytest.mark.parametrize("failing_look", range(2, 9))
+def test_a_transport_that_raises_wherever_it_is_looked_into(serve, caplog, failing_look):
+    server = serve("transport=failing", "failing.at=has_buffered_data", f"failing.failing_look={failing_look}")
+    check(server, lambda client: None, closes=True, also_good=False)
+    assert "turn failed" not in caplog.text
+
+
 @pytest.mark.parametrize("at", ["authenticator", "complete", "principal", "receive", "reauthenticates", "close"])
 def test_an_authenticator_that_raises(serve, at):
     server = serve("authenticator=naming", f"naming.at={at}")
@@ -228,6 +243,54 @@ def test_an_assigner_that_raises(serve):
 def test_a_request_scheduler_that_raises(serve, at):
     FailingScheduler.at = at
     check(serve("server.request_scheduler=moody"), lambda client: None, closes=at == "offer")
+
+
+def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
+    FailingScheduler.at = "offer"
+    FailingScheduler.accepted, FailingScheduler.refused = threading.Semaphore(0), threading.Semaphore(0)
+    server = serve("server.request_scheduler=moody", "server.queued_max_requests=1", "server.io_threads=1")
+    trying = server.api_set("trying")
+    blocked, queued, waiting, other = (RawClient(server.address(), timeout_s=10) for _ in range(4))
+    with blocked, queued, waiting, other:
+        first = blocked.send(HeartbeatRequest(group_id="block"), 4)
+        assert trying.arrived.acquire(timeout=10)
+        second = queued.send(HeartbeatRequest(group_id="ok"), 4)
+        assert all(FailingScheduler.accepted.acquire(timeout=10) for _ in range(2))
+        waiting.send(HeartbeatRequest(group_id="ok"), 4)
+        # Each request is offered twice before it waits.
+        assert all(FailingScheduler.refused.acquire(timeout=10) for _ in range(2))
+        Failing.armed = True
+        trying.release.set()
+        assert blocked.receive(HeartbeatRequest.API_KEY, 4, first).error_code == 0
+        assert queued.receive(HeartbeatRequest.API_KEY, 4, second).error_code == 0
+        assert waiting.at_end(), "its turn to be queued has come, and the scheduler raised"
+        assert other.call(MetadataRequest(topics=None), 12).brokers, "on the same thread"
+        Failing.armed = False
+        talk(other)
+    assert "closing connection: the request scheduler failed" in caplog.text
+    assert "turn failed" not in caplog.text
+
+
+def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve, caplog, monkeypatch):
+    server = serve()
+    (processor, *_) = server.server.listeners[0].processors
+    pauses, failures, poll = threading.Semaphore(0), iter(range(20)), processor._selector.poll
+
+    class Pause:
+        wait = staticmethod(lambda seconds: seconds > 0 and pauses.release())
+
+    def failing_poll(timeout_s):
+        if next(failures, None) is not None:
+            raise ZeroDivisionError("on purpose")
+        poll(timeout_s)
+
+    monkeypatch.setattr(processor, "_pause", Pause)
+    monkeypatch.setattr(processor._selector, "poll", failing_poll)
+    processor._waker.wake()
+    assert all(pauses.acquire(timeout=10) for _ in range(20)), "a pause after each"
+    with RawClient(server.address()) as client:
+        talk(client)
+    assert [record.exc_info[0] for record in caplog.records if "turn failed" in record.message] == [ZeroDivisionError]
 
 
 def check(server, begin, *, closes, also_good=True):

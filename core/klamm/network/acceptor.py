@@ -6,18 +6,20 @@ import errno
 import logging
 import socket
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from klamm.clock import Clock
 from klamm.context import Address
 from klamm.contracts import ConnectionGate, Delay, Refuse
-from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.admission import GateOutcomes, ask_gates, describe_refusal
 from klamm.network.balancer import LoadBalancer
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
+from klamm.rates import Rate
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -35,10 +37,10 @@ class Acceptor:
     """Accepts, asks the gates, and gives each connection to a processor.
 
     A processor whose queue of new connections is full is passed over; when all are, the acceptor waits on the last
-    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns` counts that, and
-    the time for which gates have it wait.
+    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns_until` counts
+    that, the time for which gates have it wait, and the pauses while there are no descriptors (`descriptor_pauses`).
 
-    What gates did is counted by their reasons: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    What gates did is counted in `outcomes`.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Acceptor:
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
         failures: ConnectionFailures,
+        outcomes: GateOutcomes,
         observation: Observation | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
@@ -71,11 +74,14 @@ class Acceptor:
         self._balancer = balancer
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self.blocked_ns = 0
+        self._blocked_ns = 0
+        self._blocked_since_ns = 0
         self.accepted = 0
-        self.refused: Counter[str] = Counter()
-        self.delayed: Counter[str] = Counter()
-        self.paused: Counter[str] = Counter()
+        self.descriptor_pauses = 0
+        self._rate = Rate()
+        self._rate_lock = threading.Lock()
+        self._limited_log = LimitedLog(log, scheduler.schedule)
+        self.outcomes = outcomes
         self._delayed_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._pause = threading.Event()
@@ -88,6 +94,17 @@ class Acceptor:
     def processors(self) -> Sequence[Processor]:
         """Who takes new connections."""
         return self._balancer.processors
+
+    def blocked_ns_until(self, now_ns: int) -> int:
+        """The time in which it could not accept, in nanoseconds, with the wait it may be in."""
+        # A wait that ends between the two reads is left out once, rather than counted twice.
+        since_ns = self._blocked_since_ns
+        return self._blocked_ns + (max(0, now_ns - since_ns) if since_ns else 0)
+
+    def accept_rate(self) -> float:
+        """Connections taken in per second, over Kafka's default windows: the last eleven seconds."""
+        with self._rate_lock:
+            return self._rate.measure(self._clock.monotonic_ns() // 1_000_000)
 
     def start(self) -> None:
         """Begin to accept."""
@@ -138,14 +155,17 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _OUT_OF_DESCRIPTORS:
                     raise
+                self.descriptor_pauses += 1
                 if not self._out_of_descriptors:
                     self._out_of_descriptors = True
-                    log.error("listener=%s: accepting pauses: %s", self.name, error.strerror)
-                self._pause.wait(_PAUSE_S)
+                    line = "listener=%s: accepting pauses: %s"
+                    self._limited_log.log("pauses", logging.ERROR, line, self.name, error.strerror)
+                with self._blocked():
+                    self._pause.wait(_PAUSE_S)
                 return
             if self._out_of_descriptors:
                 self._out_of_descriptors = False
-                log.warning("listener=%s: accepting again", self.name)
+                self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
             try:
                 self._take_in(sock, Address(peer[0], peer[1]))
             except Exception:
@@ -160,6 +180,8 @@ class Acceptor:
                 self._set_options(sock)
                 self._assign(sock, peer, tuple(admitted))
                 self.accepted += 1
+                with self._rate_lock:
+                    self._rate.record(1, self._clock.monotonic_ns() // 1_000_000)
                 return
         except BaseException:
             self._release(admitted, peer)
@@ -168,11 +190,10 @@ class Acceptor:
         self._failures.count(refusal.reason)
         if self._observation is not None:
             self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
+        self.outcomes.count(refusal)
         if isinstance(refusal, Delay):
-            self.delayed[refusal.reason] += 1
             self._close_later(sock, refusal.delay_ms)
         else:
-            self.refused[refusal.reason] += 1
             log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
             sock.close()
 
@@ -209,13 +230,21 @@ class Acceptor:
                 return answer
             if answer.reason not in waited_for:
                 waited_for.add(answer.reason)
-                self.paused[answer.reason] += 1
-            start_ns = self._clock.monotonic_ns()
-            self._resume.wait(answer.delay_ms / 1000)
-            self._resume.clear()
-            self.blocked_ns += self._clock.monotonic_ns() - start_ns
+                self.outcomes.count(answer)
+            with self._blocked():
+                self._resume.wait(answer.delay_ms / 1000)
+                self._resume.clear()
             if self._stopping:
                 return Refuse("stopping")
+
+    @contextmanager
+    def _blocked(self) -> Iterator[None]:
+        start_ns = self._blocked_since_ns = self._clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._blocked_since_ns = 0
+            self._blocked_ns += self._clock.monotonic_ns() - start_ns
 
     def _release(self, gates: list[ConnectionGate], peer: Address) -> None:
         for gate in gates:
@@ -241,9 +270,8 @@ class Acceptor:
             processor = processors[(first + step) % count]
             if processor.accept(sock, peer, gates, wait=False):
                 return
-        start_ns = self._clock.monotonic_ns()
-        accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
-        self.blocked_ns += self._clock.monotonic_ns() - start_ns
+        with self._blocked():
+            accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
         if not accepted and not self._stopping and processors is not self.processors:
             # It has retired meanwhile.
             self._assign(sock, peer, gates)

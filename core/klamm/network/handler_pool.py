@@ -32,9 +32,12 @@ class _BusyMeter:
 
 
 class KafkaRequestHandlerPool:
-    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent."""
+    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent.
 
-    def __init__(self, channel: RequestChannel, clock: Clock, run: Callable[[RequestContext], None]) -> None:
+    `run` is given a request and the time, and gives the time back when the handler was through.
+    """
+
+    def __init__(self, channel: RequestChannel, clock: Clock, run: Callable[[RequestContext, int], int]) -> None:
         self._channel = channel
         self._clock = clock
         self._run = run
@@ -56,7 +59,7 @@ class KafkaRequestHandlerPool:
         with self._lock:
             surplus = self._target - count
             self._target = count
-            self._channel.resized(count)
+            self._tell(self._channel.resized, count)
             for _ in range(-surplus):
                 thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
                 self._next_id += 1
@@ -64,7 +67,14 @@ class KafkaRequestHandlerPool:
                 self._meters[thread] = _BusyMeter()
                 thread.start()
         for _ in range(surplus):
-            self._channel.wake_handler()
+            self._tell(self._channel.wake_handler)
+
+    @staticmethod
+    def _tell(call: Callable[..., None], *arguments: int) -> None:
+        try:
+            call(*arguments)
+        except Exception:
+            log.exception("the request scheduler failed")
 
     def shutdown(self, timeout_s: float) -> bool:
         """Stop all handlers; False if some were still at a request when the time was up."""
@@ -92,10 +102,11 @@ class KafkaRequestHandlerPool:
                         return
                     continue
                 start_ns = meter.since_ns = self._clock.monotonic_ns()
+                end_ns = 0
                 try:
-                    self._run(request)
+                    end_ns = self._run(request, start_ns)
                 finally:
-                    busy_ns = self._clock.monotonic_ns() - start_ns
+                    busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
                     meter.since_ns = 0
                     meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
+from klamm.contracts import AuthenticatorFactory, ConnectionGate, Throttle, Transport
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
-from klamm.network.recorder import RequestRecorder
+from klamm.network.recorder import SLOW_NS, RequestRecorder, note_slow
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector, describe
 from klamm.scheduler import Scheduler
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
+_PAUSE_S: Final = 0.02
 
 
 class Processor:
@@ -124,6 +126,8 @@ class Processor:
         self._poll_begun_ns = 0
         self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
+        self._turn_failures = LimitedLog(log, scheduler.schedule)
+        self._pause = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 
     # ---- from other threads
@@ -157,6 +161,12 @@ class Processor:
         self._selector.measuring = True
         self._advance = self._measured_advance
         self._respond = self._measured_respond
+
+    def charge_to(self, throttles: tuple[Throttle, ...]) -> None:
+        """Charge requests to these from now on; from any thread."""
+        self._dispatcher.charge_to(throttles)
+        self._pump.time_requests(bool(throttles))
+        self._selector.time_channels(bool(throttles))
 
     @property
     def response_queue_size(self) -> int:
@@ -242,8 +252,9 @@ class Processor:
         if channel is not None:
             self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=reason))
 
-    def run_request(self, request: RequestContext) -> None:
-        """A handler thread's part: execute a queued request and hand the answer back."""
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+        """A handler thread's part: execute a queued request and hand the answer back. When the handler was through;
+        `begun_ns` is when it was given the request."""
         channel: KafkaChannel = request.owner
         try:
             result = self._dispatcher.execute(request)
@@ -252,12 +263,16 @@ class Processor:
             self.enqueue(Response(ResponseKind.CLOSE_CONNECTION, channel, request, reason=str(error) or repr(error)))
             if not isinstance(error, InvalidRequestError):
                 raise
-            return
+            return self._clock.monotonic_ns()
+        end_ns = self._clock.monotonic_ns()
         if result is LATER:
             request.parked = True
-            return
+            return end_ns
+        if end_ns - begun_ns >= SLOW_NS and not request.received_ns:
+            note_slow(request, begun_ns, end_ns)
         request.owner = None
         self._enqueue_result(channel, request, result)
+        return end_ns
 
     @staticmethod
     def _disown(request: RequestContext) -> KafkaChannel | None:
@@ -297,8 +312,17 @@ class Processor:
         while not self._drained():
             try:
                 self.run_once()
-            except Exception:
-                log.exception("listener=%s processor=%d: turn failed", self.listener.name, self.index)
+            except Exception as error:
+                self._turn_failures.log(
+                    type(error).__name__,
+                    logging.ERROR,
+                    "listener=%s processor=%d: turn failed",
+                    self.listener.name,
+                    self.index,
+                    error=error,
+                )
+                # The last net, so this is a bug; if it meets every turn, the others still have the machine.
+                self._pause.wait(_PAUSE_S)
         for channel in list(self._selector.channels.values()):
             self._pump.close(channel, "server stops")
         while self._new_connections:
@@ -384,11 +408,14 @@ class Processor:
 
     def _take_over(self) -> None:
         for _ in range(len(self._adopted)):
-            channel = self._adopted.popleft()
-            try:
-                self._selector.adopt(channel)
-            except OSError as error:
-                self._pump.close(channel, f"cannot be moved: {error}")
+            self._adopt(self._adopted.popleft())
+
+    def _adopt(self, channel: KafkaChannel) -> None:
+        try:
+            self._selector.adopt(channel)
+        except Exception as error:
+            # No other processor has it any more: nobody else would close it.
+            self._pump.close(channel, f"cannot be moved: {error!r}")
 
     def _move_quiet_channels(self) -> None:
         while self._wanted_moves:
@@ -410,7 +437,7 @@ class Processor:
                 if target.adopt(channel):
                     self.moved_connections += 1
                 else:
-                    self._selector.adopt(channel)
+                    self._adopt(channel)
 
     def _begin_move(self, channel: KafkaChannel, target: Processor) -> None:
         if self._selector.channels.get(channel.descriptor) is channel and channel.state is ChannelState.READY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from klamm.network.channel import KafkaChannel
     from klamm.network.processor import Processor
     from klamm.network.send import Chunk
+
+log = logging.getLogger("klamm.network")
 
 
 class ResponseKind(enum.Enum):
@@ -116,14 +119,17 @@ class WaitingRequests:
             self._lanes[self._channel.lane(request)] = deque((request,))
 
     def retry(self) -> None:
-        """A handler may have made room: one request of each lane at a time, while there is any."""
+        """A handler may have made room: one request of each lane at a time, while there is any.
+
+        A request that the scheduler raises for costs its connection; those behind it are tried all the same.
+        """
         refused: set[Hashable] = set()
         while len(refused) < len(self._lanes):
             for lane in [lane for lane in self._lanes if lane not in refused]:
                 waiting = self._lanes[lane]
                 while waiting and _is_gone(waiting[0]):
                     waiting.popleft()
-                if waiting and not self._channel.send_request(waiting[0], self._processor):
+                if waiting and not self._sent_or_given_up(waiting[0]):
                     refused.add(lane)
                     continue
                 # Whoever got a place is last in the order now: the next goes to another lane.
@@ -132,6 +138,14 @@ class WaitingRequests:
                     waiting.popleft()
                 if waiting:
                     self._lanes[lane] = waiting
+
+    def _sent_or_given_up(self, request: RequestContext) -> bool:
+        try:
+            return self._channel.send_request(request, self._processor)
+        except Exception as error:
+            log.exception("listener=%s: the request scheduler failed", request.listener.name)
+            self._processor.close_connection(request, f"the request scheduler failed: {error!r}")
+            return True
 
 
 def _is_gone(request: RequestContext) -> bool:

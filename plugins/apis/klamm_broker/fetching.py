@@ -203,7 +203,7 @@ class DelayedFetch(DelayedOperation):
     __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading")
 
     def __init__(self, fetch: PendingFetch, first: Reading, max_wait_ms: int, min_bytes: int) -> None:
-        super().__init__(max_wait_ms)
+        super().__init__(max_wait_ms, fetch.context)
         self._fetch = fetch
         self._min_bytes = min_bytes
         self._ends = first.ends

@@ -21,6 +21,8 @@ DEFAULT_URL: Final = "http://127.0.0.1:9404/metrics"
 _TIMEOUT_S: Final = 5.0
 _ROWS: Final = 12
 _BAR: Final = 10
+# A pool without a limit says 2^63 - 1.
+_NO_LIMIT: Final = 1 << 62
 
 
 class UnreachableError(Exception):
@@ -86,9 +88,7 @@ def _live(url: str, interval_s: float) -> int:
 def frame(seen: Difference, url: str) -> RenderableType:
     """One picture of the server."""
     parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen), _apis(seen), _clients(seen)]
-    throttled = _throttled(seen)
-    if throttled is not None:
-        parts.append(throttled)
+    parts += [table for table in (_throttles(seen), _throttled(seen)) if table is not None]
     return Group(*parts)
 
 
@@ -111,10 +111,13 @@ def _summary(seen: Difference, url: str) -> Text:
         f"out {_bytes(seen.rate('kafka_server_socket_server_metrics_outgoing_byte_total'))}/s   "
         f"connections {_number(now.value('kafka_server_socket_server_metrics_connection_count') or 0)}   "
         f"accepted {_number(seen.rate('klamm_acceptor_connectionsaccepted_total'))}/s   "
-        f"refused {_number(seen.rate('klamm_acceptor_connectionsrefused_total'))}/s",
+        + "   ".join(
+            f"{outcome} {_number(seen.rate(f'klamm_acceptor_connections{outcome}_total'))}/s"
+            for outcome in ("refused", "delayed", "paused")
+        ),
     ]
     memory = [f"resident {_bytes(resident)}"] if resident is not None else []
-    if pool_used is not None and pool_free is not None:
+    if pool_used is not None and pool_free is not None and pool_free < _NO_LIMIT:
         depleted = now.value("kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
         memory.append(f"pool {_bytes(pool_used)} of {_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
     if memory:
@@ -196,6 +199,29 @@ def _clients(seen: Difference) -> Table:
     return table
 
 
+def _throttles(seen: Difference) -> Table | None:
+    group = "klamm_clientquota_"
+    totals = {labels.get("quota", ""): value for labels, value in seen.now.rows(f"{group}throttledrequests_total")}
+    times_ms = {labels.get("quota", ""): value for labels, value in seen.now.rows(f"{group}throttletimems_total")}
+    if not any(totals.values()):
+        return None
+    table = _table("Throttles", "quota", "requests/s", "throttled ms/s", "requests in all", "seconds in all", "mean ms")
+    rates = seen.rates(f"{group}throttledrequests_total", "quota")
+    time_rates = seen.rates(f"{group}throttletimems_total", "quota")
+    for quota, total in sorted(totals.items()):
+        if total:
+            time_ms = times_ms.get(quota, 0.0)
+            table.add_row(
+                quota,
+                _number(rates.get((quota,), 0.0)),
+                _number(time_rates.get((quota,), 0.0)),
+                _number(total),
+                _number(time_ms / 1000),
+                _number(time_ms / total),
+            )
+    return table
+
+
 def _throttled(seen: Difference) -> Table | None:
     rows = [row for row in seen.now.rows("klamm_clientquota_utilization") if row[1] > 0]
     if not rows:
@@ -210,7 +236,14 @@ def _throttled(seen: Difference) -> Table | None:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        numeric = column.endswith(("/s", "ms")) or column in ("busy", "in", "out", "used", "waiting", "connections")
+        numeric = column.endswith(("/s", "ms", "in all")) or column in (
+            "busy",
+            "in",
+            "out",
+            "used",
+            "waiting",
+            "connections",
+        )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     return table
 

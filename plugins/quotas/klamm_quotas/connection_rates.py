@@ -11,6 +11,31 @@ from klamm_quotas.addresses import IpAddress, parse
 
 _KEY: Final = "connection_creation_rate"
 _TIDY_FROM: Final = 1000
+_MEAN_WINDOW_MS: Final = 30_000
+
+
+class RecentMean:
+    """The mean of what was recorded in the current window of 30 s and the one before: Kafka's `Avg`, as it is by
+    default, but 0 when there was nothing. The caller holds a lock."""
+
+    def __init__(self) -> None:
+        self._windows: list[tuple[int, float, int]] = []
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add a value."""
+        window = now_ms // _MEAN_WINDOW_MS
+        if self._windows and self._windows[-1][0] == window:
+            _, total, count = self._windows[-1]
+            self._windows[-1] = (window, total + value, count + 1)
+        else:
+            self._windows = [*self._windows[-1:], (window, value, 1)]
+
+    def measure(self, now_ms: int) -> float:
+        """The mean, now."""
+        since = now_ms // _MEAN_WINDOW_MS - 1
+        recent = [(total, count) for window, total, count in self._windows if window >= since]
+        values = sum(count for _, count in recent)
+        return sum(total for total, _ in recent) / values if values else 0.0
 
 
 class ConnectionRates:

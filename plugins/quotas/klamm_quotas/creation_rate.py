@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Rate
 from klamm_quotas.addresses import NetworkMap, host_of
-from klamm_quotas.connection_rates import ConnectionRates
+from klamm_quotas.connection_rates import ConnectionRates, RecentMean
 from klamm_quotas.settings import UNLIMITED, CreationRateSettings
 
 
@@ -25,6 +27,8 @@ class CreationRate(ConnectionGate):
         self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
+        self._throttle_time: RecentMean
+        self._ip_throttle_time: RecentMean
         self._listener: ListenerContext
 
     @property
@@ -36,16 +40,22 @@ class CreationRate(ConnectionGate):
         self._listener = listener
         self._rates = services.shared.once("connection_rates", lambda: _new_rates(listener, samples, self._window_ms))
         self._rate = Rate(samples, self._window_ms)
-        services.metrics.gauge(
-            "kafka.server:type=socket-server-metrics,name=connection-accept-rate",
-            "Connections per second, as the gate creation_rate counts them.",
-            lambda: self._measure(self._rate),
-            listener=listener.name,
-        )
+        self._throttle_time = RecentMean()
+        self._ip_throttle_time = RecentMean()
+        for prefix, mean, doc in (
+            ("", self._throttle_time, "Mean milliseconds for which the acceptor waited because of a creation rate"),
+            ("ip-", self._ip_throttle_time, "Mean milliseconds until those over the rate of their address were closed"),
+        ):
+            services.metrics.gauge(
+                f"kafka.server:type=socket-server-metrics,name={prefix}connection-accept-throttle-time",
+                f"{doc}, over the last half to one minute; only those that were throttled count.",
+                partial(self._measure, mean),
+                listener=listener.name,
+            )
 
-    def _measure(self, rate: Rate) -> float:
+    def _measure(self, mean: RecentMean) -> float:
         with self._rates.lock:
-            return rate.measure(self._rates.now_ms())
+            return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
         """Takes effect at once; an acceptor that waits, waits to its end, as in Kafka."""
@@ -85,6 +95,7 @@ class CreationRate(ConnectionGate):
                 delay_ms = self._record(rate, limit, now_ms)
                 if delay_ms:
                     rate.record(-1, now_ms)
+                    self._ip_throttle_time.record(delay_ms, now_ms)
                     return Delay(delay_ms, "per_ip_rate")
             delay_ms = self._record(self._rate, self.settings.max_connection_creation_rate, now_ms)
             reason = "per_listener_rate"
@@ -96,6 +107,7 @@ class CreationRate(ConnectionGate):
                 return None
             self._forget_who_gave_up(now_ms)
             self._waiting[address] = (now_ms + delay_ms, reason)
+            self._throttle_time.record(delay_ms, now_ms)
             return Delay(delay_ms, reason, pause_acceptor=True)
 
     def _forget_who_gave_up(self, now_ms: int) -> None:
@@ -106,6 +118,8 @@ class CreationRate(ConnectionGate):
 
     def _record(self, rate: Rate, limit: float, now_ms: int) -> int:
         rate.record(1, now_ms)
+        if limit >= UNLIMITED:
+            return 0
         return min(rate.throttle_time_ms(limit, now_ms), self._window_ms)
 
     @property

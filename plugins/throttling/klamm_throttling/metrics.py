@@ -35,6 +35,11 @@ def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
 
     for key, (name, doc) in _VALUES.items():
         registry.register(name, "gauge", doc, values(key))
+    registry.gauge(
+        "kafka.server:type=Request,name=exempt-request-time",
+        "Percent of a thread's time that requests take which no quota counts: brokers' to each other, so none.",
+        lambda: 0.0,
+    )
     registry.register(
         "klamm:type=ClientQuota,name=Utilization",
         "gauge",

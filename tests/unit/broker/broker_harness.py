@@ -63,7 +63,7 @@ class Reply:
     def close_connection(self, _request: RequestContext, reason: str) -> None:
         self.closed = reason
 
-    def run_request(self, request: RequestContext) -> None:
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
         raise AssertionError(request)
 
     @property

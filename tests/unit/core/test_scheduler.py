@@ -63,8 +63,8 @@ def test_periodic_work_goes_on_until_it_is_cancelled(clock, scheduler):
 class Waiting(DelayedOperation):
     __slots__ = ("log", "ready")
 
-    def __init__(self, delay_ms):
-        super().__init__(delay_ms)
+    def __init__(self, delay_ms, request=None):
+        super().__init__(delay_ms, request)
         self.ready = False
         self.log = []
 
@@ -112,3 +112,100 @@ def test_an_operation_expires_before_it_completes(clock, scheduler):
     scheduler.run_due()
     assert operation.log == ["expired", "complete"]
     assert not operation.force_complete()
+
+
+class Asking:
+    """A request that waits; answered once, as a real one."""
+
+    def __init__(self):
+        self.answers = []
+
+    def respond(self, response):
+        if self.answers:
+            raise RuntimeError("answered twice")
+        self.answers.append(response)
+
+
+class Failing(Waiting):
+    """Raises where `at` says."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at, request=None):
+        super().__init__(10, request)
+        self.at = at
+
+    def _maybe_fail(self, method):
+        if self.at == method:
+            raise ZeroDivisionError(method)
+
+    def try_complete(self):
+        if self.ready:
+            self._maybe_fail("try_complete")
+        return super().try_complete()
+
+    def on_complete(self):
+        super().on_complete()
+        self._maybe_fail("on_complete")
+
+    def on_expiration(self):
+        self._maybe_fail("on_expiration")
+
+
+@pytest.mark.parametrize("at", ["try_complete", "on_complete"])
+def test_an_operation_that_raises_answers_with_that_and_the_others_are_tried_all_the_same(clock, scheduler, at):
+    purgatory, asking = Purgatory(scheduler), Asking()
+    operations = [Waiting(10), Failing(at, asking), Waiting(10)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, ["k"])
+        operation.ready = True
+    assert purgatory.check_and_complete("k") == 3
+    assert [str(answer) for answer in asking.answers] == [at]
+    assert operations[2].log == ["complete"]
+    assert purgatory.watched() == 0
+    clock.advance_ms(100)
+    scheduler.run_due()
+    assert len(asking.answers) == 1
+
+
+@pytest.mark.parametrize("at", ["on_expiration", "on_complete"])
+def test_an_operation_that_raises_when_its_time_is_up_answers_with_that(clock, scheduler, at):
+    purgatory, asking = Purgatory(scheduler), Asking()
+    purgatory.try_complete_else_watch(Failing(at, asking), ["k"])
+    clock.advance_ms(10)
+    scheduler.run_due()
+    assert [str(answer) for answer in asking.answers] == [at]
+    assert purgatory.watched() == 0
+
+
+def test_an_operation_without_a_request_or_with_an_answer_is_logged_when_it_raises(scheduler, caplog):
+    purgatory, asking = Purgatory(scheduler), Asking()
+    asking.respond("before it failed")
+    for operation in (Failing("on_complete"), Failing("on_complete", asking)):
+        operation.ready = True
+        assert purgatory.try_complete_else_watch(operation, ["k"])
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError, ZeroDivisionError]
+    assert asking.answers == ["before it failed"]
+
+
+def test_what_the_first_try_raises_is_for_the_handler(scheduler):
+    purgatory, operation = Purgatory(scheduler), Failing("try_complete", Asking())
+    operation.ready = True
+    with pytest.raises(ZeroDivisionError):
+        purgatory.try_complete_else_watch(operation, ["k"])
+    assert purgatory.watched() == 0
+    assert operation.request.answers == []
+
+
+def test_what_a_later_try_raises_while_the_watch_begins_is_the_operations(scheduler):
+    class Late(Failing):
+        __slots__ = ()
+
+        def watched_by(self, purgatory, keys):
+            super().watched_by(purgatory, keys)
+            self.ready = True
+
+    purgatory, operation = Purgatory(scheduler), Late("try_complete", Asking())
+    assert purgatory.try_complete_else_watch(operation, ["k"])
+    assert len(operation.request.answers) == 1
+    assert purgatory.watched() == 0

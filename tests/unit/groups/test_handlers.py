@@ -92,7 +92,7 @@ class Responses:
 
     given: list[Any] = field(default_factory=list)
 
-    def run_request(self, request: RequestContext) -> None:
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
         raise AssertionError("handlers do not run requests")
 
     def respond(self, request: RequestContext, response: Any) -> None:

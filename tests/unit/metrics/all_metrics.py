@@ -2,22 +2,84 @@
 
 from functools import cache
 
-from klamm.testing import EmbeddedServer
+from bench.frames import record_batch
+from klamm import ConnectionGate, Delay, Provider, Refuse, hookimpl
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_metrics.names import exposed_name
 
 SETTINGS = (
     "server.queued_max_request_bytes=100000000",
     "listeners.default.authorizer=acl",
-    "listeners.default.gates=connection_quota,creation_rate,handshake_limit,authentication_penalty",
+    "listeners.default.acl.allow_everyone_if_no_acl_found=true",
+    "listeners.default.gates=moody,connection_quota,creation_rate,handshake_limit,authentication_penalty",
     "listeners.default.throttles=client_quota",
 )
+QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+
+
+class Moody(ConnectionGate):
+    """Holds the first connections off, each in another way."""
+
+    def open(self, listener):
+        self.answers = [Refuse("moody"), Delay(1, "moody"), Delay(1, "moody", pause_acceptor=True)]
+
+    def admit(self, address):
+        return self.answers.pop(0) if self.answers else None
+
+    def release(self, address):
+        pass
+
+
+class MoodyPlugin:
+    @hookimpl
+    def klamm_connection_gates(self):
+        yield Provider("moody", "tests.unit.metrics.all_metrics:Moody")
+
+
+def use(client):
+    """Requests that touch everything that is counted by what it is about."""
+    client.call(ApiVersionsRequest("tests", "1.0"), 3)
+    everybody = [RequestEntityData("client-id", None)]
+    quotas = [OpData(key, 1e9) for key in QUOTAS]
+    client.call(AlterClientQuotasRequest([RequestEntryData(everybody, quotas)]), 1)
+    client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+    data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, record_batch(1, 100))])]
+    answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])]
+    client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1000, topics=topics), 12)
 
 
 @cache
+def families():
+    """All families of a server that has been used in every way that is counted."""
+    with EmbeddedServer(SETTINGS, plugins=[MoodyPlugin()]) as server:
+        for _ in range(2):
+            with RawClient(server.address()) as client:
+                assert client.at_end()
+        with RawClient(server.address()) as client:
+            use(client)
+            return list(server.server.services.metrics.collect())
+
+
 def registered():
     """Kinds by MBean."""
-    with EmbeddedServer(SETTINGS) as server:
-        return {family.name: family.kind for family in server.server.services.metrics.collect()}
+    return {family.name: family.kind for family in families()}
+
+
+def labels():
+    """By MBean, the kinds of samples there are: the sets of their labels."""
+    return {family.name: {frozenset(sample.labels) for sample in family.samples} for family in families()}
 
 
 def exposed_names():

@@ -1,15 +1,29 @@
-"""docs/metrics.md names every metric, and none that is not there."""
+"""docs/metrics.md names every metric with its labels, and none that is not there."""
 
 import re
 from pathlib import Path
 
 from klamm_metrics.names import exposed_name
-from tests.unit.metrics.all_metrics import registered
+from tests.unit.metrics.all_metrics import labels, registered
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `([^`]+:type=[^`]+)` \| `([^`]+)` \| (\w+) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `([^`]+:type=[^`]+)` \| `([^`]+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+
+
+def rows():
+    return ROW.findall(PAGE.read_text(encoding="utf-8"))
+
+
+def told_labels(cell):
+    """`— for all; topic` is of two kinds of samples, one of them without labels."""
+    kinds = (re.sub("— for all", "", kind) for kind in cell.split(";"))
+    return {frozenset(label.strip() for label in kind.split(",") if label.strip()) for kind in kinds}
 
 
 def test_the_table_has_every_metric_and_no_other():
-    rows = {name: (exposed, kind) for name, exposed, kind in ROW.findall(PAGE.read_text(encoding="utf-8"))}
-    assert rows == {name: (exposed_name(name, kind), kind) for name, kind in registered().items()}
+    told = {name: (exposed, kind) for name, exposed, kind, _ in rows()}
+    assert told == {name: (exposed_name(name, kind), kind) for name, kind in registered().items()}
+
+
+def test_the_table_has_the_labels_of_every_metric():
+    assert {name: told_labels(cell) for name, _, _, cell in rows()} == labels()

@@ -177,6 +177,10 @@ kafka_network_requestmetrics_requests_total{request="Produce",version="11"} 100
 kafka_network_requestmetrics_requests_total{request="Fetch",version="17"} 900
 kafka_network_requestmetrics_totaltimems_count{request="Produce"} 100
 kafka_network_requestmetrics_totaltimems_sum{request="Produce"} 1000
+klamm_acceptor_connectionsrefused_total{listener="public",reason="per_ip"} 100
+klamm_acceptor_connectionsdelayed_total{listener="public",reason="per_ip_rate"} 100
+klamm_clientquota_throttledrequests_total{quota="producer_byte_rate"} 10
+klamm_clientquota_throttletimems_total{quota="producer_byte_rate"} 1000
 """
 NOW = """
 kafka_network_requestmetrics_requests_total{request="Produce",version="11"} 150
@@ -185,6 +189,14 @@ kafka_network_requestmetrics_requests_total{request="Fetch",version="17"} 40
 kafka_network_requestmetrics_totaltimems_count{request="Produce"} 110
 kafka_network_requestmetrics_totaltimems_sum{request="Produce"} 1050
 kafka_network_processor_idle_percent{listener="public",networkProcessor="0"} 0.25
+kafka_network_socketserver_memorypoolused 0
+kafka_network_socketserver_memorypoolavailable 9223372036854775807
+klamm_acceptor_connectionsrefused_total{listener="public",reason="per_ip"} 102
+klamm_acceptor_connectionsdelayed_total{listener="public",reason="per_ip_rate"} 110
+klamm_acceptor_connectionspaused_total{listener="public",reason="per_listener"} 14
+klamm_clientquota_throttledrequests_total{quota="producer_byte_rate"} 50
+klamm_clientquota_throttledrequests_total{quota="consumer_byte_rate"} 0
+klamm_clientquota_throttletimems_total{quota="producer_byte_rate"} 8000
 klamm_client_requests_total{client_id="ev[bold]il\\u001b",principal="User:a",host="10.0.0.1",listener="public"} 20
 """
 
@@ -212,6 +224,10 @@ def test_top_shows_a_server():
     assert re.search(r"Produce +30 ", shown)
     assert "\x1b" not in shown
     assert "ev[bold]il?" in shown
+    assert "refused 1/s   delayed 5/s   paused 7/s" in " ".join(shown.split(" "))
+    assert re.search(r"producer_byte_rate +20 +3,500 +50 +8 +160", shown)
+    assert "consumer_byte_rate" not in shown
+    assert "pool" not in shown
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,21 @@ def test_the_connection_that_waits_is_counted_once(house):
     assert door.ask(address).delay_ms == 300
     house.clock.advance_ms(300)
     assert door.ask(address) is None
-    assert house.metric("kafka.server:type=socket-server-metrics,name=connection-accept-rate") == {("a",): 2.0}
+    assert house.metric("kafka.server:type=socket-server-metrics,name=broker-connection-accept-rate") == {(): 2.0}
+
+
+def test_throttle_times_are_told_for_a_while(house):
+    group = "kafka.server:type=socket-server-metrics,name="
+    door = Door(house, "a", rate(connection_creation_rate=2, max_connection_creation_rate=4))
+    assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
+    of_address = [answer.delay_ms for answer in (door.connect() for _ in range(25)) if answer]
+    assert house.metric(f"{group}ip-connection-accept-throttle-time") == {("a",): sum(of_address) / len(of_address)}
+    assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
+    of_listener = [answer.delay_ms for answer in (door.connect(f"10.0.1.{n}") for n in range(30)) if answer]
+    assert len(of_listener) == 10
+    assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): sum(of_listener) / len(of_listener)}
+    house.clock.advance_ms(60_000)
+    assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
 
 
 def test_several_may_wait_at_once_and_who_gave_up_is_forgotten(house):

@@ -85,3 +85,13 @@ def test_kafkas_example_of_a_burst():
     bucket = TokenBucket(samples=100, window_ms=1000)
     bucket.take(560, 5, 0)
     assert bucket.throttle_time_ms(5, 0) == 12_000
+
+
+def test_no_throttle_time_is_longer_than_an_answer_can_tell():
+    rate = Rate()
+    rate.record(5_000_000_000, 0)
+    assert rate.throttle_time_ms(1, 0) == 2**31 - 1
+    assert rate.throttle_time_ms(5e-324, 0) == 2**31 - 1
+    bucket = TokenBucket()
+    bucket.take(1, 1e-7, 0)
+    assert bucket.throttle_time_ms(1e-7, 0) == 2**31 - 1
