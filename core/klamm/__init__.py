@@ -8,6 +8,7 @@ from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
 from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
+from klamm.config.told import ToldConfig
 from klamm.context import (
     Address,
     ConnectionContext,
@@ -43,7 +44,9 @@ from klamm.contracts import (
     TransportLayer,
 )
 from klamm.hookspecs import hookimpl
+from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.network.limited_log import LimitedLog
 from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
@@ -122,9 +125,11 @@ __all__ = [
     "Histogram",
     "HistogramValue",
     "Interest",
+    "JavaRegexError",
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
+    "LimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",
@@ -174,6 +179,7 @@ __all__ = [
     "Throttle",
     "Timer",
     "TokenBucket",
+    "ToldConfig",
     "Transport",
     "TransportLayer",
     "WILDCARD",
@@ -182,9 +188,11 @@ __all__ = [
     "bind_handlers",
     "client_quota_key",
     "client_quotas",
+    "compile_java",
     "handles",
     "hookimpl",
     "in_one_line",
+    "java_replacement",
     "load_settings",
     "read_tables",
     "setting",

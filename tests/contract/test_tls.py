@@ -426,3 +426,25 @@ def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):
     assert metric(server, name, server_name="default") / 86_400 == pytest.approx(397, abs=0.1)
     (line,) = [record.getMessage() for record in caplog.records if "expires" in record.getMessage()]
     assert line == "listener=default: the certificate for server name soon.example.org expires in 10.0 days"
+
+
+def test_a_name_that_no_certificate_is_for_is_counted_and_said_but_served(serve, files, caplog):
+    caplog.set_level("INFO", "klamm.ssl")
+    other = files.issue("other", "CN=other", hosts=("other.example.org",))
+    server = serve(*files.server_settings(sni=f'{{"other.example.org"={{certificate="{other.both}"}}}}'))
+    name = "klamm:type=SslTransport,name=UnknownServerNames"
+    context = files.client_context()
+    for known in ("localhost", "other.example.org"):
+        assert answers(server, ssl_context=context, server_hostname=known)
+    assert metric(server, name, listener="default") == 0
+    # Who looks at the certificate breaks off, who does not is served.
+    handshake(server, files, hostname="wrong.example.org")
+    context.check_hostname = False
+    assert answers(server, ssl_context=context, server_hostname="wrong.example.org")
+    wait_for(lambda: metric(server, name, listener="default") == 2)
+    (line,) = [record.getMessage() for record in caplog.records if "no certificate is for" in record.getMessage()]
+    assert re.fullmatch(
+        r"listener=default peer=127.0.0.1:\d+: no certificate is for the server name 'wrong.example.org';"
+        r" the default one was shown",
+        line,
+    )

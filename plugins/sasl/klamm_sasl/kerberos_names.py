@@ -6,9 +6,11 @@ The grammar and the meaning of a rule are those of Kafka's `KerberosShortNamer`,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from klamm import JavaRegexError, compile_java, java_replacement
 
 _RULE: Final = re.compile(
     r"(?P<default>DEFAULT)|RULE:\[(?P<count>\d+):(?P<format>[^\]]*)\](\((?P<match>[^)]*)\))?"
@@ -16,7 +18,6 @@ _RULE: Final = re.compile(
 )
 _NAME: Final = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _PARAMETER: Final = re.compile(r"\$(\d*)")
-_GROUP: Final = re.compile(r"\$(\d+)")
 
 
 class NoMatchingRuleError(Exception):
@@ -31,9 +32,7 @@ class KerberosRule:
     count: int | None
     format: str = ""
     match: re.Pattern[str] | None = None
-    pattern: re.Pattern[str] | None = None
-    replacement: str = ""
-    replace_all: bool = False
+    replace: Callable[[str], str] | None = None
     case: str = ""
 
     def apply(self, parameters: Sequence[str], default_realm: str) -> str | None:
@@ -53,9 +52,7 @@ class KerberosRule:
     def _translated(self, base: str) -> str | None:
         if self.match is not None and self.match.fullmatch(base) is None:
             return None
-        if self.pattern is None:
-            return base
-        return self.pattern.sub(self.replacement, base, count=0 if self.replace_all else 1)
+        return base if self.replace is None else self.replace(base)
 
 
 def parse_rule(text: str) -> KerberosRule:
@@ -70,14 +67,14 @@ def parse_rule(text: str) -> KerberosRule:
         if not parameter[1] or int(parameter[1]) > count:
             raise ValueError(f'"{text}" names {parameter[0]}, but there are only $0 to ${count}')
     try:
-        wanted = None if match["match"] is None else re.compile(match["match"])
-        pattern = None if match["pattern"] is None else re.compile(match["pattern"])
-    except re.error as error:
+        wanted = None if match["match"] is None else compile_java(match["match"])
+        replace = None
+        if match["pattern"] is not None:
+            first_only = match["all"] is None
+            replace = java_replacement(match["replacement"], compile_java(match["pattern"]), first_only=first_only)
+    except JavaRegexError as error:
         raise ValueError(f'"{text}" has a pattern that is none: {error}') from error
-    replacement = _GROUP.sub(r"\\g<\1>", (match["replacement"] or "").replace("\\", "\\\\"))
-    return KerberosRule(
-        text, count, match["format"], wanted, pattern, replacement, match["all"] is not None, match["case"] or ""
-    )
+    return KerberosRule(text, count, match["format"], wanted, replace, match["case"] or "")
 
 
 class KerberosShortNamer:

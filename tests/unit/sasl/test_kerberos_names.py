@@ -27,6 +27,7 @@ def short(principal, *rules):
         ("aaa@REALM.COM", "RULE:[1:$1]s/a/b/", "baa"),
         ("aaa@REALM.COM", "RULE:[1:$1]s/a/b/g", "bbb"),
         ("hdfs/node@REALM.COM", "RULE:[2:$1-$2]", "hdfs-node"),
+        ("Duke@REALM.COM", r"RULE:[1:$1](\p{Upper}.*)s/^(?i)d(.*)/\$$1/", "$uke"),
     ],
 )
 def test_a_rule_that_applies(principal, rule, name):

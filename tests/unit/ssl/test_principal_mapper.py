@@ -37,6 +37,11 @@ SEVERAL = (
         ("RULE:(.*)/<$1>/", "CN=a", "<CN=a><>"),
         ("  RULE:^CN=(.*)$/$1/U  ,  DEFAULT  ", "CN=a", "A"),
         (",,RULE:^CN=(.*)$/$1/,,", "CN=a", "a"),
+        ("RULE:^(?i)cn=(.*?),.*$/$1/,DEFAULT", "CN=Duke,O=x", "Duke"),
+        (r"RULE:^CN=\Qa+b.c\E,O=(\p{Alpha}+)$/$1/,DEFAULT", "CN=a+b.c,O=org", "org"),
+        (r"RULE:^CN=(\p{L}+)\z/$1/,DEFAULT", "CN=Ärger", "Ärger"),
+        (r"RULE:^CN=(\w+)$/$1/,DEFAULT", "CN=Ärger", "CN=Ärger"),
+        (r"RULE:^CN=([a-z&&[^x]]+)\h(.*)$/$1.$2/,DEFAULT", "CN=a b", "a.b"),
     ],
 )
 def test_the_first_rule_that_applies_names_the_principal(rules, name, principal):
@@ -66,6 +71,7 @@ def test_a_name_that_no_rule_maps_has_no_principal(rules):
         "RULE:^CN=.*$/$1/",
         "RULE:^CN=(.*)$/${who}/",
         "RULE:^CN=(.*)$/a$/",
+        r"RULE:^CN=(\p{IsLatin}+)$/$1/",
     ],
 )
 def test_what_is_no_rule_is_refused_at_once(rules):
