@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class ResourceType(enum.IntEnum):
-    """`ConfigResource.Type`, as far as it is served."""
+    """`ConfigResource.Type`."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):

@@ -279,10 +279,9 @@ def _expiration(pem: bytes, label: str) -> datetime:
 
 def _readable_ends(pem: bytes) -> list[datetime]:
     """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
-    ends = []
+    ends: list[datetime] = []
     with contextlib.suppress(ValueError):
-        for der in certificates_of(pem.decode("utf-8", "replace")):
-            ends.append(read_certificate(der).not_after)
+        ends += (read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
     return ends
 
 
