@@ -279,7 +279,7 @@ def _expiration(pem: bytes, label: str) -> datetime:
 
 def _readable_ends(pem: bytes) -> list[datetime]:
     """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
-    ends = []
+    ends: list[datetime] = []
     with contextlib.suppress(ValueError):
         ends.extend(read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
     return ends
