@@ -16,8 +16,8 @@ from klamm_broker.topics import NewTopic, Topic
 
 log = logging.getLogger("klamm.broker.topics")
 
-MAX_WAITING: Final = 10_000
-"""Names beyond these are not taken; who wants them asks again."""
+MAX_WAITING_PARTITIONS: Final = 10_000
+"""Topics that together have more are not taken; who wants them asks again."""
 
 _NAMES_PER_TRANSACTION: Final = 100
 _INTERNAL_PARTITIONS: Final = 50
@@ -56,11 +56,14 @@ def new_topic(name: str, num_partitions: int) -> NewTopic:
 class AutoTopicCreation:
     """Makes topics in the background. From any thread; nothing here waits but `wait`.
 
-    `create_all` makes topics and tells what became of each; it may block.
+    `create_all` makes topics and tells what became of each; it may block. `max_waiting` is how many topics may wait.
     """
 
-    def __init__(self, create_all: Callable[[Mapping[str, NewTopic]], Mapping[str, Topic | KafkaError]]) -> None:
+    def __init__(
+        self, create_all: Callable[[Mapping[str, NewTopic]], Mapping[str, Topic | KafkaError]], max_waiting: int
+    ) -> None:
         self._create_all = create_all
+        self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
         self._being_made: Collection[str] = ()
@@ -69,7 +72,7 @@ class AutoTopicCreation:
     def not_under_way(self, names: Iterable[str]) -> list[str]:
         """Those of the names that are still to be asked for, as many as are taken now."""
         with self._lock:
-            free = max(0, MAX_WAITING - len(self._waiting))
+            free = max(0, self._max_waiting - len(self._waiting))
             return [name for name in names if name not in self._waiting and name not in self._being_made][:free]
 
     def create(self, topics: Mapping[str, NewTopic]) -> None:

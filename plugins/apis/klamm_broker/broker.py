@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
 from klamm_broker import broker_metrics, meta_properties
-from klamm_broker.auto_creation import AutoTopicCreation, new_topic
+from klamm_broker.auto_creation import MAX_WAITING_PARTITIONS, AutoTopicCreation, new_topic
 from klamm_broker.configs import ConfigRegistry, server_keys
 from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
@@ -105,7 +105,9 @@ class Broker(ApiSet):
             self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
-        self.auto_creation = AutoTopicCreation(self._create_all)
+        self.auto_creation = AutoTopicCreation(
+            self._create_all, max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
+        )
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
