@@ -373,10 +373,11 @@ class ChannelMachine(RuleBasedStateMachine):
             return
         log.removeHandler(self.errors)
         self.wire.writable = True
-        for _ in range(60):
+        # At least one turn for each piece and each check, and time for all that waits for it.
+        for _ in range(len(self.wire.incoming) + len(self.channel.receive.frames) + 200):
             self.a_check_ends()
             self.turn()
-            self.clock.advance_ms(50)
+            self.clock.advance_ms(20)
         assert self.channel.state in (ChannelState.READY, ChannelState.CLOSED)
         assert not self.factory.work
         if self.channel.state is ChannelState.READY:
