@@ -1,4 +1,4 @@
-"""A good client while others fail to come in: `python -m bench.storm [--connections 2000] [--rounds 3]`.
+"""A good client while others fail to come in: `python -m bench.storm [--connections 2000] [--at-once 200]`.
 
 A client that is authenticated already asks for Metadata every few milliseconds, first alone, then while a storm of
 connections comes with wrong passwords (PLAIN, SCRAM) or makes TLS handshakes and goes away. Prints its p99 in
@@ -33,7 +33,6 @@ from tests.tls_files import TlsFiles
 
 PASSWORD = "correct horse"  # noqa: S105
 EVERY_S = 0.002
-WORKERS = 20
 STORMS = ("plain", "scram", "tls")
 
 
@@ -55,8 +54,8 @@ def begin_scram(client: RawClient) -> None:
     client.call(SaslAuthenticateRequest(b"c=biws," + nonce + b",p=" + proof), 2)
 
 
-def storm(kind: str, port: int, ca: str, connections: int) -> None:
-    """Come and fail that many times, some side by side."""
+def storm(kind: str, port: int, ca: str, connections: int, at_once: int) -> None:
+    """Come and fail that many times, so many side by side."""
     context = ssl.create_default_context(cafile=ca) if kind == "tls" else None
     numbers = count()
 
@@ -71,7 +70,7 @@ def storm(kind: str, port: int, ca: str, connections: int) -> None:
             except (ConnectionError, TimeoutError):
                 continue
 
-    threads = [threading.Thread(target=work) for _ in range(WORKERS)]
+    threads = [threading.Thread(target=work) for _ in range(at_once)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -117,12 +116,13 @@ def server(folder: Path) -> Iterator[tuple[KlammServer, dict[str, int], TlsFiles
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.storm", description="a good client in a storm of bad ones")
     parser.add_argument("--connections", type=int, default=2000)
+    parser.add_argument("--at-once", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--storm", nargs=3, metavar=("KIND", "PORT", "CA"), help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.storm:
         kind, port, ca = chosen.storm
-        storm(kind, int(port), ca, chosen.connections)
+        storm(kind, int(port), ca, chosen.connections, chosen.at_once)
         return
     print("| storm of | connections/s | quiet p99, µs | in the storm, µs | ratio |\n| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="klamm-storm-") as folder, server(Path(folder)) as (_, ports, files):
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     quiet.append(p99_us(client, time.perf_counter() + 2)[0])
                     # Attackers have machines of their own: here they get only what is left of this one.
                     command = ["nice", "-n", "15", sys.executable, "-m", "bench.storm"]
-                    command += ["--connections", str(chosen.connections)]
+                    command += ["--connections", str(chosen.connections), "--at-once", str(chosen.at_once)]
                     begun = time.perf_counter()
                     with subprocess.Popen([*command, "--storm", kind, str(ports[kind]), str(files.ca)]) as process:
                         stormy.append(p99_us(client, process)[0])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, is_dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
 from klamm.config.setting import SettingSpec, specs_of
@@ -132,13 +133,15 @@ def type_text(spec: SettingSpec) -> str:
 def kind_text(kind: Any, ending: str = "") -> str:
     """A type in words, `ending` s for several of it; of an optional one, the type that it is if it is there."""
     kinds = get_args(kind)
+    if get_origin(kind) is UnionType:
+        return kind_text(kinds[0], ending)
     if get_origin(kind) is tuple:
         return f"list{ending} of {kind_text(kinds[0], 's')}"
     if get_origin(kind) is dict:
         return f"table{ending} of {kind_text(kinds[1], 's')}"
     if is_dataclass(kind):
         return f"table{ending}"
-    return _KIND_NAMES[kinds[0] if kinds else kind] + ending
+    return _KIND_NAMES[kind] + ending
 
 
 if __name__ == "__main__":

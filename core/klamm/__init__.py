@@ -8,6 +8,7 @@ from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
 from klamm.config.section import load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
+from klamm.config.told import ToldConfig
 from klamm.context import (
     Address,
     ConnectionContext,
@@ -46,6 +47,7 @@ from klamm.hookspecs import hookimpl
 from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.network.limited_log import LimitedLog
+from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -177,6 +179,7 @@ __all__ = [
     "Throttle",
     "Timer",
     "TokenBucket",
+    "ToldConfig",
     "Transport",
     "TransportLayer",
     "WILDCARD",
@@ -188,6 +191,7 @@ __all__ = [
     "compile_java",
     "handles",
     "hookimpl",
+    "in_one_line",
     "java_replacement",
     "load_settings",
     "read_tables",

@@ -54,11 +54,13 @@ def note_client_software(request: ApiVersionsRequest, context: RequestContext) -
     """Remember who the client says it is (KIP-511); False if that is no valid name or version."""
     if context.api_version < 3:
         return True
+    connection = context.connection
     name, version = request.client_software_name, request.client_software_version
-    if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-        return False
-    context.connection.client_software_name = name
-    context.connection.client_software_version = version
+    if connection.client_software_name != name or connection.client_software_version != version:
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+            return False
+        connection.client_software_name = name
+        connection.client_software_version = version
     return True
 
 

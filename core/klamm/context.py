@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ from klamm.shared_state import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from klamm.config.told import ToldConfig
     from klamm.contracts import Buffer, Throttle
     from klamm.security.authorizer import AclOperation, Authorizer, ResourceType
     from klamm.wire.error_counts import ErrorCounts
@@ -87,7 +88,8 @@ class ListenerContext:
     `transport` is the name of its transport.
     `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to.
+    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
+    active. `throttles_changed()` has klamm ask them again which are, from any thread.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
@@ -104,6 +106,7 @@ class ListenerContext:
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
     resume_accepting: Callable[[], None] = lambda: None
+    throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
 
 
@@ -117,6 +120,7 @@ class ServerContext:
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory goes away with the server.
     `services`    what the server has for every part: shared tables, metrics.
+    `configs()`   the server's own settings as they are now, for who asks for the configs of a broker.
     """
 
     data_dir: Path
@@ -126,6 +130,7 @@ class ServerContext:
     random_bytes: Callable[[int], bytes]
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
+    configs: Callable[[], Sequence[ToldConfig]] = tuple
 
 
 @dataclass(slots=True, eq=False)

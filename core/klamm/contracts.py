@@ -252,6 +252,14 @@ class ConnectionGate(ListenerPart, ABC):
 class Throttle(ListenerPart, ABC):
     """Charges requests to quotas (KIP-13, KIP-124, KIP-219, KIP-599). Called from any thread."""
 
+    @property
+    def active(self) -> bool:
+        """Whether it limits anybody now. While it does not, it is not asked at all, and requests cost nothing more.
+
+        One that changes its mind calls `throttles_changed` of its ListenerContext. Must not block.
+        """
+        return True
+
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
         """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.
@@ -398,6 +406,10 @@ class ServerExtension(ABC):
 
     def stopping(self) -> None:
         """The server begins to stop: it accepts no more."""
+
+    def describe(self) -> str:
+        """What `klamm serve` says of it once the server is ready, e.g. the address it listens on."""
+        return ""
 
     def reload(self) -> None:
         """SIGHUP: read files again. Raising keeps what was there, and is logged."""

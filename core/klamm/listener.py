@@ -7,7 +7,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from klamm.contracts import (
     Transport,
 )
 from klamm.network.acceptor import Acceptor
+from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import RequestDispatcher
@@ -72,6 +74,9 @@ class Listener:
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._plans: list[PartPlan] = []
+        self._throttles: tuple[Throttle, ...] = ()
+        self._throttles_lock = threading.Lock()
+        self._dispatcher: RequestDispatcher
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
         self.context: ListenerContext
@@ -126,34 +131,28 @@ class Listener:
         handlers = list(handlers)
         if authenticators is not None:
             served = {handler.api_key for handler in handlers}
-            handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
+            with self._needed(authenticators):
+                handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
         handlers = with_api_versions(handlers)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
-        throttles: tuple[Throttle, ...] = tuple(self._part(part) for part in plan.throttles)
-        self.context.throttles = throttles
+        self._throttles = tuple(self._part(part) for part in plan.throttles)
         observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
         assigner: ProcessorAssigner = self._part(plan.assigner)
         prefix = authenticators.security_protocol if authenticators is not None else ""
         self.context.transport = plan.transport.name
         self.context.security_protocol = prefix + transport.security_protocol
         for part in self.parts:
-            try:
+            with self._needed(part):
                 part.open(self.context)
-            except Exception as error:
-                log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
-                kind = type(part)
-                self.context.services.announce(
-                    "plugin_failed", f"{kind.__module__}.{kind.__qualname__}: {error}", listener=self.name, failed=True
-                )
-                raise PartError(f"listener {self.name}: {kind.__module__}.{kind.__qualname__}: {error}") from error
             self._opened.append(part)
         observation = Observation(observers, clock) if observers else None
-        dispatcher = RequestDispatcher(
+        self.context.throttles = self._active_throttles()
+        dispatcher = self._dispatcher = RequestDispatcher(
             handlers,
             mode=settings.dispatch,
             clock=clock,
-            throttles=throttles,
+            throttles=self.context.throttles,
             observation=observation,
             authorized=self.context.authorizer is not None,
             failures=LimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
@@ -161,19 +160,20 @@ class Listener:
         slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        outcomes = GateOutcomes()
         proxies = None
         if settings.proxy_protocol != "off":
             # Not for those who have no proxy: what takes time to load is start-up time.
             from klamm.network.proxied import TrustedProxies
 
-            proxies = TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
+            proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
 
         def processor(index: int) -> Processor:
             recorder = None
             if request_metrics is not None:
                 recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
-            selector = (TimedSelector if throttles else Selector)(
+            selector = (TimedSelector if self.context.throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
                 clock,
@@ -212,8 +212,10 @@ class Listener:
         self._next_index = settings.processors
         self._balancer = LoadBalancer(self.name, assigner, clock)
         self._balancer.processors = self.processors
-        if assigner.rebalance_interval_ms > 0:
-            self._balancing = scheduler.every(assigner.rebalance_interval_ms, self._balancer.tick)
+        with self._needed(assigner):
+            rebalance_interval_ms = assigner.rebalance_interval_ms
+        if rebalance_interval_ms > 0:
+            self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
         self.acceptor = Acceptor(
             self.name,
@@ -227,11 +229,44 @@ class Listener:
             send_buffer_bytes=settings.socket_send_buffer_bytes,
             receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             failures=failures,
+            outcomes=outcomes,
             proxies=proxies,
             observation=observation,
         )
+        self.context.throttles_changed = self._throttles_changed
+        # One may have changed since it was opened.
+        self._throttles_changed()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+
+    @contextlib.contextmanager
+    def _needed(self, part: ListenerPart) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
+            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
+            self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
+            raise PartError(f"listener {self.name}: {text}") from error
+
+    def _active_throttles(self) -> tuple[Throttle, ...]:
+        return tuple(throttle for throttle in self._throttles if self._is_active(throttle))
+
+    def _is_active(self, throttle: Throttle) -> bool:
+        try:
+            return throttle.active
+        except Exception:
+            log.exception("listener=%s: throttle %r failed", self.name, throttle)
+            return True
+
+    def _throttles_changed(self) -> None:
+        with self._throttles_lock:
+            throttles = self._active_throttles()
+            self.context.throttles = throttles
+            self._dispatcher.charge_to(throttles)
+            for processor in self.all_processors:
+                processor.charge_to(throttles)
 
     def _part(self, plan: Any) -> Any:
         part = plan.build()
@@ -262,6 +297,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
+        # A new one may have missed a change.
+        self._throttles_changed()
         for processor in surplus:
             processor.retire(kept)
         self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))

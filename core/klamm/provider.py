@@ -49,12 +49,16 @@ class Provider:
     `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
     `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
     `summary`   one line for `klamm plugins`.
+    `gates`     of an api set: the connection gates of a listener that names none itself, as far as they are installed.
+    `throttles` of an api set: the throttles of such a listener.
     """
 
     name: str
     factory: str
     settings: str | type | None = None
     summary: str = ""
+    gates: tuple[str, ...] = ()
+    throttles: tuple[str, ...] = ()
 
     def load_factory(self) -> Callable[[Any], Any]:
         """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""

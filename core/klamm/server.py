@@ -6,13 +6,15 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api_set import ApiHandler, ApiSet
 from klamm.clock import Clock, SystemClock
+from klamm.config.told import told_configs
 from klamm.context import RequestContext, ServerContext, ServerServices
 from klamm.contracts import ServerExtension
 from klamm.listener import BindError, Listener, PartError
@@ -36,6 +38,16 @@ _PARKED_GRACE_NS = 250_000_000
 
 class StartError(Exception):
     """The server cannot start; the message says what and why. Everything that was opened is closed again."""
+
+
+@contextmanager
+def _needed(what: str, part: PartPlan) -> Iterator[None]:
+    """What a part raises here stops the start, in the part's name."""
+    try:
+        yield
+    except Exception as error:
+        log.debug("%s failed at start", what, exc_info=True)
+        raise StartError(f"{what} ({part.distribution}): {str(error) or repr(error)}") from error
 
 
 class SocketServer:
@@ -104,7 +116,9 @@ class SocketServer:
                 pool=self.pool,
                 request_metrics=request_metrics,
             )
-            self.api_sets[listener.plan.api_set].listener_opened(listener.context)
+            name = listener.plan.api_set
+            with _needed(f"api set {name}", self.plan.api_sets[name]):
+                self.api_sets[name].listener_opened(listener.context)
         ServerMetrics(self).register(self.services.metrics)
         for part in self.plan.extensions:
             self._open_extension(part)
@@ -115,8 +129,9 @@ class SocketServer:
             listener.start()
         self._announce_parts()
         self.services.announce("server_started", f"klamm {__version__}")
-        for extension in self.extensions:
-            extension.ready()
+        for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
+            with _needed(f"extension {part.name}", part):
+                extension.ready()
 
     def _announce_parts(self) -> None:
         plan = self.plan
@@ -131,11 +146,8 @@ class SocketServer:
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
-        try:
+        with _needed(f"extension {part.name}", part):
             extension.open(self.services)
-        except Exception as error:
-            log.debug("extension %s failed to open", part.name, exc_info=True)
-            raise StartError(f"extension {part.name} ({part.distribution}): {error}") from error
         self.extensions.append(extension)
 
     def _prepare_data_dir(self) -> None:
@@ -158,7 +170,7 @@ class SocketServer:
             data_dir.mkdir(parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
-            try:
+            with _needed(f"api set {name}", part):
                 api_set.open(
                     ServerContext(
                         data_dir,
@@ -168,13 +180,12 @@ class SocketServer:
                         os.urandom,
                         temporary_data=self._temporary is not None,
                         services=self.services,
+                        configs=lambda: told_configs(self.plan),
                     )
                 )
-            except Exception as error:
-                log.debug("api set %s failed to open", name, exc_info=True)
-                raise StartError(f"api set {name} ({part.distribution}): {error}") from error
             self._opened_sets.append((name, api_set))
-            handlers[name] = list(api_set.handlers())
+            with _needed(f"api set {name}", part):
+                handlers[name] = list(api_set.handlers())
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:

@@ -151,15 +151,15 @@ class ServerMetrics:
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (
                 "Connections that were closed at once because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.refused),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.refused),
             ),
             "klamm:type=Acceptor,name=ConnectionsDelayed": (
                 "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.delayed),
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.delayed),
             ),
             "klamm:type=Acceptor,name=ConnectionsPaused": (
-                "Connections with which the acceptor waited because a gate said so, by reason.",
-                lambda: self._by_reason(lambda acceptor: acceptor.paused),
+                "Connections that had to wait because a gate said so, at the acceptor or behind a proxy, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.paused),
             ),
             "klamm:type=Acceptor,name=DescriptorPauses": (
                 "How often accepting paused, for 0.1 s each time, because the system had no file descriptor to give.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +18,11 @@ from klamm.server import SocketServer, StartError
 from klamm.version import __version__
 
 if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
+    from klamm.api_set import ApiSet
+    from klamm.config.plan import PartPlan, ServerPlan
+    from klamm.contracts import ServerExtension
+
+log = logging.getLogger("klamm.server")
 
 
 def run(
@@ -25,8 +31,17 @@ def run(
     ready_file: Path | None = None,
     reload_plan: Callable[[], ServerPlan] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP reloads what can be reloaded and says what cannot."""
+    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP reloads what can be reloaded and says what cannot.
+
+    `ready_file` is there while every listener answers, and at no other time unless the process is killed.
+    """
     begun_ns = time.monotonic_ns()
+    if ready_file is not None:
+        try:
+            prepare_ready_file(ready_file)
+        except OSError as error:
+            print(f"klamm: ready file {ready_file}: {error.strerror or error}", file=sys.stderr)
+            return 2
     raise_descriptor_limit()
     wanted = threading.Event()
     signals: list[signal.Signals] = []
@@ -57,6 +72,9 @@ def run(
                     print(f"klamm: {line}", flush=True)
                 continue
             print(f"klamm: {received.name}: stopping", flush=True)
+            if ready_file is not None:
+                with contextlib.suppress(OSError):
+                    ready_file.unlink()
             server.stop()
             return 0
 
@@ -95,32 +113,61 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
 
 
 def banner(server: SocketServer, milliseconds: float) -> str:
-    """What listens where, over which parts, and where the data are."""
-    details = "; ".join(text for text in (api_set.describe() for api_set in server.api_sets.values()) if text)
+    """What listens where, over which parts (and whose, if not klamm's own), and where the data are."""
+    details = "; ".join(text for text in map(_describe, server.api_sets.values()) if text)
     where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
     lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
     rows = []
     for listener in server.listeners:
         plan = listener.plan
-        channel = " + ".join(part.name for part in (plan.transport, plan.authenticator) if part is not None)
-        extras = ", ".join(
-            part.name for part in (plan.authorizer, *plan.gates, *plan.throttles, *plan.observers) if part is not None
-        )
-        rows.append((plan.name, str(listener.context.bound), channel, plan.api_set, extras))
+        channel = " + ".join(_origin(part) for part in (plan.transport, plan.authenticator) if part is not None)
+        extras = [_origin(part) for part in (plan.authorizer, *plan.gates, *plan.throttles, *plan.observers) if part]
+        extras.append(f"assigner {_origin(plan.assigner)}")
+        api_set = _origin(server.plan.api_sets[plan.api_set], plan.api_set)
+        rows.append((plan.name, str(listener.context.bound), channel, api_set, ", ".join(extras)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
         cells = "   ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
         lines.append(f"  {cells}".rstrip())
+    beside = [f"request scheduler {_origin(server.plan.request_scheduler)}"]
+    for part, extension in zip(server.plan.extensions, server.extensions, strict=True):
+        beside.append(f"{_origin(part)} {_describe(extension)}".rstrip())
+    lines.append("  " + ", ".join(beside))
     lines.append(f"ready in {milliseconds:.0f} ms")
     return "\n".join(lines)
+
+
+def _origin(part: PartPlan, name: str = "") -> str:
+    own = part.distribution == "klamm"
+    return (name or part.name) + ("" if own else f" ({part.distribution})")
+
+
+def _describe(part: ApiSet | ServerExtension) -> str:
+    try:
+        return part.describe()
+    except Exception:
+        log.exception("%r cannot say what it is", part)
+        return ""
+
+
+def prepare_ready_file(path: Path) -> None:
+    """Remove what a killed server has left, and see that a file can be written there. Raises OSError."""
+    path.unlink(missing_ok=True)
+    temporary = _temporary(path)
+    temporary.touch()
+    temporary.unlink()
 
 
 def write_ready_file(path: Path, server: SocketServer) -> None:
     """Say, all at once, that every listener answers: a reader never sees half of it."""
     content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = _temporary(path)
     temporary.write_text(content + "\n")
     temporary.replace(path)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
 
 
 def raise_descriptor_limit() -> None:

@@ -115,7 +115,7 @@ class AuditSettings:
     segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="A segment is sealed when it has that size.")
     segment_age_ms: int = setting(60_000, minimum=10, doc="A segment is sealed when its first event is so old.")
     compression: str = setting(
-        "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads gzip by itself."
+        "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads all three."
     )
     retention_bytes: int = setting(
         10 * 1024**3, minimum=-1, doc="Size of the node's folder above which `on_limit` counts; -1 is no limit."

@@ -125,7 +125,7 @@ def test_sockets_that_are_to_be_closed_later_are_closed_when_the_server_stops(se
     )
     assert answers(served.connect())
     late = [served.connect() for _ in range(80)]
-    delayed = served.acceptor().delayed
+    delayed = served.acceptor().outcomes.delayed
     wait_for(lambda: served.acceptor().accepted + sum(delayed.values()) == 81)
     assert delayed["per_ip_rate"] > 0
     served.embedded.stop()
@@ -138,7 +138,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     assert answers(first)
     second = served.connect()
     second.send(ASK, 12)
-    wait_for(lambda: served.acceptor().paused["per_listener"] == 1)
+    wait_for(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     assert answers(served.connect("inner"))
     start = time.monotonic()
     first.close()
@@ -153,8 +153,8 @@ def test_a_listener_over_its_rate_waits_and_serves_everybody(serve):
     clients = [served.connect() for _ in range(40)]
     assert all(map(answers, clients))
     assert time.monotonic() - start > 0.5
-    assert served.acceptor().paused["per_listener_rate"] > 0
-    assert not served.acceptor().refused
+    assert served.acceptor().outcomes.paused["per_listener_rate"] > 0
+    assert not served.acceptor().outcomes.refused
 
 
 def test_the_protected_listener_costs_another_its_least_recently_used_connection(serve):
@@ -175,7 +175,7 @@ def test_a_stop_does_not_wait_for_a_full_listener(serve):
     served = serve("[connection_quota]\nmax_connections = 1")
     assert answers(served.connect())
     served.connect()
-    wait_for(lambda: served.acceptor().paused["per_listener"] == 1)
+    wait_for(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     start = time.monotonic()
     served.embedded.stop()
     assert time.monotonic() - start < 5
@@ -266,7 +266,7 @@ def test_a_rate_set_with_alter_client_quotas_counts_at_once(tmp_path):
         assert client.call(AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
         acceptor = server.server.listeners[0].acceptor
         others = [socket.create_connection(server.address()) for _ in range(30)]
-        wait_for(lambda: acceptor.delayed["per_ip_rate"] > 0)
+        wait_for(lambda: acceptor.outcomes.delayed["per_ip_rate"] > 0)
         for sock in others:
             sock.close()
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from statistics import quantiles
 
 import pytest
 
@@ -62,14 +61,14 @@ def serving(scheduler: str, *settings: str) -> Iterator[EmbeddedServer]:
         yield server
 
 
-def p99_s(client: RawClient, requests: list[tuple[Message, int]], samples: int = SAMPLES) -> float:
-    """Of requests one after the other."""
+def longest_s(client: RawClient, requests: list[tuple[Message, int]], samples: int = SAMPLES) -> float:
+    """Of requests one after the other; of a hundred that is no less than the p99."""
     times = []
     for number in range(samples):
         begin = time.monotonic()
         client.call(*requests[number % len(requests)])
         times.append(time.monotonic() - begin)
-    return quantiles(times, n=100)[98]
+    return max(times)
 
 
 @contextmanager
@@ -100,11 +99,11 @@ def greedy_client(server: EmbeddedServer, listener: str = "default") -> Iterator
 
 
 def slowdown(scheduler: str, requests: list[tuple[Message, int]], *settings: str, samples: int = SAMPLES) -> float:
-    """The p99 of a modest client beside a greedy one, as a multiple of its p99 alone."""
+    """The longest time of a modest client beside a greedy one, as a multiple of its longest alone."""
     with serving(scheduler, *settings) as server, RawClient(server.address(), client_id="modest") as modest:
-        quiet_s = p99_s(modest, requests)
+        quiet_s = longest_s(modest, requests)
         with greedy_client(server):
-            return p99_s(modest, requests, samples) / quiet_s
+            return longest_s(modest, requests, samples) / quiet_s
 
 
 def best_slowdown(scheduler: str, requests: list[tuple[Message, int]], *settings: str) -> float:
@@ -172,9 +171,9 @@ def test_a_listener_of_its_own_for_control():
             serving("priority", *settings) as server,
             RawClient(server.address("internal"), client_id="modest") as modest,
         ):
-            quiet_s = p99_s(modest, [DATA])
+            quiet_s = longest_s(modest, [DATA])
             with greedy_client(server):
-                ratios.append(p99_s(modest, [DATA]) / quiet_s)
+                ratios.append(longest_s(modest, [DATA]) / quiet_s)
         if ratios[-1] <= 3:
             break
     assert min(ratios) <= 3

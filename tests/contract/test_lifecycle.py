@@ -11,9 +11,11 @@ import pytest
 
 from klamm import ApiSet, Provider, hookimpl
 from klamm.server import StartError
+from klamm.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_plaintext.transport import PlaintextTransport
+from tests.contract.api_sets import Plugin
 
 TWO_LISTENERS = """
 [listeners.one]
@@ -179,6 +181,7 @@ def test_a_signal_stops_the_server_and_exits_with_0(serve, tmp_path, number):
     assert "plaintext   echo" in output
     assert "ready in" in output
     assert signal.Signals(number).name in output
+    assert list(tmp_path.glob("ready.json*")) == [], "nobody is ready any more"
 
 
 def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
@@ -209,3 +212,43 @@ def test_a_taken_port_ends_serve_with_a_clear_word(tmp_path, taken_port):
     )
     assert done.returncode == 1
     assert done.stderr == f"klamm: listener two: cannot bind 127.0.0.1:{taken_port}: Address already in use\n"
+
+
+def test_an_old_ready_file_goes_before_anything_listens(tmp_path, taken_port):
+    file, ready = tmp_path / "klamm.toml", tmp_path / "ready.json"
+    file.write_text(TWO_LISTENERS.format(port=taken_port))
+    ready.write_text("of one that was killed")
+    command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready)]
+    assert subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 1
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize("where", ["missing/ready.json", "directory"])
+def test_a_ready_file_that_cannot_be_written_ends_serve_before_anything_listens(tmp_path, taken_port, where):
+    (tmp_path / "directory").mkdir()
+    file, ready = tmp_path / "klamm.toml", tmp_path / where
+    file.write_text(TWO_LISTENERS.format(port=taken_port))
+    command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    # The port is taken: whoever tried to listen would say so, with exit code 1.
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"klamm: ready file {ready}: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_banner_names_all_parts_and_whose_they_are(tmp_path):
+    file = tmp_path / "klamm.toml"
+    file.write_text(
+        '[server]\nextensions = ["prometheus"]\n[prometheus]\nbind = "127.0.0.1:0"\n'
+        '[listeners.one]\nbind = "127.0.0.1:0"\napi_set = "trying"\nobservers = ["tell_tale"]\n'
+    )
+    with EmbeddedServer(file=file, plugins=[Plugin()]) as server:
+        (exporter,) = server.server.extensions
+        _, listener, beside, end = banner(server.server, 12.3).splitlines()
+        assert listener == (
+            f"  one   {server.bootstrap}   plaintext   trying (embedded-0)"
+            "   tell_tale (embedded-0), assigner round_robin"
+        )
+        assert beside == f"  request scheduler fifo, prometheus 127.0.0.1:{exporter.address[1]}"
+        assert end == "ready in 12 ms"

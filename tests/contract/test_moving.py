@@ -7,15 +7,20 @@ import time
 
 import pytest
 
+from bench.frames import record_batch
 from klamm import Interest, Provider, Transport, TransportLayer, hookimpl
 from klamm.network.channel import ChannelState
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.contract.api_sets import Plugin
+from tests.sasl_client import log_in, users_setting
 
 
 class HoardingLayer(TransportLayer):
@@ -300,3 +305,140 @@ def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, disp
         server.api_set("trying").release.set()
         assert blocked.receive(12, 4, correlation_id).error_code == 0
         assert blocked.at_end()
+
+
+class FullPoller:
+    """Has no room for another descriptor, as epoll has none beyond `max_user_watches`."""
+
+    def __init__(self, poller):
+        self.poller = poller
+
+    def __getattr__(self, name):
+        return getattr(self.poller, name)
+
+    def register(self, descriptor, mask):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve):
+    server = serve("listeners.default.processors=2", "listeners.default.gates=connection_quota")
+    counts = server.server.services.shared.once("connection_counts", dict)
+    listener = listener_of(server)
+    gone = listener.processors[1]
+    listener.resize(1)
+    wait_until(lambda: gone.ended)
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+        assert counts.total == 1
+        (processor,) = listener.processors
+        (channel,) = processor.channels
+        processor._selector._poller = FullPoller(processor._selector._poller)
+        processor.move(channel, gone)
+        assert client.at_end()
+        wait_until(lambda: counts.total == 0)
+    assert counts.by_ip == {}
+
+
+def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve):
+    """The pool tells all selectors at once, and the connection is with none of them at that moment."""
+    server = serve("listeners.default.processors=2", "server.queued_max_request_bytes=100000")
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+        client.send_bytes(struct.pack(">ihh", 90_000, 3, 12) + bytes(5000))
+        first, second = listener_of(server).processors
+        source, target = (first, second) if first.connection_count else (second, first)
+        (channel,) = source.channels
+        wait_until(lambda: server.server.pool.used_bytes >= 5000)
+        adopt = target.adopt
+
+        def evict_and_adopt(moving):
+            # As the pool does it, between the one's letting go and the other's taking over.
+            moving.receive._claim.evicted = True
+            return adopt(moving)
+
+        target.adopt = evict_and_adopt
+        source.move(channel, target)
+        assert client.at_end()
+        wait_until(lambda: server.server.pool.used_bytes == 0)
+
+
+TALKERS = 6
+CONNECTIONS_EACH = 8
+BROKER = (
+    "listeners.default.authenticator=sasl",
+    'listeners.default.sasl.mechanisms=["PLAIN"]',
+    f"listeners.default.{users_setting(alice='sesame')}",
+    "listeners.default.gates=connection_quota,handshake_limit",
+    "listeners.default.processors=3",
+    "server.queued_max_request_bytes=1000000",
+)
+
+
+def produce_and_fetch(server, tls, number, failures):
+    """Pipelined produces, each of which must get the next offset, with other requests between them; some connections
+    leave in the middle. In the end all that was answered is there."""
+    chances = random.Random(number)
+    topic, offset = f"t-{number}", 0
+    try:
+        for _ in range(CONNECTIONS_EACH):
+            client = RawClient(server.address(), ssl_context=tls, server_hostname="localhost", timeout_s=60)
+            with client:
+                assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
+                if not offset:
+                    client.call(CreateTopicsRequest([CreatableTopic(topic, 1, 1)]), 5)
+                for _ in range(10):
+                    due = []
+                    for _ in range(chances.randrange(1, 12)):
+                        request, version = MetadataRequest(topics=[]), 12
+                        if chances.random() < 0.7:
+                            batch = record_batch(1, chances.choice([100, 5000, 60_000]))
+                            data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
+                            request, version = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9
+                        due.append((request, version, client.send(request, version)))
+                    for request, version, correlation_id in due:
+                        answer = client.receive(request.API_KEY, version, correlation_id)
+                        if isinstance(request, ProduceRequest):
+                            partition = answer.responses[0].partition_responses[0]
+                            assert (partition.error_code, partition.base_offset) == (0, offset)
+                            offset += 1
+                partitions = [FetchPartition(0, fetch_offset=offset - 1, partition_max_bytes=100_000)]
+                topics = [FetchTopic(topic, partitions=partitions)]
+                answer = client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=100_000, topics=topics), 12)
+                assert answer.responses[0].partitions[0].high_watermark == offset
+                # Half a request, and away.
+                client.send_bytes(struct.pack(">ihh", 50_000, 0, 9) + bytes(chances.randrange(20_000)))
+    except Exception as error:
+        failures.append(error)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_broker_loses_nothing_while_connections_move(tls_files, seed):
+    """TLS, SASL, a memory pool that is too small, connection gates, and processors that come and go."""
+    chances = random.Random(seed)
+    tls = tls_files.client_context()
+    with EmbeddedServer([*BROKER, *tls_files.server_settings()]) as server:
+        counts = server.server.services.shared.once("connection_counts", dict)
+        listener = listener_of(server)
+        failures = []
+        talkers = [
+            threading.Thread(target=produce_and_fetch, args=(server, tls, seed * 100 + number, failures))
+            for number in range(TALKERS)
+        ]
+        with Mover(server, seed):
+            for talker in talkers:
+                talker.start()
+            while any(talker.is_alive() for talker in talkers):
+                listener.resize(chances.randrange(2, 5))
+                talkers[0].join(0.1)
+                for talker in talkers:
+                    talker.join(0.01)
+        assert not failures, failures[0]
+        assert sum(processor.moved_connections for processor in listener.all_processors) > 20
+        wait_until(lambda: counts.total == 0)
+        assert counts.by_ip == {}
+        (handshakes,) = (part for part in listener.parts if type(part).__name__ == "HandshakeLimit")
+        assert not handshakes._under_way
+        assert not handshakes._by_ip
+        wait_until(lambda: server.server.pool.used_bytes == 0)
+        assert listener.counts.created.value == listener.counts.closed.value == TALKERS * CONNECTIONS_EACH
+        assert sum(processor.connection_count for processor in listener.all_processors) == 0

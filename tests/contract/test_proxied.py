@@ -123,6 +123,8 @@ def test_a_gate_refuses_or_delays_the_client_and_not_the_proxy(serve, context, s
     reason = "gate_failed" if say == "raise" else "fussy"
     wait_for(lambda: metric(server, FAILURES, reason=reason) == 1)
     assert server.api_set("trying").seen == []
+    name = "ConnectionsDelayed" if say == "delay" else "ConnectionsRefused"
+    assert metric(server, f"klamm:type=Acceptor,name={name}", reason=reason) == 1
 
 
 def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, context):
@@ -130,6 +132,7 @@ def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, co
     assert ask(server, V1, context)
     (gate,) = GATES
     assert gate.asked == [("203.0.113.7", 4711)] * 3, "twice Delay, then in"
+    assert metric(server, "klamm:type=Acceptor,name=ConnectionsPaused", reason="fussy") == 1
     wait_for(lambda: (gate.admitted, gate.released) == (1, 1))
 
 

@@ -305,7 +305,7 @@ def test_a_gate_that_refuses_delays_or_fails_lets_nobody_in(start, connect, say)
     with pytest.raises(ConnectionError):
         answers(connect(server))
     acceptor = server.server.listeners[0].acceptor
-    assert sum((acceptor.delayed if say == "delay" else acceptor.refused).values()) == 1
+    assert sum((acceptor.outcomes.delayed if say == "delay" else acceptor.outcomes.refused).values()) == 1
 
 
 def test_observers_and_throttles_that_raise_cost_nothing(start, connect):

@@ -375,6 +375,21 @@ def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, capl
     wait_for(lambda: "mended" in subject_served(server, files.client_context(), set()))
 
 
+def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
+    server = serve(*files.server_settings(reload_interval_ms=10))
+    failures = "klamm:type=SslTransport,name=ReloadFailures"
+    saved = files.server.certificate.read_bytes()
+    for times in (1, 2):
+        files.server.certificate.unlink()
+        wait_for(lambda times=times: metric(server, failures, listener="default") == times)
+        threading.Event().wait(0.1)
+        assert metric(server, failures) == times
+        assert caplog.text.count("new files cannot be used") == times
+        files.server.certificate.write_bytes(saved)
+        threading.Event().wait(0.1)
+    assert answers(server, ssl_context=files.client_context())
+
+
 def test_sighup_reloads_and_says_what_is_wrong(serve, files):
     server = serve(*files.server_settings(reload_interval_ms=0))
     assert server.server.reload() == []

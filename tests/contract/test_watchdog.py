@@ -33,6 +33,7 @@ class FailingSettings:
     """Which callback raises."""
 
     at: str = setting("", doc="The callback that raises, for every second connection.")
+    failing_look: int = setting(1, doc="Which look for buffered data raises; those before it say that there are some.")
 
 
 class Failing:
@@ -54,6 +55,7 @@ class FailingTransport(Failing, Transport):
 class FailingLayer(TransportLayer):
     def __init__(self, transport, inner):
         self.fail, self.inner = transport.maybe_fail, inner
+        self.failing_look, self.looks = transport.settings.failing_look, 0
 
     def handshake(self):
         self.fail("handshake")
@@ -72,6 +74,9 @@ class FailingLayer(TransportLayer):
 
     @property
     def has_buffered_data(self):
+        self.looks += Failing.armed
+        if self.looks < self.failing_look:
+            return True
         self.fail("has_buffered_data")
         return False
 
@@ -215,6 +220,13 @@ def test_a_transport_that_raises(serve, at):
     check(
         serve("transport=failing", f"failing.at={at}"), lambda client: None, closes=at != "close", also_good=also_good
     )
+
+
+@pytest.mark.parametrize("failing_look", range(2, 9))
+def test_a_transport_that_raises_wherever_it_is_looked_into(serve, caplog, failing_look):
+    server = serve("transport=failing", "failing.at=has_buffered_data", f"failing.failing_look={failing_look}")
+    check(server, lambda client: None, closes=True, also_good=False)
+    assert "turn failed" not in caplog.text
 
 
 @pytest.mark.parametrize("at", ["authenticator", "complete", "principal", "receive", "reauthenticates", "close"])

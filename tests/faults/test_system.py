@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import subprocess
 import threading
@@ -22,11 +23,24 @@ from klamm.plugins import PluginRegistry
 from klamm.server import SocketServer
 from klamm.testing import RawClient
 from klamm.wire.errors import ErrorCode
-from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
 from tests.faults.bystander import unharmed
@@ -54,10 +68,14 @@ def produce(client: WireClient | RawClient, topic: str, batch: bytes = BATCH) ->
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
-def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> int:
+def fetch(topic: str, offset: int, max_wait_ms: int = 100) -> FetchRequest:
     partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=MIB)
     topics = [FetchTopic(topic, partitions=[partition])]
-    answer = client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=MIB, topics=topics), 12)
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=MIB, topics=topics)
+
+
+def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> int:
+    answer = client.call(fetch(topic, offset), 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
     return len(bytes(answer.responses[0].partitions[0].records or b""))
 
@@ -121,11 +139,43 @@ def fill_up(path: Path) -> None:
             pass
 
 
+def commit(client: WireClient, topic: str, member: tuple[str, int], offset: int) -> ErrorCode:
+    """Commit an offset of the group `g`."""
+    member_id, generation = member
+    topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
+    answer = client.call(OffsetCommitRequest("g", generation, member_id, topics=topics), 8)
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def committed(client: WireClient, topic: str) -> int:
+    """What the group `g` has committed."""
+    answer = client.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic(topic, [0])]), 7)
+    assert answer.error_code == ErrorCode.NONE
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+def set_quota(client: WireClient | RawClient, bytes_per_second: float, client_id: str = "one") -> ErrorCode:
+    """Set what a client may produce."""
+    entity = [RequestEntityData("client-id", client_id)]
+    operations = [OpData("producer_byte_rate", bytes_per_second)]
+    answer = client.call(AlterClientQuotasRequest([RequestEntryData(entity, operations)]), 1)
+    return ErrorCode(answer.entries[0].error_code)
+
+
+def quotas(client: WireClient) -> list[float]:
+    """All quotas that are set."""
+    answer = client.call(DescribeClientQuotasRequest([], strict=False), 1)
+    return [value.value for entry in answer.entries or [] for value in entry.values]
+
+
 def test_a_full_disk(small_disk: Path) -> None:
-    """As above with a file system that is full, for the store of topics and offsets too."""
+    """As above with a file system that is full, for the store of topics, offsets and quotas too."""
     ballast = small_disk / "ballast"
     with target_server(small_disk / "server") as server, WireClient(HOST, server.port) as client:
         create(client, "full")
+        member = joined(client)
+        assert commit(client, "full", member, 1) is ErrorCode.NONE
+        assert set_quota(client, 1e9) is ErrorCode.NONE
         with unharmed(server):
             ballast.write_bytes(bytes(4 * MIB))
             taken = fill_until_refused(client, "full")
@@ -133,6 +183,16 @@ def test_a_full_disk(small_disk: Path) -> None:
             answer = client.call(CreateTopicsRequest([CreatableTopic("another", 1, 1)]), 5)
             assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
             assert fetched_bytes(client, "full", taken - 1) > 400_000
+            # Kafka's coordinators answer so too when their log cannot be written; clients try again.
+            assert commit(client, "full", member, 2) is ErrorCode.NOT_COORDINATOR
+            assert committed(client, "full") == 1
+            assert set_quota(client, 2e9) is ErrorCode.KAFKA_STORAGE_ERROR
+            assert quotas(client) == [1e9]
+            joining = JoinGroupRequest("h", session_timeout_ms=30_000, protocol_type="consumer")
+            joining.protocols, joining.rebalance_timeout_ms = [JoinGroupRequestProtocol("range", b"")], 30_000
+            assert client.call(joining, 5).error_code == ErrorCode.MEMBER_ID_REQUIRED
+            heartbeat = HeartbeatRequest(group_id="g", member_id=member[0], generation_id=member[1])
+            assert client.call(heartbeat, 4).error_code == ErrorCode.NONE
             ballast.unlink()
             (small_disk / "more").unlink()
             deadline = time.monotonic() + 20
@@ -140,9 +200,53 @@ def test_a_full_disk(small_disk: Path) -> None:
                 assert time.monotonic() < deadline, "it does not recover"
                 time.sleep(0.05)
             create(client, "later")
+            assert commit(client, "full", member, 3) is ErrorCode.NONE
+            assert set_quota(client, 3e9) is ErrorCode.NONE
+            joined(client, "h")
         server.restart()
         with WireClient(HOST, server.port) as again:
             assert fetched_bytes(again, "full", taken - 1) > 400_000
+            assert committed(again, "full") == 3
+            assert quotas(again) == [3e9]
+
+
+def test_no_file_can_be_opened(tmp_path: Path) -> None:
+    """What needs another file is refused for as long as there is none; whoever is in is served, and nothing is lost."""
+    with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
+        small = CreatableTopic("small", 1, 1, configs=[CreatableTopicConfig("segment.bytes", str(MIB))])
+        assert client.call(CreateTopicsRequest([small]), 5).topics[0].error_code == ErrorCode.NONE
+        member = joined(client)
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        # A log is opened when it is first used.
+        assert produce(client, "small") is ErrorCode.NONE
+        taken = 1
+        with unharmed(server):
+            used = len(os.listdir(f"/proc/{server.pid}/fd"))
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+            while (code := produce(client, "small")) is ErrorCode.NONE:
+                taken += 1
+                assert taken < 20, "a segment is rolled without a file"
+            assert code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert taken >= 2
+            answer = client.call(CreateTopicsRequest([CreatableTopic("another", 1, 1)]), 5)
+            assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            offset = int(commit(client, "small", member, 1) is ErrorCode.NONE)
+            assert max(0, committed(client, "small")) == offset
+            assert fetched_bytes(client, "small", taken - 1) > 400_000
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+            deadline = time.monotonic() + 20
+            while produce(client, "small") is not ErrorCode.NONE:
+                assert time.monotonic() < deadline, "it does not recover"
+                time.sleep(0.05)
+        create(client, "another")
+        assert commit(client, "small", member, 2) is ErrorCode.NONE
+        assert produce(client, "another") is ErrorCode.NONE
+        server.restart()
+        with WireClient(HOST, server.port) as again:
+            for place in range(taken + 1):
+                assert fetched_bytes(again, "small", place) > 400_000
+            assert committed(again, "small") == 2
+            assert fetched_bytes(again, "another", 0) > 400_000
 
 
 class JumpingClock(SystemClock):
@@ -158,21 +262,46 @@ class JumpingClock(SystemClock):
 
 
 def test_a_clock_that_jumps(tmp_path: Path) -> None:
-    """Back and ahead by a day: sessions live on, records are taken and found, the server stops in good order."""
+    """Back and ahead by a day: sessions live on, records are taken and found, who waits is answered when it is time,
+    neither before nor after, and the server stops in good order."""
     clock = JumpingClock()
-    plan = load_plan(None, PluginRegistry(), bind=f"{HOST}:0", data_dir=str(tmp_path))
+    throttled = ["listeners.default.throttles=client_quota"]
+    plan = load_plan(None, PluginRegistry(), throttled, bind=f"{HOST}:0", data_dir=str(tmp_path))
     server = SocketServer(plan, clock=clock)
     server.start()
     try:
         bound = server.listeners[0].context.bound
-        with RawClient((bound.host, bound.port)) as client:
+        address = (bound.host, bound.port)
+        with (
+            RawClient(address) as client,
+            RawClient(address, timeout_s=30) as parked,
+            RawClient(address, timeout_s=30) as waiting,
+            RawClient(address, timeout_s=30, client_id="muted") as muted,
+        ):
             create(client, "t")
+            create(client, "quiet")
             member_id, generation = joined(client)
+            parked_id = parked.send(fetch("quiet", 0, max_wait_ms=60_000), 12)
+            assert set_quota(client, 10_000, "muted") is ErrorCode.NONE
+            data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, record_batch(1, 120_000))])]
+            muted_s = muted.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9).throttle_time_ms / 1000
+            assert 1 < muted_s < 10
+            muted_at = time.monotonic()
+            muted_id = muted.send(MetadataRequest([], allow_auto_topic_creation=False), 12)
+            waiting_at = time.monotonic()
+            waiting_id = waiting.send(fetch("quiet", 0, max_wait_ms=1000), 12)
             for jump_ms in (0, -86_400_000, 86_400_000, -3_600_000):
                 clock.ahead_ms = jump_ms
                 assert produce(client, "t", record_batch(1, 100)) is ErrorCode.NONE
                 heartbeat = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation)
                 assert client.call(heartbeat, 4).error_code == ErrorCode.NONE
+            waiting.receive(1, 12, waiting_id)
+            assert 0.9 < time.monotonic() - waiting_at < 5
+            muted.receive(3, 12, muted_id)
+            assert 0.9 * muted_s < time.monotonic() - muted_at < muted_s + 4
+            assert not select.select([parked.socket], [], [], 0)[0]
+            assert produce(client, "quiet", record_batch(1, 100)) is ErrorCode.NONE
+            assert parked.receive(1, 12, parked_id).responses[0].partitions[0].records
             assert fetched_bytes(client, "t", 0) > 400
             fired = threading.Event()
             server.scheduler.schedule(10, fired.set)
@@ -183,17 +312,17 @@ def test_a_clock_that_jumps(tmp_path: Path) -> None:
     assert time.monotonic() - begin < 10
 
 
-def joined(client: RawClient) -> tuple[str, int]:
-    """The only member of the group `g`."""
+def joined(client: WireClient | RawClient, group_id: str = "g") -> tuple[str, int]:
+    """The only member of a group."""
     protocols = [JoinGroupRequestProtocol("range", b"")]
-    join = JoinGroupRequest("g", session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols)
+    join = JoinGroupRequest(group_id, session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols)
     join.rebalance_timeout_ms = 30_000
     answer = client.call(join, 5)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         join.member_id = answer.member_id
         answer = client.call(join, 5)
     assert answer.error_code == ErrorCode.NONE
-    sync = SyncGroupRequest("g", generation_id=answer.generation_id, member_id=answer.member_id)
+    sync = SyncGroupRequest(group_id, generation_id=answer.generation_id, member_id=answer.member_id)
     assert client.call(sync, 3).error_code == ErrorCode.NONE
     return answer.member_id, answer.generation_id
 

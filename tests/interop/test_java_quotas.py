@@ -9,17 +9,15 @@ import pytest
 
 from tests.interop.clients.java import TOPIC_COMMAND, run_tool
 from tests.peers.server import Server
-from tests.peers.target import TARGET, target_server
+from tests.peers.target import target_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
-# Of klamm's listeners only those that name the throttle enforce quotas.
-SETTINGS = {"listeners.default.throttles": "client_quota"} if TARGET == "klamm" else {}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with target_server(tmp_path_factory.mktemp("quotas"), SETTINGS) as running:
+    with target_server(tmp_path_factory.mktemp("quotas")) as running:
         yield running
 
 

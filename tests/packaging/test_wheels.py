@@ -16,7 +16,7 @@ import tarfile
 import threading
 import venv
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +62,7 @@ def run(*command: str | Path) -> str:
 
 def clean_environment() -> dict[str, str]:
     """Nothing that would let a child find klamm in this checkout."""
-    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VENV", "VIRTUAL_ENV")}
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +92,11 @@ def install(folder: Path, *wheels: Path) -> Path:
 
 
 @contextmanager
-def serving(programs: Path, folder: Path, *arguments: str) -> Iterator[Mapping[str, str]]:
-    """The addresses of a `klamm serve` that runs in `folder`; it must end with exit code 0."""
+def serving(serve: Sequence[str | Path], folder: Path, *arguments: str) -> Iterator[Mapping[str, str]]:
+    """The addresses of what `serve` starts, in `folder`; it must end with exit code 0."""
     ready = folder / "ready.json"
     process = subprocess.Popen(
-        [programs / "klamm", "serve", *arguments, "--ready-file", ready],
+        [*serve, *arguments, "--ready-file", ready],
         cwd=folder,
         env=clean_environment(),
         stdout=subprocess.PIPE,
@@ -163,13 +163,23 @@ def test_the_sdist_has_every_file_of_the_project(distributions: Distributions) -
     assert {name for name in tracked if name and (ROOT / name).exists()} - packed == set()
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone can be cloned")
+def test_a_clone_serves_with_one_command(tmp_path: Path) -> None:
+    clone = tmp_path / "klamm"
+    run("git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", clone)
+    with serving([clone / "scripts" / "serve"], tmp_path, "--bind", "127.0.0.1:0") as listeners:
+        produce(listeners["default"], "greetings", ["hello", "world"])
+        assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
+    assert run("git", "-C", clone, "status", "--porcelain") == "", "all that it made is ignored"
+
+
 def test_klamm_alone_serves_from_an_empty_environment(distributions: Distributions, tmp_path: Path) -> None:
     programs = install(tmp_path / "venv", distributions.wheel)
     version = distributions.wheel.name.split("-")[1]
     assert run(programs / "klamm", "--version") == f"klamm {version}\n"
     providers = json.loads(run(programs / "klamm", "plugins", "--json"))
     assert {provider["distribution"] for provider in providers} == {"klamm"}
-    with serving(programs, tmp_path, "--bind", "127.0.0.1:0") as listeners:
+    with serving([programs / "klamm", "serve"], tmp_path, "--bind", "127.0.0.1:0") as listeners:
         produce(listeners["default"], "greetings", ["hello", "world"])
         assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
 
@@ -181,7 +191,7 @@ def test_a_strangers_handler_set_stands_beside_the_broker(distributions: Distrib
         one for one in json.loads(run(programs / "klamm", "plugins", "--json")) if one["distribution"] != "klamm"
     ]
     assert (provider["kind"], provider["name"], provider["distribution"]) == ("api set", "print", "klamm-print")
-    with serving(programs, tmp_path, "klamm.toml") as listeners:
+    with serving([programs / "klamm", "serve"], tmp_path, "klamm.toml") as listeners:
         produce(listeners["prints"], "greetings", ["to the printer"])
         produce(listeners["broker"], "greetings", ["to the broker"])
         assert consume(listeners["broker"], "greetings", 1) == ["to the broker"]

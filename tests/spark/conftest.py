@@ -60,6 +60,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
+def default_compaction(spark: Any) -> Iterator[None]:
+    """The tests' session reads the commit log as drivers with Spark's defaults write it."""
+    key = "spark.sql.streaming.fileSink.log.compactInterval"
+    short = spark.conf.get(key)
+    spark.conf.unset(key)
+    yield
+    spark.conf.set(key, short)
+
+
+@pytest.fixture
 def ship(spark: Any) -> Callable[..., list[str]]:
     """`ship(spool, settings)`: what `klamm audit ship --once` says."""
 

@@ -26,11 +26,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Driver:
-    """`klamm audit ship --once` in a process group of its own, a segment per batch."""
+    """`klamm audit ship --once` in a process group of its own; a segment per batch, or what `max_files` says."""
 
-    def __init__(self, spool: Path, lake: Path, sink: str) -> None:
+    def __init__(self, spool: Path, lake: Path, sink: str, max_files: int = 1) -> None:
         command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--no-aggregates", "--driver-memory", "1g"]
-        command += ["--spool", str(spool), "--lake", str(lake), "--sink", sink, "--max-files-per-trigger", "1"]
+        command += [
+            "--spool",
+            str(spool),
+            "--lake",
+            str(lake),
+            "--sink",
+            sink,
+            "--max-files-per-trigger",
+            str(max_files),
+        ]
         self.events = lake / "events"
         roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
         self.process = subprocess.Popen(
@@ -78,16 +87,6 @@ class Driver:
         return names
 
 
-@pytest.fixture(autouse=True)
-def default_compaction(spark):
-    """The tests' session reads the commit log as drivers with Spark's defaults write it."""
-    key = "spark.sql.streaming.fileSink.log.compactInterval"
-    short = spark.conf.get(key)
-    spark.conf.unset(key)
-    yield
-    spark.conf.set(key, short)
-
-
 def survives(spark, tmp_path, sink, kills, seed, segments=SEGMENTS):
     from klamm_spark import verify
     from klamm_spark.lake import Lake
@@ -117,6 +116,7 @@ def survives(spark, tmp_path, sink, kills, seed, segments=SEGMENTS):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("default_compaction")
 @pytest.mark.parametrize(("sink", "kills"), [("parquet", 3), ("delta", 2)])
 def test_every_event_is_there_once(spark, tmp_path, sink, kills):
     killed, said = survives(spark, tmp_path, sink, kills, seed=7)
@@ -127,6 +127,7 @@ def test_every_event_is_there_once(spark, tmp_path, sink, kills):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("default_compaction")
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 def test_ten_kills(spark, tmp_path, sink):
     killed, _ = survives(spark, tmp_path, sink, 10, seed=random.randrange(1 << 30), segments=15)

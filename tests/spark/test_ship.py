@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import cramjam
 import pytest
 
+from klamm_spark import verify
 from klamm_spark.event import FIELD_NAMES
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
 from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spark_settings import Pipeline
 from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
@@ -65,6 +68,18 @@ def test_what_was_shipped_is_not_shipped_again_and_what_is_new_is(spark, ship, t
     assert "shipped 0 events" in "\n".join(ship(tmp_path / "spool", settings))
     rows = spark.read.parquet(str(tmp_path / "lake" / "events"))
     assert sorted(row.seq for row in rows.select("seq").collect()) == list(range(130))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".zst", cramjam.zstd.compress), (".gz", cramjam.gzip.compress)])
+def test_packed_segments_are_shipped_too(spark, ship, tmp_path, suffix, pack):
+    write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
+    for path in list((tmp_path / "spool").rglob("*.jsonl")):
+        path.with_name(path.name + suffix).write_bytes(bytes(pack(path.read_bytes())))
+        path.unlink()
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    assert "shipped 100 events" in "\n".join(ship(tmp_path / "spool", settings))
+    said: list[str] = []
+    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
 def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):

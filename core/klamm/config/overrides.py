@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import tomli
 
@@ -16,10 +16,15 @@ from klamm.provider import ProviderKind
 
 if TYPE_CHECKING:
     from klamm.config.plan import _Planner
+    from klamm.provider import Provider
+
+_PARTS: Final = {ProviderKind.CONNECTION_GATE: "gates", ProviderKind.THROTTLE: "throttles"}
+_NAME: Final = "NAME"
 
 
 def apply_overrides(planner: _Planner, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> None:
     """Put them into the planner's tables, and note who said what."""
+    of_parts = []
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
@@ -27,17 +32,71 @@ def apply_overrides(planner: _Planner, overrides: Sequence[str], bind: str | Non
             continue
         paths = _resolve(planner, key.strip())
         if not paths:
-            planner.problems.append(
-                Problem(f"--set {text}", key.strip(), f"unknown key{did_you_mean(key.strip(), _known(planner))}")
-            )
+            of_parts.append(text)
         for path in paths:
             put(planner, path, _value(value.strip()), f"--set {text}")
+    # Now all is said of which parts there are.
+    for text in of_parts:
+        _put_in_parts(planner, text)
     if bind is not None:
         listeners = planner.table(("listeners",))
         first = next(iter(listeners), "default")
         put(planner, ("listeners", first, "bind"), bind, f"--bind {bind}")
     if data_dir is not None:
         put(planner, ("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
+
+
+def _put_in_parts(planner: _Planner, text: str) -> None:
+    """Kafka's name for something of gates or throttles holds for every listener that has them."""
+    key, _equals, value = (word.strip() for word in text.partition("="))
+    listeners = list(planner.table(("listeners",)) or {"default": {}})
+    used = {listener: _names_of_parts(planner, listener) for listener in listeners}
+    owners = set()
+    found = False
+    for kind, names_key in _PARTS.items():
+        for one in planner.plugins.providers(kind):
+            name = one.provider.name
+            for setting_name, listener in _settings_of(one.provider, key, listeners):
+                owners.add(name)
+                for each in listeners if listener is None else [listener]:
+                    if name in used[each][names_key]:
+                        found = True
+                        put(planner, ("listeners", each, name, setting_name), _value(value), f"--set {text}")
+    if found:
+        return
+    message = f"unknown key{did_you_mean(key, _known(planner))}"
+    if owners:
+        message = f"belongs to {' and '.join(sorted(owners))}, which no listener has"
+    planner.problems.append(Problem(f"--set {text}", key, message))
+
+
+def _names_of_parts(planner: _Planner, listener: str) -> dict[str, Sequence[str]]:
+    table = planner.table(("listeners", listener))
+    api_set = table.get("api_set", "broker")
+    found: dict[str, Sequence[str]] = {}
+    for kind, key in _PARTS.items():
+        names = table.get(key)
+        if names is None and isinstance(api_set, str):
+            names = planner.wanted_parts(kind, key, api_set)
+        found[key] = _listed(names)
+    return found
+
+
+def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """The settings of a part that Kafka calls so, and the listener that the name is about, if it is about one."""
+    try:
+        settings = provider.load_settings()
+    except (ImportError, AttributeError):
+        return
+    for name, spec in specs_of(settings).items() if settings is not None else ():
+        # What names a listener in Kafka is said by the listener itself here.
+        if spec.kafka is None or spec.kind is bool:
+            continue
+        if key == spec.kafka:
+            yield name, None
+        for listener in listeners:
+            if key in (spec.kafka.replace(_NAME, each) for each in (listener, listener.lower())) and key != spec.kafka:
+                yield name, listener
 
 
 def put(planner: _Planner, path: tuple[str, ...], value: Any, said: str) -> None:
@@ -98,10 +157,14 @@ def _resolve(planner: _Planner, key: str) -> list[tuple[str, ...]]:
 
 def _extensions(planner: _Planner) -> Sequence[str]:
     """The extensions that the server uses, which may have come as text."""
-    names = planner.table(("server",)).get("extensions", ())
+    return _listed(planner.table(("server",)).get("extensions", ()))
+
+
+def _listed(names: Any) -> Sequence[str]:
+    """A list of names, which may have come as text."""
     if isinstance(names, str):
         return [name.strip() for name in names.split(",")]
-    return names if isinstance(names, list) else ()
+    return names if isinstance(names, (list, tuple)) else ()
 
 
 def _api_sets(planner: _Planner) -> dict[str, list[str]]:

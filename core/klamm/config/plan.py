@@ -192,6 +192,10 @@ class _Planner:
             for name in server.extensions:
                 self.common_tables.add(name)
                 extensions.append(self.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
+        if len(sound) > 1:
+            self.check_shared(sound)
+        if scheduler is not None:
+            self.check_listener_names(scheduler, listeners)
         self.check_sections(parts)
         if self.problems or server is None or scheduler is None:
             raise ConfigError(self.problems)
@@ -259,6 +263,8 @@ class _Planner:
 
         def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
             names = getattr(settings, key)
+            if names is None:
+                names = self.wanted_parts(kind, key, settings.api_set)
             for name in {name for name in names if names.count(name) > 1}:
                 self.report((*path, key), f'"{name}" is listed more than once')
             found = [one(kind, key, provider) for provider in names]
@@ -292,6 +298,17 @@ class _Planner:
             assigner,
             settings.api_set,
         )
+
+    def wanted_parts(self, kind: ProviderKind, key: str, api_set: str) -> tuple[str, ...]:
+        """The parts of a listener that names none, for an api set; without those that are not installed."""
+        try:
+            found = self.plugins.resolve(ProviderKind.API_SET, str(self.table((api_set,)).get("provider", api_set)))
+        except PluginError:
+            # Reported where the api set itself is looked for.
+            return ()
+        wanted: tuple[str, ...] = getattr(found.provider, key)
+        known = {one.provider.name for one in self.plugins.providers(kind)} if wanted else ()
+        return tuple(name for name in wanted if name in known)
 
     def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
         right = {}
@@ -403,6 +420,30 @@ class _Planner:
                 if port and port == other_port and same_host:
                     self.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
             taken.append((plan.bind, plan.name))
+
+    def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
+        """What counts for all listeners together must be the same for each."""
+        seen: dict[tuple[str, str], tuple[Any, str]] = {}
+        for plan in listeners:
+            for part in (*plan.gates, *plan.throttles):
+                for name, spec in specs_of(type(part.settings)).items() if part.settings is not None else ():
+                    if spec.per_server:
+                        value = getattr(part.settings, spec.attribute)
+                        first, other = seen.setdefault((part.name, name), (value, plan.name))
+                        if value != first:
+                            self.report(
+                                ("listeners", plan.name, part.name, name),
+                                f"is for all listeners together, and listener {other} has another value:"
+                                f" write it once, in [{part.name}]",
+                            )
+
+    def check_listener_names(self, scheduler: PartPlan, listeners: Collection[str]) -> None:
+        for name, spec in specs_of(type(scheduler.settings)).items() if scheduler.settings is not None else ():
+            if spec.names_listeners:
+                for listener in getattr(scheduler.settings, spec.attribute):
+                    if listener not in listeners:
+                        message = f'there is no listener "{listener}"{did_you_mean(listener, listeners)}'
+                        self.report(("server", scheduler.name, name), message)
 
     def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
         users: dict[str, list[str]] = {}

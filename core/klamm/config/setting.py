@@ -24,7 +24,8 @@ REQUIRED: Final[Any] = MISSING
 class SettingSpec(NamedTuple):
     """What is known of one setting.
 
-    `name` is the key in TOML; `attribute` the field; `kafka` the name that Kafka gives it, if it has one.
+    `name` is the key in TOML; `attribute` the field; `kafka` the name that Kafka gives it, if it has one; for the rest
+    see `setting`.
     """
 
     name: str
@@ -38,6 +39,8 @@ class SettingSpec(NamedTuple):
     maximum: float | None
     check: Callable[[Any], str | None] | None
     parts: ProviderKind | None = None
+    per_server: bool = False
+    names_listeners: bool = False
 
 
 def setting(
@@ -51,6 +54,8 @@ def setting(
     maximum: float | None = None,
     check: Callable[[Any], str | None] | None = None,
     parts: ProviderKind | None = None,
+    per_server: bool = False,
+    names_listeners: bool = False,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -58,8 +63,10 @@ def setting(
     or as nested tables. `kafka` names Kafka's key of the same meaning. `check` returns what is wrong, or None.
     `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
     table of its name below this one, and handed to the factory as the argument of the field's name.
+    `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
+    names listeners.
     """
-    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts)}
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, per_server, names_listeners)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):
@@ -163,6 +170,8 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
             raise ValueError(f"must be a list, not {_name(value)}")
         return tuple(_convert(typing.get_args(kind)[0], item, base, lenient) for item in value)
     if origin is dict:
+        if lenient and isinstance(value, str):
+            value = _pairs(value)
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, not {_name(value)}")
         return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
@@ -183,6 +192,12 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
     if kind is Path and isinstance(value, str):
         return base / Path(value).expanduser()
     raise ValueError(f"must be {_KINDS.get(kind, str(kind))}, not {_name(value)}")
+
+
+def _pairs(text: str) -> Any:
+    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. The text itself if it is none."""
+    pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
+    return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
 
 
 def _convert_table(kind: type, value: Any, base: Path) -> Any:

@@ -89,8 +89,16 @@ class ListenerSettings:
     authorizer: str | None = setting(
         None, doc="Who says what a client may do; unset allows all.", kafka="authorizer.class.name"
     )
-    gates: tuple[str, ...] = setting((), doc="Connection gates, asked in this order.")
-    throttles: tuple[str, ...] = setting((), doc="Throttles that requests are charged to.")
+    gates: tuple[str, ...] | None = setting(
+        None,
+        doc="Connection gates, asked in this order; unset are those that the api set wants, for `broker`"
+        " connection_quota and creation_rate.",
+    )
+    throttles: tuple[str, ...] | None = setting(
+        None,
+        doc="Throttles that requests are charged to; unset are those that the api set wants, for `broker`"
+        " client_quota.",
+    )
     observers: tuple[str, ...] = setting((), doc="Observers that are told of completed requests.")
     assigner: str = setting("round_robin", doc="Which processor gets a new connection.")
     api_set: str = setting("broker", doc="The handler set that answers: a provider, or a table that names one.")

@@ -6,7 +6,6 @@ import errno
 import logging
 import socket
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.clock import Clock
 from klamm.context import Address
 from klamm.contracts import ConnectionGate, Delay, Refuse
-from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.admission import GateOutcomes, ask_gates, describe_refusal
 from klamm.network.balancer import LoadBalancer
 from klamm.network.failures import ConnectionFailures
 from klamm.network.limited_log import LimitedLog
@@ -41,7 +40,7 @@ class Acceptor:
     one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns_until` counts
     that, the time for which gates have it wait, and the pauses while there are no descriptors (`descriptor_pauses`).
 
-    What gates did is counted by their reasons: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    What gates did is counted in `outcomes`.
     """
 
     def __init__(
@@ -58,6 +57,7 @@ class Acceptor:
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
         failures: ConnectionFailures,
+        outcomes: GateOutcomes,
         observation: Observation | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
@@ -81,9 +81,7 @@ class Acceptor:
         self._rate = Rate()
         self._rate_lock = threading.Lock()
         self._limited_log = LimitedLog(log, scheduler.schedule)
-        self.refused: Counter[str] = Counter()
-        self.delayed: Counter[str] = Counter()
-        self.paused: Counter[str] = Counter()
+        self.outcomes = outcomes
         self._delayed_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._pause = threading.Event()
@@ -192,11 +190,10 @@ class Acceptor:
         self._failures.count(refusal.reason)
         if self._observation is not None:
             self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
+        self.outcomes.count(refusal)
         if isinstance(refusal, Delay):
-            self.delayed[refusal.reason] += 1
             self._close_later(sock, refusal.delay_ms)
         else:
-            self.refused[refusal.reason] += 1
             log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
             sock.close()
 
@@ -233,7 +230,7 @@ class Acceptor:
                 return answer
             if answer.reason not in waited_for:
                 waited_for.add(answer.reason)
-                self.paused[answer.reason] += 1
+                self.outcomes.count(answer)
             with self._blocked():
                 self._resume.wait(answer.delay_ms / 1000)
                 self._resume.clear()

@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import Counter
 from collections.abc import Sequence
 
 from klamm.context import Address
 from klamm.contracts import ConnectionGate, Delay, Refuse
 
 log = logging.getLogger("klamm.network")
+
+
+class GateOutcomes:
+    """What gates did to connections of a listener, by reason; counted by its acceptor and, behind a proxy, by its
+    processors: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.refused: Counter[str] = Counter()
+        self.delayed: Counter[str] = Counter()
+        self.paused: Counter[str] = Counter()
+
+    def count(self, refusal: Refuse | Delay) -> None:
+        """A connection was not let in, or has to wait."""
+        counts = self.refused
+        if isinstance(refusal, Delay):
+            counts = self.paused if refusal.pause_acceptor else self.delayed
+        with self._lock:
+            counts[refusal.reason] += 1
 
 
 def ask_gates(

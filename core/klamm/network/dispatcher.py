@@ -22,6 +22,7 @@ from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
+from klamm.one_line import in_one_line
 from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
@@ -103,25 +104,31 @@ class RequestDispatcher:
         self._recorded = False
         self._unsupported: Route | None = None
         self._routes: list[Route | None] = [None] * 128
-        self._throttles = throttles
         self._monotonic_ns = clock.monotonic_ns
-        self.charged = bool(throttles)
-        self.timed = observation is not None or self.charged
+        self._observed = observation is not None
         self._refusals = observation.refusals if observation is not None else ()
         # Whoever observes, charges or authorizes requests must see each of them.
         observed = observation is not None and observation.repeats_after is None
         self.kept: KeptAnswers = KeptAnswers()
         for handler in handlers:
             route = self._routes[handler.api_key] = Route(handler, mode)
-            if observed or throttles or authorized:
+            if observed or authorized:
                 route.unchanged_while = None
+        self.charge_to(throttles)
+
+    def charge_to(self, throttles: tuple[Throttle, ...]) -> None:
+        """Charge requests to these from now on; no answers are kept while there are any. From any thread."""
+        self._throttles = throttles
+        self.charged = bool(throttles)
+        self.timed = self._observed or self.charged
+        self.kept.allow(not throttles)
 
     def for_processor(self, recorder: RequestRecorder | None) -> RequestDispatcher:
         """The same, for one processor, whose requests are recorded there."""
         dispatcher = copy.copy(self)
-        dispatcher.kept = KeptAnswers()
+        dispatcher.kept = KeptAnswers() if recorder is None else CountedAnswers()
+        dispatcher.charge_to(self._throttles)
         if recorder is not None:
-            dispatcher.kept = CountedAnswers()
             dispatcher._recorded = True
             dispatcher._routes = [copy.copy(route) for route in self._routes]
             for api_key, api in recorder.apis.items():
@@ -186,7 +193,8 @@ class RequestDispatcher:
         frame = request.frame
         chunks = self._handle(request, route, frame)
         # One with errors is not kept: it could not be counted by them.
-        good = not request.failed and request.errors is None
+        # One that was throttled tells so, and others are not.
+        good = not request.failed and request.errors is None and not request.throttle_time_ms
         if good and isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes):
             self.kept.keep(frame, unchanged_while, token, chunks[0], request)
         return chunks
@@ -253,7 +261,7 @@ class RequestDispatcher:
                 "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
                 request.listener.name,
                 request.connection.connection_id,
-                request.principal,
+                in_one_line(str(request.principal)),
                 route.name,
                 request.api_version,
                 request.correlation_id,
@@ -284,13 +292,6 @@ class RequestDispatcher:
             response.throttle_time_ms = request.throttle_time_ms
         return response
 
-    @staticmethod
-    def _frame(request: RequestContext, route: Route, body: bytes) -> bytes:
-        request.response_bytes = len(body)
-        if request.api_version >= route.flexible_from:
-            return _HEADER_V1.pack(len(body) + 5, request.correlation_id, 0) + body
-        return _HEADER_V0.pack(len(body) + 4, request.correlation_id) + body
-
     def _encode(self, request: RequestContext, route: Route, response: Any) -> list[Chunk]:
         version = request.api_version
         if self._recorded:
@@ -303,7 +304,11 @@ class RequestDispatcher:
                 # Whatever can encode itself is a response.
                 request.errors = None
         if not route.has_records:
-            return [self._frame(request, route, response.encode(version))]
+            body = response.encode(version)
+            size_bytes = request.response_bytes = len(body)
+            if version >= route.flexible_from:
+                return [_HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0) + body]
+            return [_HEADER_V0.pack(size_bytes + 4, request.correlation_id) + body]
         chunks: list[Chunk] = response.encode_chunks(version)
         size_bytes = total_bytes(chunks)
         request.response_bytes = size_bytes

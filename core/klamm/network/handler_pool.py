@@ -59,7 +59,7 @@ class KafkaRequestHandlerPool:
         with self._lock:
             surplus = self._target - count
             self._target = count
-            self._channel.resized(count)
+            self._tell(self._channel.resized, count)
             for _ in range(-surplus):
                 thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
                 self._next_id += 1
@@ -67,7 +67,14 @@ class KafkaRequestHandlerPool:
                 self._meters[thread] = _BusyMeter()
                 thread.start()
         for _ in range(surplus):
-            self._channel.wake_handler()
+            self._tell(self._channel.wake_handler)
+
+    @staticmethod
+    def _tell(call: Callable[..., None], *arguments: int) -> None:
+        try:
+            call(*arguments)
+        except Exception:
+            log.exception("the request scheduler failed")
 
     def shutdown(self, timeout_s: float) -> bool:
         """Stop all handlers; False if some were still at a request when the time was up."""

@@ -32,25 +32,41 @@ class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
     another look at the request."""
 
-    __slots__ = ("_answers", "note")
+    __slots__ = ("_answers", "_api_keys", "_keeping", "note")
 
     def __init__(self) -> None:
+        self._api_keys: set[int] = set()
         self._answers: dict[bytes, _Entry] = {}
+        self._keeping = True
         self.note: _Note = _ignore
+
+    def allow(self, keeping: bool) -> None:
+        """Keep answers from now on, or forget those that are there and keep no more. From any thread."""
+        self._keeping = keeping
+        # Whoever is about to keep one has the old dictionary, or sees that none is kept.
+        self._answers = {}
 
     def find(self, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
         unchanged_while, token, size, rest, _request, _count = kept
-        return b"".join((size, frame[4:8], rest)) if unchanged_while() == token else None
+        return size + frame[4:8] + rest if unchanged_while() == token else None
 
     def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
         """`find`, where `note` is told of the request unless the channel repeats the one before."""
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
@@ -62,7 +78,7 @@ class KeptAnswers:
             channel.repeated += 1
         else:
             self.note(channel, frame, request)
-        return b"".join((size, frame[4:8], rest))
+        return size + frame[4:8] + rest
 
     def keep(
         self,
@@ -73,14 +89,16 @@ class KeptAnswers:
         request: RequestContext,
     ) -> None:
         """Remember the whole frame that answered a request frame; `token` is from before the handler ran."""
-        if len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
+        answers = self._answers
+        if not self._keeping or len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
             return
-        if len(self._answers) >= _CAPACITY:
-            self._answers.clear()
+        if len(answers) >= _CAPACITY:
+            answers.clear()
         counts = request.handler.counts
         # Nobody asks for the count where nothing is recorded.
         count = counts[request.api_version] if counts else None
-        self._answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
+        self._api_keys.add(frame[1])
+        answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
 
 
 class CountedAnswers(KeptAnswers):
@@ -93,7 +111,11 @@ class CountedAnswers(KeptAnswers):
         self.sampled: RequestContext | None = None
 
     def find(self, frame: Buffer) -> bytes | None:
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
@@ -105,10 +127,14 @@ class CountedAnswers(KeptAnswers):
         count.until_sample = until_sample
         if until_sample < 0:
             self.sampled = request
-        return b"".join((size, frame[4:8], rest))
+        return size + frame[4:8] + rest
 
     def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
-        if len(frame) > _REQUEST_UP_TO_BYTES:
+        try:
+            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
+            if frame[1] not in self._api_keys:
+                return None
+        except IndexError:
             return None
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
@@ -124,4 +150,4 @@ class CountedAnswers(KeptAnswers):
         count.until_sample = until_sample
         if until_sample < 0:
             self.sampled = request
-        return b"".join((size, frame[4:8], rest))
+        return size + frame[4:8] + rest

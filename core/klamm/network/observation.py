@@ -72,8 +72,12 @@ class Observation:
                 log.exception("observer %r failed", completed_many)
 
     def may_repeat(self, api_key: int) -> bool:
-        """Whether all observers take requests of an API in a lump."""
-        return all(observer.may_repeat(api_key) for observer in self._observers)
+        """Whether all observers take requests of an API in a lump; one that raises is told of each."""
+        try:
+            return all(observer.may_repeat(api_key) for observer in self._observers)
+        except Exception:
+            log.exception("an observer failed in may_repeat")
+            return False
 
     def repeated(
         self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.contracts import AuthenticatorFactory, ConnectionGate, Transport
+from klamm.contracts import AuthenticatorFactory, ConnectionGate, Throttle, Transport
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
@@ -161,6 +161,12 @@ class Processor:
         self._selector.measuring = True
         self._advance = self._measured_advance
         self._respond = self._measured_respond
+
+    def charge_to(self, throttles: tuple[Throttle, ...]) -> None:
+        """Charge requests to these from now on; from any thread."""
+        self._dispatcher.charge_to(throttles)
+        self._pump.time_requests(bool(throttles))
+        self._selector.time_channels(bool(throttles))
 
     @property
     def response_queue_size(self) -> int:
@@ -402,11 +408,14 @@ class Processor:
 
     def _take_over(self) -> None:
         for _ in range(len(self._adopted)):
-            channel = self._adopted.popleft()
-            try:
-                self._selector.adopt(channel)
-            except OSError as error:
-                self._pump.close(channel, f"cannot be moved: {error}")
+            self._adopt(self._adopted.popleft())
+
+    def _adopt(self, channel: KafkaChannel) -> None:
+        try:
+            self._selector.adopt(channel)
+        except Exception as error:
+            # No other processor has it any more: nobody else would close it.
+            self._pump.close(channel, f"cannot be moved: {error!r}")
 
     def _move_quiet_channels(self) -> None:
         while self._wanted_moves:
@@ -428,7 +437,7 @@ class Processor:
                 if target.adopt(channel):
                     self.moved_connections += 1
                 else:
-                    self._selector.adopt(channel)
+                    self._adopt(channel)
 
     def _begin_move(self, channel: KafkaChannel, target: Processor) -> None:
         if self._selector.channels.get(channel.descriptor) is channel and channel.state is ChannelState.READY:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from klamm.context import Address
 from klamm.contracts import Buffer, ConnectionGate, Delay, HandshakeError, Interest, Transport, TransportLayer
-from klamm.network.admission import ask_gates
+from klamm.network.admission import GateOutcomes, ask_gates
 from klamm.network.proxy_protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
 from klamm.network.selector import Selector, describe
 
@@ -25,7 +25,8 @@ log = logging.getLogger("klamm.network")
 class TrustedProxies:
     """`proxy_protocol` and `trusted_proxies` of a listener that has them."""
 
-    def __init__(self, networks: Iterable[str], *, required: bool) -> None:
+    def __init__(self, networks: Iterable[str], outcomes: GateOutcomes, *, required: bool) -> None:
+        self._outcomes = outcomes
         self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)
         self.required = required
 
@@ -36,8 +37,8 @@ class TrustedProxies:
             address = address.ipv4_mapped
         return any(address in network for network in self._networks)
 
-    @staticmethod
     def admission(
+        self,
         listener: ListenerContext,
         gates: tuple[ConnectionGate, ...],
         transport: Transport,
@@ -46,7 +47,7 @@ class TrustedProxies:
         connection_id: Callable[[Address, Address], str],
     ) -> ProxyAdmission:
         """What a processor lets clients in by; `connection_id` makes one from a local and a remote address."""
-        return ProxyAdmission(listener, gates, transport, selector, pump, connection_id)
+        return ProxyAdmission(listener, gates, transport, selector, pump, connection_id, self._outcomes)
 
     def layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
         """What reads the header of a new connection."""
@@ -57,16 +58,17 @@ class ProxyHeaderLayer(TransportLayer):
     """Stands for the transport until the header has been read; `handshake` reads just that. No other data pass.
 
     Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` for a header of a peer
-    that may not send one.
+    that may not send one. `waited_for` are the reasons for which gates have had the connection wait.
     """
 
-    __slots__ = ("_reader", "_required", "socket", "trusted")
+    __slots__ = ("_reader", "_required", "socket", "trusted", "waited_for")
 
     def __init__(self, sock: socket.socket, *, trusted: bool, required: bool) -> None:
         self.socket = sock
         self.trusted = trusted
         self._required = required
         self._reader = ProxyHeaderReader()
+        self.waited_for: set[str] = set()
 
     @property
     def header(self) -> ProxyHeader | None:
@@ -120,6 +122,7 @@ class ProxyAdmission:
         selector: Selector,
         pump: ChannelPump,
         connection_id: Callable[[Address, Address], str],
+        outcomes: GateOutcomes,
     ) -> None:
         self._listener = listener
         self._gates = gates
@@ -127,6 +130,7 @@ class ProxyAdmission:
         self._selector = selector
         self._pump = pump
         self._connection_id = connection_id
+        self._outcomes = outcomes
 
     def process(self) -> None:
         """Go on with the channels whose header has been read."""
@@ -157,9 +161,13 @@ class ProxyAdmission:
             refusal = ask_gates(self._listener.name, self._gates, channel.accepted_from, admitted)
             channel.gates = tuple(admitted)
             if isinstance(refusal, Delay) and refusal.pause_acceptor:
+                if refusal.reason not in layer.waited_for:
+                    layer.waited_for.add(refusal.reason)
+                    self._outcomes.count(refusal)
                 self._pump.wait_for_admission(channel, refusal.delay_ms)
                 return
             if refusal is not None:
+                self._outcomes.count(refusal)
                 self._pump.refuse(channel, refusal)
                 return
         channel.admit(self._transport.wrap(layer.socket, channel.accepted_from))

@@ -5,7 +5,6 @@ Runs on the processor's thread only. Whatever goes wrong here costs the channel 
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import logging
@@ -37,6 +36,7 @@ from klamm.network.repeats import Repeats, Tally
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
+from klamm.one_line import in_one_line
 from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS
 
@@ -92,14 +92,18 @@ class ChannelPump:
         if observation is not None and observation.repeats_after is not None:
             self._repeats = Repeats(observation, processor, observation.repeats_after)
             dispatcher.kept.note = self._note_kept
-        # Who charges for requests wants the time of each.
-        self._tallies = None if dispatcher.charged else self._repeats
+        self._tallies: Repeats | None
+        self.time_requests(dispatcher.charged)
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._max_request_bytes = max_request_bytes
         self._delayed_closes: list[tuple[int, int, KafkaChannel, list[Chunk]]] = []
         self._order = itertools.count()
         self.waiting_for_queue = WaitingRequests(request_channel, processor)
         self.unfinished: deque[KafkaChannel] = deque()
+
+    def time_requests(self, each: bool) -> None:
+        """Have each request timed, for who charges for them, or only those that observers ask for. From any thread."""
+        self._tallies = None if each else self._repeats
 
     def advance(self, channel: KafkaChannel) -> None:
         """Take up what a channel has received."""
@@ -166,8 +170,12 @@ class ChannelPump:
         while self._delayed_closes and self._delayed_closes[0][0] <= now_ns:
             _, _, channel, reply = heapq.heappop(self._delayed_closes)
             if reply and channel.state is not ChannelState.CLOSED:
-                with contextlib.suppress(OSError):
+                try:
                     self._selector.send(channel, reply)
+                except OSError:
+                    log.debug("%s: gone before its refusal", describe(channel))
+                except Exception:
+                    log.exception("%s: channel failed", describe(channel))
                 # Some clients look at the end of a connection before what came ahead of it.
                 heapq.heappush(self._delayed_closes, (now_ns + _LAST_WORDS_NS, next(self._order), channel, []))
                 continue
@@ -279,14 +287,15 @@ class ChannelPump:
         if channel.connection.client_id is None:
             channel.connection.client_id = request.client_id
         tally: Tally | None = None
-        if self._tallies is not None:
+        tallies = self._tallies
+        if tallies is not None:
             now_ns = self._selector.now_ns
             tally = channel.tallies.get(request.api_key)
             # `Repeats.tally`, spelled out for the usual case: this runs for every request.
             if tally is not None and not tally.alone and tally.until_sample and now_ns < tally.end_ns:
                 tally.until_sample -= 1
             else:
-                tally = self._tallies.tally(channel, request.api_key, now_ns)
+                tally = tallies.tally(channel, request.api_key, now_ns)
                 if tally is None:
                     request.received_ns = now_ns
         elif dispatcher.timed:
@@ -540,6 +549,7 @@ class ChannelPump:
         channel.session_expires_ns = channel.authenticator.session_expires_ns
 
     def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
+        reason = in_one_line(reason)
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()

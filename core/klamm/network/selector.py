@@ -19,12 +19,14 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.send import Chunk, NetworkSend
+from klamm.one_line import in_one_line
 
 log = logging.getLogger("klamm.network")
 
 READ_AHEAD_BYTES: Final = 256 * 1024
 _DIRECT_FROM_BYTES: Final = 64 * 1024
 _MEMORY_POLL_S: Final = 0.01
+_EVICTED: Final = "the rest of its request does not come, and memory is short"
 # Looked up for every request; a global is faster than a member of an enum.
 _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _NOT_MUTED: Final = MuteState.NOT_MUTED
@@ -75,6 +77,11 @@ class Selector:
         self.now_ns = clock.monotonic_ns()
         self._poller.register(waker.descriptor, READ)
 
+    def time_channels(self, timed: bool) -> None:
+        """Note from now on the time that each channel costs, or do not. From any thread."""
+        # Another class, not a flag: this is asked for each read and write.
+        self.__class__ = TimedSelector if timed else Selector
+
     def register(self, channel: KafkaChannel) -> None:
         """Watch a new channel and begin its handshake."""
         channel.last_active_ns = self.now_ns
@@ -115,8 +122,10 @@ class Selector:
         self.channels[channel.descriptor] = channel
         if channel.receive.frames:
             self.completed_receives.append(channel)
-        if channel.transport.has_buffered_data:
-            self._buffered.add(channel)
+        self._look_for_buffered(channel)
+        if channel.receive.evicted:
+            # While it belonged to no selector, none saw that.
+            self.reject(channel, _EVICTED)
 
     def poll(self, timeout_s: float) -> None:
         """Wait for something to happen, and read and write what can be."""
@@ -269,21 +278,32 @@ class Selector:
 
     def _read_buffered(self, now_ns: int) -> None:
         # Bytes inside a transport never make its socket readable again.
-        for channel in list(self._buffered):
-            if channel.state is ChannelState.CLOSED or not channel.transport.has_buffered_data:
-                self._buffered.discard(channel)
-            elif channel.may_read:
-                self._buffered.discard(channel)
-                channel.last_active_ns = now_ns
-                try:
+        # One that cannot be read now is taken up again by `resume` once it may go on.
+        channels, self._buffered = self._buffered, set()
+        for channel in channels:
+            try:
+                if (
+                    channel.state is not ChannelState.CLOSED
+                    and channel.transport.has_buffered_data
+                    and channel.may_read
+                ):
+                    channel.last_active_ns = now_ns
                     self._read(channel)
-                except OSError as error:
-                    self._lost(channel, str(error))
-                except InvalidReceiveError as error:
-                    self._reject_receive(channel, error)
-            else:
-                # Taken up again by `resume` once the channel may go on.
-                self._buffered.discard(channel)
+            except OSError as error:
+                self._lost(channel, str(error))
+            except InvalidReceiveError as error:
+                self._reject_receive(channel, error)
+            except Exception as error:
+                log.exception("%s: channel failed", describe(channel))
+                self.reject(channel, f"channel failed: {error!r}")
+
+    def _look_for_buffered(self, channel: KafkaChannel) -> None:
+        try:
+            if channel.transport.has_buffered_data:
+                self._buffered.add(channel)
+        except Exception as error:
+            log.exception("%s: channel failed", describe(channel))
+            self.reject(channel, f"channel failed: {error!r}")
 
     def _wait_for_memory(self, channel: KafkaChannel) -> None:
         self._memory_waiters.add(channel)
@@ -304,8 +324,7 @@ class Selector:
             if goes_on:
                 self._memory_waiters.discard(channel)
                 self.update_interest(channel)
-                if channel.transport.has_buffered_data:
-                    self._buffered.add(channel)
+                self._look_for_buffered(channel)
             if channel.receive.frames and channel.can_process:
                 self.completed_receives.append(channel)
                 progress = True
@@ -316,7 +335,7 @@ class Selector:
         self._seen_evictions = self._pool.evictions
         for channel in list(self.channels.values()):
             if channel.receive.evicted:
-                self.reject(channel, "the rest of its request does not come, and memory is short")
+                self.reject(channel, _EVICTED)
 
     def send_at_once(self, channel: KafkaChannel, data: bytes) -> bool:
         """`send` for the common case, a channel with nothing on its way out: nothing is allocated if all goes."""
@@ -356,8 +375,7 @@ class Selector:
     def resume(self, channel: KafkaChannel) -> None:
         """A channel may be read again: watch it, and look into its transport."""
         self.update_interest(channel)
-        if channel.transport.has_buffered_data:
-            self._buffered.add(channel)
+        self._look_for_buffered(channel)
 
     def update_interest(self, channel: KafkaChannel) -> None:
         """Tell the poller what the channel's state wants, if that has changed."""
@@ -475,21 +493,24 @@ class Selector:
 
 
 class TimedSelector(Selector):
-    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`."""
+    """Notes the time that each channel costs, in its `network_ns`; Kafka's `recordTimePerConnection`.
+
+    It may become a plain one, on another thread, while it is in one of these: so none asks for `super()`.
+    """
 
     def _read(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._read(channel)
+        Selector._read(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def _write(self, channel: KafkaChannel) -> None:
         start_ns = self._clock.monotonic_ns()
-        super()._write(channel)
+        Selector._write(self, channel)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
         start_ns = self._clock.monotonic_ns()
-        whole = super().send(channel, chunks)
+        whole = Selector.send(self, channel, chunks)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
         return whole
 
@@ -497,6 +518,5 @@ class TimedSelector(Selector):
 def describe(channel: KafkaChannel) -> str:
     """The fixed words that a log line about a channel starts with."""
     connection = channel.connection
-    return (
-        f"listener={connection.listener.name} connection_id={connection.connection_id} principal={connection.principal}"
-    )
+    principal = in_one_line(str(connection.principal))
+    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"

@@ -7,7 +7,7 @@ thread and needs no locks. After `javax.security.sasl` and Kafka's callback hand
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,7 +24,14 @@ class SaslError(Exception):
 
 
 class SaslAuthenticationError(SaslError):
-    """An exchange has failed, and the client is told why. The text must give nothing away, e.g. who exists."""
+    """An exchange has failed, and the client is told why. The text must give nothing away, e.g. who exists.
+
+    `reason` is for the log instead of the text, e.g. with the name that the client has said.
+    """
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = message if reason is None else reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,14 @@ class CredentialStore(ABC):
         Users that do not exist are answered as if they had one like it.
         """
         return None
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        """All users, each with the credential that PLAIN checks: of the first mechanism that the user has one for.
+
+        Must not block, and is the same object until something changes: it is looked at with every login. Empty if that
+        cannot be said. Checking users that do not exist takes as long as checking these.
+        """
+        return {}
 
     def reload(self) -> None:
         """SIGHUP: read files again. Raising keeps what was there, and is logged."""

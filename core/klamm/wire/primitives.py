@@ -129,7 +129,12 @@ def read_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None,
 
 
 def read_compact_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
-    length, position = read_unsigned_varint(buffer, position)
+    length = buffer[position]
+    if length < 0x80:
+        # `read_unsigned_varint`, spelled out for the usual case.
+        position += 1
+    else:
+        length, position = read_unsigned_varint(buffer, position)
     end = position + length - 1
     if not length:
         raise WireError(f"null string before byte {position} where none may be")

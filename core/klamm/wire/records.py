@@ -186,9 +186,11 @@ def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, mem
 def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
     """The header of the one batch that a produced partition consists of, found valid without a look at its records.
 
-    `max_message_bytes` bounds the batch as it is. Raises KafkaError: INVALID_RECORD for none or several batches, an
-    older magic, a base offset other than 0, a range of offsets that does not fit the count of records, control batches
-    and missing sequence numbers; MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
+    The beginning of a second batch may follow, which is to be left out. `max_message_bytes` bounds the batch as it is.
+
+    Raises KafkaError: INVALID_RECORD for none or several batches, an older magic, a base offset other than 0, a range
+    of offsets that does not fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
+    UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
@@ -211,6 +213,8 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
     ) = header
     if magic != MAGIC or batch_length + LOG_OVERHEAD_BYTES != size_bytes:
         _check_only_batch(records)
+        size_bytes = batch_length + LOG_OVERHEAD_BYTES
+        records = records[:size_bytes]
     if base_offset != 0:
         raise _invalid(f"The base offset of a produced batch is 0, not {base_offset}.")
     if size_bytes > max_message_bytes:
@@ -249,6 +253,22 @@ def _check_only_batch(records: ReadBuffer) -> None:
     if size_bytes < HEADER_BYTES:
         raise _corrupt(f"{size_bytes} bytes are no batch.")
     if size_bytes != len(records):
+        _check_cut_batch(records[size_bytes:])
+
+
+def _check_cut_batch(rest: ReadBuffer) -> None:
+    """Raise unless what follows the first batch is a second one that is cut off, which Kafka ignores."""
+    if len(rest) < LOG_OVERHEAD_BYTES:
+        return
+    batch_length = int.from_bytes(rest[8:12], "big", signed=True)
+    if batch_length < _SMALLEST_LENGTH:
+        raise _corrupt(f"A batch of {batch_length + LOG_OVERHEAD_BYTES} bytes there is none.")
+    if len(rest) < _HEADER_UP_TO_MAGIC_BYTES:
+        return
+    magic = _unpack_prefix(rest, 0)[-1]
+    if not 0 <= magic <= MAGIC:
+        raise _corrupt(f"A batch of magic {magic} there is none.")
+    if batch_length + LOG_OVERHEAD_BYTES <= len(rest):
         raise _invalid("There is more than one batch.")
 
 

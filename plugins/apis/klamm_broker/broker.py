@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
+from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
 from klamm_broker import broker_metrics, meta_properties
-from klamm_broker.configs import ConfigRegistry
+from klamm_broker.auto_creation import AutoTopicCreation, new_topic
+from klamm_broker.configs import ConfigRegistry, server_keys
 from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
@@ -22,10 +23,10 @@ from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.shared_tables import SharedTables
 from klamm_broker.store import Store
-from klamm_broker.topics import Topic, TopicRegistry
+from klamm_broker.topics import KRAFT_METADATA_TOPIC, NewTopic, Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, ServerContext, Table
+    from klamm import Clock, RequestContext, ServerContext, Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -55,6 +56,7 @@ class Broker(ApiSet):
         self.logs: LogManager
         self.configs: ConfigRegistry
         self.topics: TopicRegistry
+        self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
         self.scram_credentials: Table
@@ -95,12 +97,15 @@ class Broker(ApiSet):
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
-        self.configs = ConfigRegistry(settings, self.store, self._configs_changed)
+        self.configs = ConfigRegistry(
+            settings, self.store, self._configs_changed, lambda: server_keys(server, self.node_id)
+        )
         self.configs.load()
         self.topics = TopicRegistry(
             self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
+        self.auto_creation = AutoTopicCreation(self._create_all)
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
@@ -161,6 +166,7 @@ class Broker(ApiSet):
     def close(self) -> None:
         """End the groups, write everything down, and mark the directory as cleanly shut down."""
         self.maintenance.stop()
+        self.auto_creation.close()
         self.groups.close()
         with self._cleaning:
             self.logs.close()
@@ -185,9 +191,32 @@ class Broker(ApiSet):
         check_replication_factor(self.settings.default_replication_factor)
         return self.topics.create(name, self.settings.num_partitions, {})
 
+    def create_topics_later(self, names: Sequence[str], context: RequestContext) -> None:
+        """Make topics in the background, those that are not being made yet and that the asker's quota allows."""
+        if self.settings.default_replication_factor != 1:
+            return
+        topics: dict[str, NewTopic] = {}
+        for name in self.auto_creation.not_under_way(names):
+            if name == KRAFT_METADATA_TOPIC:
+                continue
+            topic = new_topic(name, self.settings.num_partitions)
+            try:
+                context.charge_mutations(topic.partitions, strict=True)
+            except KafkaError:
+                break
+            topics[name] = topic
+        self.auto_creation.create(topics)
+
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and the offsets that groups committed for it. Raises StoreError."""
         self.topics.delete(topic)
+
+    def _create_all(self, topics: Mapping[str, NewTopic]) -> Mapping[str, Topic | KafkaError]:
+        try:
+            return self.topics.create_all(topics)
+        finally:
+            # Who was told that there is no such topic, and could not get one, must be able to try again.
+            self.topics.metadata_changed()
 
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()

@@ -7,8 +7,10 @@ the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `
 from __future__ import annotations
 
 import enum
+import logging
+import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,6 +21,7 @@ from klamm_broker.settings import BrokerSettings
 from klamm_broker.topic_config import TOPIC_CONFIGS, ConfigType, parse
 
 if TYPE_CHECKING:
+    from klamm import ServerContext
     from klamm_broker.store import Store
 
 
@@ -40,6 +43,7 @@ class ConfigSource(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
 
 class Operation(enum.IntEnum):
@@ -92,6 +96,8 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 
 _LONG_KEYS: Final = frozenset(
     {
+        "connections.max.idle.ms",
+        "queued.max.request.bytes",
         "log.cleaner.backoff.ms",
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
@@ -106,6 +112,15 @@ _LONG_KEYS: Final = frozenset(
     }
 )
 
+
+_LEVELS: Final = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "INFO",
+    logging.WARNING: "WARN",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
+"""Kafka's words for levels."""
 
 _KINDS: Final = (
     (bool, ConfigType.BOOLEAN),
@@ -158,14 +173,76 @@ class BrokerKey(NamedTuple):
     doc: str
 
 
+def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
+    """What is told of the server that the broker is part of: its addresses, its directory and its own settings."""
+    listeners = server.listeners.values()
+    told = [
+        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
+        ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
+        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
+        (
+            "listeners",
+            ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
+            "PLAINTEXT://:9092",
+            ConfigType.LIST,
+            "Where the server listens.",
+        ),
+        (
+            "advertised.listeners",
+            ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
+            None,
+            ConfigType.LIST,
+            "Where clients are told to connect to.",
+        ),
+        (
+            "listener.security.protocol.map",
+            ",".join(f"{one.name.upper()}:{one.security_protocol}" for one in listeners),
+            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            ConfigType.STRING,
+            "The security protocol of each listener.",
+        ),
+    ]
+    keys = [BrokerKey(*each) for each in told]
+    for each in server.configs():
+        # A listener's own key has the type of the server's.
+        kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
+        keys.append(BrokerKey(each.name, text_of(each.value), text_of(each.default), kind, each.doc))
+    return keys
+
+
+def logger_levels() -> list[ConfigEntry]:
+    """The loggers that write the log, and their levels, in Kafka's words."""
+    names = ["root", *sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] == "klamm")]
+    return [
+        ConfigEntry(
+            name,
+            _LEVELS.get(level := logging.getLogger(name).getEffectiveLevel(), logging.getLevelName(level)),
+            ConfigType.UNKNOWN,
+            ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+            True,
+            (),
+            "",
+        )
+        for name in names
+    ]
+
+
 class ConfigRegistry:
     """Dynamic broker configs, and the effective configs of topics.
 
+    `server_keys` gives what is told of the server beside the broker's own; nobody can change it here.
     Dynamic are those broker configs that topics inherit. `on_change` is called once changed ones are in force.
     """
 
-    def __init__(self, settings: BrokerSettings, store: Store, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        on_change: Callable[[], None],
+        server_keys: Callable[[], Iterable[BrokerKey]] = tuple,
+    ) -> None:
         self._store = store
+        self._server_keys = server_keys
         self._on_change = on_change
         self._node_name = str(settings.node_id)
         self._lock = threading.Lock()
@@ -190,9 +267,13 @@ class ConfigRegistry:
         """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
-    def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The configs of a topic that has these overrides: all, or those of these names that exist."""
-        wanted = TOPIC_CONFIGS if names is None else [name for name in names if name in TOPIC_CONFIGS]
+    def describe_topic(self, overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
+
+        As in Kafka, an empty list of names stands for all.
+        """
+        asked = set(names) if names else None
+        wanted = [name for name in TOPIC_CONFIGS if asked is None or name in asked]
         return [self._topic_entry(name, overrides) for name in wanted]
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
@@ -226,16 +307,17 @@ class ConfigRegistry:
 
     # Broker
 
-    def describe_broker(self, resource_name: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The configs of this broker, or those set as dynamic defaults (an empty name): all, or of these names.
+    def describe_broker(self, resource_name: str, names: Collection[str] | None = None) -> list[ConfigEntry]:
+        """The configs of this broker, or those set as dynamic defaults (an empty name): of these names, or all if none.
 
         Raises KafkaError(INVALID_REQUEST) for another broker.
         """
         self.check_broker_name(resource_name)
-        asked = None if names is None else set(names)
+        asked = set(names) if names else None
         keys = [key for key in self._keys.values() if asked is None or key.name in asked]
         if resource_name != DEFAULT_BROKERS:
-            return [self._broker_entry(key) for key in keys]
+            others = [key for key in self._server_keys() if asked is None or key.name in asked]
+            return [*map(self._broker_entry, keys), *map(_static_entry, others)]
         defaults = self._dynamic[DEFAULT_BROKERS]
         return [_default_entry(key, defaults[key.name]) for key in keys if key.name in defaults]
 
@@ -309,6 +391,15 @@ class ConfigRegistry:
             self._dynamic = {**self._dynamic, resource_name: dict(values)}
             self._inherit()
         self._on_change()
+
+
+def _static_entry(key: BrokerKey) -> ConfigEntry:
+    synonyms = []
+    if key.value != key.default:
+        synonyms.append(Synonym(key.name, key.value, ConfigSource.STATIC_BROKER_CONFIG))
+    if key.default is not None:
+        synonyms.append(Synonym(key.name, key.default, ConfigSource.DEFAULT_CONFIG))
+    return ConfigEntry(key.name, key.value, key.kind, synonyms[0].source, True, tuple(synonyms), key.doc)
 
 
 def _default_entry(key: BrokerKey, value: str) -> ConfigEntry:

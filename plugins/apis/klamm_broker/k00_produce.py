@@ -6,6 +6,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 
 - `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. `min.insync.replicas` above 1 with acks=-1: NOT_ENOUGH_REPLICAS.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
+- To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
 - WRITE on the topic, and for transactional batches on the transactional id, is asked of the authorizer.
@@ -43,6 +44,7 @@ _INLINE_MAX_BYTES = 128 * 1024
 _ALL_REPLICAS = -1
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
+_ADMIN_CLIENT_ID = "__admin_client"
 
 
 @handles(produce, versions=range(3, 14), inline_max_bytes=_INLINE_MAX_BYTES)
@@ -75,6 +77,8 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if partition is None:
                     raise _unknown(topic, by_id)
+                if partition.topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
                 _check_codec(data.records, context.api_version)
                 result = _append(partition, data.records, acks, now_ms)
                 appended.append(partition)

@@ -14,6 +14,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from klamm import AclOperation, ErrorCode, KafkaError, handles
@@ -57,7 +58,7 @@ def find_offsets(broker: Broker, request: ListOffsetsRequest, context: RequestCo
     """Look up one offset per partition."""
     committed_only = request.isolation_level == _READ_COMMITTED
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
-    twice = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    twice = {key for key, times in Counter(asked).items() if times > 1}
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)

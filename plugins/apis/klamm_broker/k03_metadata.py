@@ -3,13 +3,11 @@
 One broker, at the address that the asked listener advertises; it leads every partition and is the controller. Topics
 by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
-- A name that does not exist is created if `auto.create.topics.enable` and the request allow it, else
-  UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id: UNKNOWN_TOPIC_ID. Creation is
-  charged to `controller_mutation_rate`.
+- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
+  UNKNOWN_TOPIC_ID.
+- If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
+  found by who asks again. Creation is charged to `controller_mutation_rate`; what cannot be is not told.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
-
-Deviation: an auto-created topic is answered as it then is. Kafka answers UNKNOWN_TOPIC_OR_PARTITION, creates it in the
-background, and lets the client ask again.
 """
 
 from __future__ import annotations
@@ -34,13 +32,11 @@ from klamm_broker.authorization import (
     may_cluster,
     may_topic,
 )
-from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name
+from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name, is_topic_name
 from klamm_broker.topics import LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from klamm import Pending, RequestContext
+    from klamm import RequestContext
     from klamm_broker.broker import Broker
     from klamm_broker.topics import Topic
 
@@ -52,7 +48,7 @@ def _generation(broker: Broker) -> int:
 
 
 @handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
-def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse | Pending:
+def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
@@ -71,42 +67,17 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
         return _response(broker, request, context, [_by_id(broker, request, context, each.topic_id) for each in wanted])
     names = list(dict.fromkeys(each.name or "" for each in wanted))
     denied = denied_topics(context, AclOperation.DESCRIBE, names)
+    missing: list[str] = []
     if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
         missing = [name for name in names if broker.topics.get(name) is None and name not in denied]
         if missing and not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
             denied |= denied_topics(context, AclOperation.CREATE, missing)
             missing = [name for name in missing if name not in denied]
-        if missing:
-            # Creation waits for the disk, which the thread that came here must not do.
-            broker.scheduler.schedule(0, lambda: _create_and_respond(broker, request, context, names, missing, denied))
-            return context.later()
-    return _response(broker, request, context, [_by_name(broker, request, context, name, denied) for name in names])
-
-
-def _create_and_respond(
-    broker: Broker,
-    request: MetadataRequest,
-    context: RequestContext,
-    names: Sequence[str],
-    missing: Sequence[str],
-    denied: frozenset[str],
-) -> None:
-    failures: dict[str, MetadataResponseTopic] = {}
-    for name in missing:
-        try:
-            context.charge_mutations(broker.settings.num_partitions, strict=True)
-            broker.create_topic(name)
-        except KafkaError as error:
-            if error.error_code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                # As long as it is not there, clients ask again.
-                failures[name] = _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            elif error.error_code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                failures[name] = _failure(request, context, error.error_code, name)
-        except Exception as error:
-            context.respond(error)
-            return
-    topics = [failures.get(name) or _by_name(broker, request, context, name, denied) for name in names]
-    context.respond(_response(broker, request, context, topics))
+    topics = [_by_name(broker, request, context, name, denied) for name in names]
+    possible = [name for name in missing if is_topic_name(name)]
+    if possible:
+        broker.create_topics_later(possible, context)
+    return _response(broker, request, context, topics)
 
 
 def _response(

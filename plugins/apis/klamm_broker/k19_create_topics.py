@@ -3,6 +3,7 @@
 Topics are durable and ready when the answer goes out. Follows `ControllerApis.createTopics` and
 `ReplicationControlManager.createTopics`.
 
+- More than 10,000 partitions in sum: POLICY_VIOLATION for every topic, whatever else is wrong.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
 - Partitions: -1 (from version 4) means `num.partitions`; 0 and other negative numbers: INVALID_PARTITIONS.
 - Replication factor: -1 or 1, else INVALID_REPLICATION_FACTOR.
@@ -43,12 +44,15 @@ if TYPE_CHECKING:
     from klamm_broker.broker import Broker
 
 _DEFAULT = -1
+_MAX_PARTITIONS_PER_REQUEST = 10_000
 _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 
 
 @handles(create_topics, versions=range(2, 8))
 def create_named_topics(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Create topics, or only say whether that could be."""
+    """Create topics, or only say whether that could be. Raises KafkaError POLICY_VIOLATION for all of them."""
+    if sum(_requested_count(broker, wanted) for wanted in request.topics) > _MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     times = Counter(wanted.name for wanted in request.topics)
     every = may_cluster(context, AclOperation.CREATE, log_if_denied=False)
     results = []
@@ -101,6 +105,12 @@ def _create(
     if topic_id is not None:
         result.topic_id = topic_id
     return result
+
+
+def _requested_count(broker: Broker, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments)
+    return broker.settings.num_partitions if wanted.num_partitions == _DEFAULT else max(0, wanted.num_partitions)
 
 
 def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:

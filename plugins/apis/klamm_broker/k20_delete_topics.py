@@ -3,7 +3,9 @@
 By name, or from version 6 by id. A topic is gone at once; its files follow after the file delete delay. Follows
 `ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
 
-- Neither or both of name and id, or a topic asked for twice: INVALID_REQUEST.
+- Neither or both of name and id: INVALID_REQUEST.
+- A topic asked for twice by the same name or id: INVALID_REQUEST, and nothing is deleted; by name and by id:
+  INVALID_REQUEST, answered once, under its name.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
@@ -50,6 +52,8 @@ def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: R
         wanted = [DeleteTopicState(name) for name in request.topic_names]
     times = Counter((each.name, each.topic_id) for each in wanted)
     every = may_cluster(context, AclOperation.DELETE, log_if_denied=False)
+    ids = {topic_id for name, topic_id in times if name is None}
+    named_once = {name for (name, topic_id), count in times.items() if count == 1 and topic_id == ZERO_UUID}
     results = []
     for (name, topic_id), count in times.items():
         try:
@@ -61,12 +65,17 @@ def delete_named_topics(broker: Broker, request: DeleteTopicsRequest, context: R
             if name is None and not every:
                 # Who may not know of the topic is not told the name that goes with its id.
                 require_topic(context, AclOperation.DESCRIBE, topic.name)
-            name = topic.name
+            by_id, name = name is None, topic.name
             if not every:
                 require_topic(context, AclOperation.DELETE, name)
+            if by_id and name in named_once:
+                continue
+            topic_id = topic.id
+            if not by_id and topic_id in ids:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named, and its id is given too")
             context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
             broker.delete_topic(topic)
-            results.append(DeletableTopicResult(name, topic.id))
+            results.append(DeletableTopicResult(name, topic_id))
         except KafkaError as error:
             results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
     return DeleteTopicsResponse(responses=results)

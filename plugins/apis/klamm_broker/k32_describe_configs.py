@@ -1,14 +1,16 @@
 """DescribeConfigs, versions 1 to 4.
 
 Configs of topics, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with their
-sources, synonyms, types and documentation. Follows `ConfigHelper.describeConfigs`.
+sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list of
+them, means all. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
-- Another broker, another kind of resource: INVALID_REQUEST.
+- Another broker, no name of a group or of a subscription to client metrics, another kind of resource: INVALID_REQUEST.
 
-Deviation: a broker tells the configs that klamm has, a part of Kafka's.
+Deviations: a broker tells the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
+here.
 
-Asked of the authorizer: DESCRIBE_CONFIGS on the topic, or on the cluster.
+Asked of the authorizer: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from klamm_broker.authorization import require_cluster, require_topic
-from klamm_broker.configs import ConfigEntry, ResourceType
+from klamm_broker.authorization import require_cluster, require_group, require_topic
+from klamm_broker.configs import ConfigEntry, ResourceType, logger_levels
 from klamm_broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
@@ -54,8 +56,10 @@ def configs_of_resources(
 
 
 def _require(context: RequestContext, resource: DescribeConfigsResource) -> None:
-    if resource.resource_type == ResourceType.BROKER:
+    if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
         require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    elif resource.resource_type == ResourceType.GROUP:
+        require_group(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
     elif resource.resource_type == ResourceType.TOPIC:
         require_topic(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
 
@@ -64,6 +68,15 @@ def _entries(broker: Broker, resource: DescribeConfigsResource) -> list[ConfigEn
     names = resource.configuration_keys
     if resource.resource_type == ResourceType.BROKER:
         return broker.configs.describe_broker(resource.resource_name, names)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
+        broker.configs.check_broker_name(resource.resource_name)
+        return [entry for entry in logger_levels() if not names or entry.name in names]
+    if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        return []
     if resource.resource_type != ResourceType.TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")
     check_topic_name(resource.resource_name)

@@ -23,6 +23,7 @@ _COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "p
 class ConfigType(IntEnum):
     """`DescribeConfigsResponse.ConfigType`."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

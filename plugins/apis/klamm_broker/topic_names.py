@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
@@ -28,14 +27,15 @@ def check_topic_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name."""
+    try:
+        check_topic_name(name)
+    except KafkaError:
+        return False
+    return True
+
+
 def collision_key(name: str) -> str:
     """Names with the same key would have the same metric names, so only one of them may exist."""
     return name.replace(".", "_")
-
-
-def colliding_name(name: str, existing: Iterable[str]) -> str | None:
-    """A topic that differs from `name` in nothing but '.' and '_'."""
-    if "." not in name and "_" not in name:
-        return None
-    key = collision_key(name)
-    return next((other for other in existing if collision_key(other) == key), None)

@@ -12,11 +12,11 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.meta_properties import random_uuid, uuid_bytes
-from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name, colliding_name
+from klamm_broker.topic_names import INTERNAL_TOPICS, check_topic_name, collision_key
 
 if TYPE_CHECKING:
     from klamm.wire.messages.metadata import MetadataResponseTopic
@@ -107,6 +107,13 @@ class Topic:
         return partitions[index] if 0 <= index < len(partitions) else None
 
 
+class NewTopic(NamedTuple):
+    """A topic that is to be: how many partitions, and the configs set on it."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+
+
 def check_leader_epoch(current_leader_epoch: int) -> None:
     """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the asker knows of a later epoch. Negative: it knows of none."""
     if current_leader_epoch > LEADER_EPOCH:
@@ -136,6 +143,7 @@ class TopicRegistry:
         self._lock = threading.Lock()
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._by_collision_key: dict[str, str] = {}
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()
         self.generation = 0
@@ -173,6 +181,7 @@ class TopicRegistry:
             topic = self._open(name, topic_id, partitions, overrides.get(name, {}))
             self._by_name[name] = topic
             self._by_id[topic_id] = topic
+            self._by_collision_key[collision_key(name)] = name
             self.partition_count += partitions
         self._adopt_orphans(data_dir)
 
@@ -197,7 +206,7 @@ class TopicRegistry:
         for name, (topic_id, partitions) in orphans.items():
             log.warning("topic %s is not in the store, but has directories: taking it in", name)
             self._store.write_and_wait([_insert_topic(name, topic_id, partitions)])
-            self._publish(self._open(name, topic_id, partitions, {}))
+            self._publish([self._open(name, topic_id, partitions, {})])
 
     # Changes
 
@@ -206,7 +215,7 @@ class TopicRegistry:
         check_topic_name(name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
-        other = colliding_name(name, self._by_name)
+        other = self._by_collision_key.get(collision_key(name))
         if other is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -218,17 +227,49 @@ class TopicRegistry:
 
         Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
         """
+        made = self.create_all({name: NewTopic(partitions, overrides)})[name]
+        if isinstance(made, KafkaError):
+            raise made
+        return made
+
+    def create_all(self, wanted: Mapping[str, NewTopic]) -> dict[str, Topic | KafkaError]:
+        """Make topics, by name, with one wait for the store. Each one's topic, or what `create` would raise for it."""
+        made: dict[str, Topic | KafkaError] = {}
         with self._lock:
-            self.check_new_name(name)
-            topic_id = random_uuid(self._random_bytes)
-            self._store.write_and_wait([_insert_topic(name, topic_id, partitions), *_insert_configs(name, overrides)])
+            ids = {}
+            keys: set[str] = set()
+            for name in wanted:
+                try:
+                    self.check_new_name(name)
+                    if collision_key(name) in keys:
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} collides with another new topic")
+                    keys.add(collision_key(name))
+                    ids[name] = random_uuid(self._random_bytes)
+                except KafkaError as error:
+                    made[name] = error
             try:
-                topic = self._open(name, topic_id, partitions, overrides)
-            except (KafkaError, OSError) as error:
-                self._undo_create(name, topic_id, partitions)
-                raise _storage_error(error) from error
-            self._publish(topic)
-            return topic
+                self._store.write_and_wait([each for name in ids for each in _insert(name, ids[name], wanted[name])])
+                for name, topic_id in ids.items():
+                    made[name] = self._open_created(name, topic_id, wanted[name])
+            except KafkaError as error:
+                made.update((name, error) for name in ids if name not in made)
+            self._publish([topic for topic in made.values() if isinstance(topic, Topic)])
+        return made
+
+    def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
+        try:
+            return self._open(name, topic_id, wanted.partitions, wanted.overrides)
+        except (KafkaError, OSError) as error:
+            try:
+                self._undo_create(name, topic_id, wanted.partitions)
+            except KafkaError as failure:
+                return failure
+            return _storage_error(error)
+
+    def metadata_changed(self) -> None:
+        """Let nobody be told from memory what was told before."""
+        with self._lock:
+            self.generation += 1
 
     def add_partitions(self, topic: Topic, count: int) -> None:
         """Let the topic have `count` partitions, more than now. Raises KafkaError as `create`."""
@@ -285,6 +326,7 @@ class TopicRegistry:
             )
             self._by_name = {name: other for name, other in self._by_name.items() if other is not topic}
             self._by_id = {other.id: other for other in self._by_name.values()}
+            self._by_collision_key.pop(collision_key(topic.name), None)
             self.generation += 1
             self.partition_count -= len(topic.partitions)
             topic.deleted = True
@@ -307,12 +349,13 @@ class TopicRegistry:
     def _partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
         return Partition(topic, index, self._logs.get_or_create(topic.name, index, topic.id, config))
 
-    def _publish(self, topic: Topic) -> None:
+    def _publish(self, topics: Sequence[Topic]) -> None:
         # New dictionaries, so that whoever iterates over the old ones is not disturbed.
-        self._by_name = {**self._by_name, topic.name: topic}
-        self._by_id = {**self._by_id, topic.id: topic}
+        self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
+        self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
+        self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
         self.generation += 1
-        self.partition_count += len(topic.partitions)
+        self.partition_count += sum(len(topic.partitions) for topic in topics)
 
     def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
         log.error("topic %s: its logs cannot be made, giving up", name)
@@ -337,6 +380,10 @@ def _topic_id_of(directory: Path) -> bytes | None:
         return None
     match = re.search(r"^topic_id: ?([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
     return uuid_bytes(match[1]) if match is not None else None
+
+
+def _insert(name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
+    return [_insert_topic(name, topic_id, wanted.partitions), *_insert_configs(name, wanted.overrides)]
 
 
 def _insert_topic(name: str, topic_id: bytes, partitions: int) -> Statement:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm import Authorizer, Counter
+from klamm import Authorizer, Counter, in_one_line
 from klamm_authorizers.index import AclIndex
 from klamm_authorizers.rates import RatePerMinute
 
@@ -85,12 +85,12 @@ class IndexAuthorizer(Authorizer):
                 level,
                 "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
                 context.listener.name,
-                _in_one_line(principal),
+                in_one_line(principal),
                 "allowed" if verdict.allowed else "denied",
                 operation.name,
                 context.client_address.host,
                 resource_type.name,
-                _in_one_line(resource_name),
+                in_one_line(resource_name),
                 verdict.rule or "default",
             )
         return self._counted(verdict.allowed)
@@ -107,8 +107,3 @@ class IndexAuthorizer(Authorizer):
     def _counted(self, allowed: bool) -> bool:
         (self._allowed if allowed else self._denied).add()
         return allowed
-
-
-def _in_one_line(name: str) -> str:
-    """Clients choose names: none may begin a line of the log."""
-    return name if name.isprintable() else ascii(name)

@@ -48,6 +48,7 @@ class PrioritySettings:
     control_listeners: tuple[str, ...] = setting(
         (),
         doc="Listeners all of whose requests go ahead, whatever they ask (KIP-291).",
+        names_listeners=True,
     )
     data_share: float = setting(
         0.1,

@@ -59,6 +59,10 @@ class PrometheusExporter(ServerExtension):
     def ready(self) -> None:
         self._state = ServerState.READY
 
+    def describe(self) -> str:
+        host, port = self.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def stopping(self) -> None:
         self._state = ServerState.STOPPING
 

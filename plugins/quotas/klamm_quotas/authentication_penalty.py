@@ -14,11 +14,41 @@ _MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Failures:
-    """Of one address: how many count, when the last was, and until when the address is not served."""
+    """Of one address: how many count, until when, and until when the address is not served."""
 
     count: int = 0
-    last_ns: int = 0
+    forgotten_ns: int = 0
     penalized_until_ns: int = 0
+
+
+class AuthenticationFailures:
+    """The failures of one server, by address; shared by its listeners' gates. `lock` guards it.
+
+    `by_ip` is in the order of the last failures.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.lock = threading.Lock()
+        self.by_ip: dict[str, Failures] = {}
+        self._clock = clock
+
+    def now_ns(self) -> int:
+        """The time that failures are told."""
+        return self._clock.monotonic_ns()
+
+    def penalized(self) -> int:
+        """How many addresses are not served now."""
+        now_ns = self.now_ns()
+        with self.lock:
+            return sum(each.penalized_until_ns > now_ns for each in self.by_ip.values())
+
+    def make_room(self, now_ns: int, most: int) -> None:
+        """Forget what is over, and the oldest if there are `most`; the caller holds the lock."""
+        while self.by_ip:
+            oldest = next(iter(self.by_ip))
+            if len(self.by_ip) < most and self.by_ip[oldest].forgotten_ns > now_ns:
+                return
+            del self.by_ip[oldest]
 
 
 class AuthenticationPenalty(ConnectionGate):
@@ -27,6 +57,9 @@ class AuthenticationPenalty(ConnectionGate):
     What comes meanwhile is closed unserved after a delay, and costs nothing more. A connection that authenticates takes
     back one failure: many clients may stand behind one address, and one that is set up wrongly must not keep the others
     out for ever, but neither shall one valid account pay for guessing others.
+
+    Failures at any listener that has the gate count at each of them; what a failure costs is said by the settings of
+    the listener where it happens.
     """
 
     settings: AuthenticationPenaltySettings
@@ -34,37 +67,35 @@ class AuthenticationPenalty(ConnectionGate):
     def __init__(self, settings: AuthenticationPenaltySettings | None = None) -> None:
         super().__init__(settings or AuthenticationPenaltySettings())
         self._exempt = NetworkMap(dict.fromkeys(self.settings.exempt, True))
-        self._lock = threading.Lock()
-        self._failures: dict[str, Failures] = {}
-        self._clock: Clock
+        self._failures: AuthenticationFailures
 
     def open(self, listener: ListenerContext) -> None:
-        self._clock = listener.services.clock
-        listener.services.metrics.gauge(
-            "klamm:type=AuthenticationPenalty,name=PenalizedAddresses",
-            "Addresses that are not served because they failed to authenticate.",
-            self.penalized,
-            listener=listener.name,
-        )
+        services = listener.services
+
+        def make() -> AuthenticationFailures:
+            failures = AuthenticationFailures(services.clock)
+            services.metrics.gauge(
+                "klamm:type=AuthenticationPenalty,name=PenalizedAddresses",
+                "Addresses that are not served because they failed to authenticate.",
+                failures.penalized,
+            )
+            return failures
+
+        self._failures = services.shared.once("authentication_failures", make)
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
         exempt = NetworkMap(dict.fromkeys(settings.exempt, True))
-        with self._lock:
+        with self._failures.lock:
             self.settings, self._exempt = settings, exempt
         return True
 
-    def penalized(self) -> int:
-        """How many addresses are not served now."""
-        now_ns = self._clock.monotonic_ns()
-        with self._lock:
-            return sum(each.penalized_until_ns > now_ns for each in self._failures.values())
-
     def admit(self, address: Address) -> Admission:
-        if not self._failures or self._exempt.find(address.host, False):
+        shared = self._failures
+        if not shared.by_ip or self._exempt.find(address.host, False):
             return None
-        with self._lock:
-            failures = self._failures.get(host_of(address))
-            left_ns = failures.penalized_until_ns - self._clock.monotonic_ns() if failures is not None else 0
+        with shared.lock:
+            failures = shared.by_ip.get(host_of(address))
+            left_ns = failures.penalized_until_ns - shared.now_ns() if failures is not None else 0
         if left_ns <= 0:
             return None
         delay_ms = min(self.settings.delay_ms, left_ns // _MS_NS + 1)
@@ -76,39 +107,32 @@ class AuthenticationPenalty(ConnectionGate):
         """Failures outlive connections."""
 
     def authentication_failed(self, address: Address) -> None:
-        host, settings, now_ns = host_of(address), self.settings, self._clock.monotonic_ns()
+        host, settings, shared = host_of(address), self.settings, self._failures
         if self._exempt.find(host, False):
             return
-        with self._lock:
-            # The dictionary is in the order of the last failures.
-            failures = self._failures.pop(host, None)
-            if failures is None or now_ns - failures.last_ns >= settings.forget_after_ms * _MS_NS:
+        now_ns = shared.now_ns()
+        with shared.lock:
+            failures = shared.by_ip.pop(host, None)
+            if failures is None or now_ns >= failures.forgotten_ns:
                 failures = Failures()
-            self._make_room(now_ns)
-            self._failures[host] = failures
+            shared.make_room(now_ns, settings.max_tracked_addresses)
+            shared.by_ip[host] = failures
             failures.count += 1
-            failures.last_ns = now_ns
+            failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
             beyond = failures.count - settings.allowed_failures
             if beyond > 0:
                 # More doublings than that are beyond every limit.
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))
                 failures.penalized_until_ns = now_ns + penalty_ms * _MS_NS
 
-    def _make_room(self, now_ns: int) -> None:
-        obsolete_ns = now_ns - self.settings.forget_after_ms * _MS_NS
-        while self._failures:
-            oldest = next(iter(self._failures))
-            full = len(self._failures) >= self.settings.max_tracked_addresses
-            if not full and self._failures[oldest].last_ns > obsolete_ns:
-                return
-            del self._failures[oldest]
-
     def authenticated(self, address: Address) -> None:
-        if not self._failures:
+        shared = self._failures
+        if not shared.by_ip:
             return
-        with self._lock:
-            failures = self._failures.get(host_of(address))
+        host = host_of(address)
+        with shared.lock:
+            failures = shared.by_ip.get(host)
             if failures is not None:
                 failures.count -= 1
                 if failures.count <= 0:
-                    del self._failures[host_of(address)]
+                    del shared.by_ip[host]

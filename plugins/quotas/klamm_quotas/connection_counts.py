@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
-from klamm import ListenerContext
+from klamm import ListenerContext, Scheduler
+
+# Connections that are only being set up cannot be given up yet.
+_LOOK_AGAIN_MS: Final = 100
 
 
 class ListenerCount:
     """One listener that counts here. `protected` ones are never asked to give up a connection.
 
-    `waiting` says that its acceptor waits for one to go.
+    `evicting` are those of its connections that will be given up soon; `waiting` says that its acceptor waits for one
+    to go.
     """
 
-    __slots__ = ("connections", "context", "protected", "waiting")
+    __slots__ = ("connections", "context", "evicting", "protected", "waiting")
 
     def __init__(self, context: ListenerContext, protected: bool) -> None:
         self.context = context
         self.protected = protected
         self.connections = 0
+        self.evicting = 0
         self.waiting = False
 
 
 class ConnectionCounts:
     """`lock` guards all of it. An address without connections is not in `by_ip`."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._limit = 0
+        self._will_look_again = False
         self.lock = threading.Lock()
         self.total = 0
         self.by_ip: dict[str, int] = {}
@@ -42,6 +51,7 @@ class ConnectionCounts:
         with self.lock:
             self.total -= 1
             listener.connections -= 1
+            listener.evicting = max(0, listener.evicting - 1)
             left = self.by_ip[host] - 1
             if left:
                 self.by_ip[host] = left
@@ -51,19 +61,40 @@ class ConnectionCounts:
         for context in waiting:
             context.resume_accepting()
 
-    def evict(self, count: int) -> int:
-        """Have listeners that are not protected close so many connections; how many they will. Not under the lock.
+    def keep_limit(self, limit: int) -> None:
+        """Have listeners that are not protected close connections until there are no more than that.
 
-        The listener with the most gives first, each its least recently used.
+        Not under the lock. The listener with the most gives first, each its least recently used. Where one could not be
+        given up, or was not, this is tried again until the limit is kept or only protected listeners have connections.
         """
         with self.lock:
-            left = {each: each.connections for each in self.listeners.values() if not each.protected}
-        evicted = 0
-        while evicted < count and left:
+            self._limit = limit
+            left = {each: each.connections - each.evicting for each in self.listeners.values() if not each.protected}
+            excess = self.total - sum(each.evicting for each in self.listeners.values()) - limit
+            if self.total > limit and any(each.connections for each in left) and not self._will_look_again:
+                self._will_look_again = True
+                self._scheduler.schedule(_LOOK_AGAIN_MS, self._look_again)
+        while excess > 0 and left:
             fullest = max(left, key=lambda listener: left[listener])
-            if left[fullest] > 0 and fullest.context.close_least_recently_used():
+            if left[fullest] > 0 and self._evict_one(fullest):
                 left[fullest] -= 1
-                evicted += 1
+                excess -= 1
             else:
                 del left[fullest]
-        return evicted
+
+    def _evict_one(self, listener: ListenerCount) -> bool:
+        with self.lock:
+            listener.evicting += 1
+        if listener.context.close_least_recently_used():
+            return True
+        with self.lock:
+            listener.evicting = max(0, listener.evicting - 1)
+        return False
+
+    def _look_again(self) -> None:
+        with self.lock:
+            self._will_look_again = False
+            # What was to go has gone by now, or will not.
+            for listener in self.listeners.values():
+                listener.evicting = 0
+        self.keep_limit(self._limit)

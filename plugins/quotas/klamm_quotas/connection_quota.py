@@ -29,7 +29,8 @@ class ConnectionQuota(ConnectionGate):
         self._listener: ListenerCount
 
     def open(self, listener: ListenerContext) -> None:
-        self._counts = listener.services.shared.once("connection_counts", ConnectionCounts)
+        services = listener.services
+        self._counts = services.shared.once("connection_counts", lambda: ConnectionCounts(services.scheduler))
         self._listener = ListenerCount(listener, self.settings.protected)
         with self._counts.lock:
             self._counts.listeners[listener.name] = self._listener
@@ -47,9 +48,7 @@ class ConnectionQuota(ConnectionGate):
         with counts.lock:
             self.settings, self._overrides = settings, overrides
             self._listener.protected = settings.protected
-            excess = counts.total - settings.broker_max_connections
-        if excess > 0:
-            counts.evict(excess)
+        counts.keep_limit(settings.broker_max_connections)
         self._listener.context.resume_accepting()
         return True
 
@@ -81,7 +80,7 @@ class ConnectionQuota(ConnectionGate):
             counts.add(host, listener)
             excess = counts.total - settings.broker_max_connections
         if excess > 0:
-            counts.evict(1)
+            counts.keep_limit(settings.broker_max_connections)
         return None
 
     def release(self, address: Address) -> None:

@@ -118,6 +118,8 @@ class CreationRate(ConnectionGate):
 
     def _record(self, rate: Rate, limit: float, now_ms: int) -> int:
         rate.record(1, now_ms)
+        if limit >= UNLIMITED:
+            return 0
         return min(rate.throttle_time_ms(limit, now_ms), self._window_ms)
 
     @property

@@ -52,6 +52,7 @@ class ConnectionQuotaSettings:
         UNLIMITED,
         doc="Connections of all listeners together; when they are there, only a protected listener accepts more.",
         kafka="max.connections",
+        per_server=True,
         minimum=1,
     )
     protected: bool = setting(
@@ -88,6 +89,7 @@ class CreationRateSettings:
         UNLIMITED,
         doc="Rate at which all listeners together accept; beyond it, all but protected ones wait.",
         kafka="max.connection.creation.rate",
+        per_server=True,
         minimum=1,
     )
     protected: bool = setting(
@@ -109,7 +111,8 @@ class HandshakeLimitSettings:
 
     max_handshakes: int = setting(
         UNLIMITED,
-        doc="Connections that may be in their handshakes and authentication at once; further ones wait to be accepted.",
+        doc="Connections of the listener that may be in their handshakes and authentication at once; further ones wait"
+        " to be accepted.",
         minimum=1,
     )
     max_handshakes_per_ip: int = setting(
@@ -122,7 +125,9 @@ class AuthenticationPenaltySettings:
     """`[listeners.NAME.authentication_penalty]`."""
 
     allowed_failures: int = setting(
-        5, doc="Failed handshakes and authentications of one address that cost nothing.", minimum=0
+        5,
+        doc="Failed handshakes and authentications of one address, on all listeners together, that cost nothing.",
+        minimum=0,
     )
     initial_penalty_ms: int = setting(
         1000, doc="How long an address is not served after one failure more; each further one doubles it.", minimum=1

@@ -265,7 +265,7 @@ class SaslServerAuthenticator(Authenticator):
         try:
             return evaluate()
         except SaslAuthenticationError as error:
-            raise self._refused(str(error), str(error)) from error
+            raise self._refused(error.reason, str(error)) from error
         except SaslError as error:
             raise self._refused(str(error), self._invalid_credentials()) from error
         except Exception as error:

@@ -25,7 +25,6 @@ from klamm import (
     SaslSuccess,
     SaslTask,
     ScramCredential,
-    ScramMechanism,
 )
 from klamm_sasl.credentials import Credentials
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.sasl")
 
 _REMEMBERED: Final = 10_000
+_LOGGED_CHARACTERS: Final = 128
 
 
 class PlainMechanism(SaslMechanism):
@@ -50,16 +50,14 @@ class PlainMechanism(SaslMechanism):
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> PlainServer:
         return PlainServer(self)
 
-    def find(self, user: str) -> ScramCredential | None:
-        """The user's credential. May block if the stores do."""
-        for mechanism in ScramMechanism:
-            credential = self.credentials.find(user, mechanism)
-            if credential is not None:
-                return credential
-        return None
+    def knows(self, user: str, password: str) -> bool:
+        """Whether that was right before, and nothing has changed. Takes its time also for users that do not exist."""
+        if self.credentials.blocking or self.credentials.checks_passwords:
+            return False
+        imaginary = self.credentials.imaginary_for_plain(user)
+        return self._remembers(password, self.credentials.find_for_plain(user) or imaginary)
 
-    def remembers(self, password: str, credential: ScramCredential) -> bool:
-        """Whether the password was right for that very credential before."""
+    def _remembers(self, password: str, credential: ScramCredential) -> bool:
         mark = self._mark(password, credential)
         with self._lock:
             if mark not in self._remembered:
@@ -69,11 +67,13 @@ class PlainMechanism(SaslMechanism):
 
     def check(self, user: str, password: str) -> bool:
         """Whether that is the user's password; takes its time also for users that do not exist."""
-        verdict = self.credentials.check_password(user, password)
-        if verdict is not None:
-            return verdict
-        imaginary = self.credentials.imaginary(user, self.credentials.usual_mechanism())
-        credential = self.find(user)
+        imaginary = self.credentials.imaginary_for_plain(user)
+        answer = self.credentials.ask_for_plain(user, password)
+        if answer is True:
+            return True
+        credential = answer if isinstance(answer, ScramCredential) else None
+        if self._remembers(password, credential or imaginary):
+            return True
         fits = (credential or imaginary).verifies(password)
         if credential is None or not fits:
             return False
@@ -106,11 +106,8 @@ class PlainServer(SaslServer):
             raise SaslAuthenticationError("Authentication failed: username not specified")
         if not password:
             raise SaslAuthenticationError("Authentication failed: password not specified")
-        mechanism = self._mechanism
-        if not mechanism.credentials.blocking:
-            credential = mechanism.find(user)
-            if credential is not None and mechanism.remembers(password, credential):
-                return self._success(authzid, user)
+        if self._mechanism.knows(user, password):
+            return self._success(authzid, user)
         return SaslTask(lambda: self._check(authzid, user, password))
 
     def _check(self, authzid: str, user: str, password: str) -> SaslSuccess:
@@ -119,15 +116,24 @@ class PlainServer(SaslServer):
         except Exception as error:
             log.exception("a credential store failed")
             message = "Authentication failed: credentials for user could not be verified"
-            raise SaslAuthenticationError(message) from error
+            raise SaslAuthenticationError(message, reason=f"user {_quoted(user)}: a store failed") from error
         if not right:
-            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
+            raise SaslAuthenticationError(
+                "Authentication failed: Invalid username or password",
+                reason=f"user {_quoted(user)}: wrong password, or no such user",
+            )
         return self._success(authzid, user)
 
     @staticmethod
     def _success(authzid: str, user: str) -> SaslSuccess:
         if authzid and authzid != user:
             raise SaslAuthenticationError(
-                "Authentication failed: Client requested an authorization id that is different from username"
+                "Authentication failed: Client requested an authorization id that is different from username",
+                reason=f"user {_quoted(user)} asks for the authorization id {_quoted(authzid)}",
             )
         return SaslSuccess(KafkaPrincipal(user))
+
+
+def _quoted(name: str) -> str:
+    """A name that a client has made up, for the log."""
+    return repr(name[:_LOGGED_CHARACTERS])

@@ -281,7 +281,7 @@ def _readable_ends(pem: bytes) -> list[datetime]:
     """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
-        ends += (read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
+        ends.extend(read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
     return ends
 
 

@@ -68,6 +68,8 @@ class SslTransport(Transport):
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
         self._reload_lock = threading.Lock()
         self._seen = b""
+        # The content and the words of the last failure that was told.
+        self._told: tuple[bytes, str] | None = None
         self._contexts: SslContexts
         self._listener: ListenerContext
         self._reloads: Counter
@@ -125,30 +127,43 @@ class SslTransport(Transport):
         )
 
     def reload(self) -> None:
-        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was."""
+        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was.
+
+        The same failure again is not counted.
+        """
+        digest = b""
         try:
             # A timer and a signal may want it at the same time.
             with self._reload_lock:
                 files = SslFiles(self.settings, self._environment)
-                if files.digest == self._seen:
+                digest = files.digest
+                if digest == self._seen:
+                    self._told = None
                     return
-                self._seen = files.digest
+                self._seen = digest
                 self._contexts = files.contexts()
         except SslFilesError as error:
-            self._reload_failures.add()
-            self._listener.services.announce(
-                "certificate_swapped", str(error), listener=self._listener.name, failed=True
-            )
+            failure = (digest, str(error))
+            if failure != self._told:
+                self._told = failure
+                self._reload_failures.add()
+                self._listener.services.announce(
+                    "certificate_swapped", str(error), listener=self._listener.name, failed=True
+                )
             raise
+        self._told = None
         self._reloads.add()
         self._listener.services.announce("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
     def _reload_changed(self) -> None:
+        told = self._told
         try:
             self.reload()
         except SslFilesError as error:
+            if self._told is told:
+                return
             log.error("listener=%s: new files cannot be used, the old ones stay: %s", self._listener.name, error)
 
     def warn_of_expiration(self) -> None:

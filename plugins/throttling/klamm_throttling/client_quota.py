@@ -29,6 +29,12 @@ class ClientQuota(Throttle):
         self._manager = services.shared.once("client_quota", make)
         if self._manager.settings != self.settings:
             raise ValueError("client quotas count for the whole server: write [client_quota], once for all listeners")
+        self._manager.watch(lambda: listener.throttles_changed())
+
+    @property
+    def active(self) -> bool:
+        """While there is a quota for anybody."""
+        return self._manager.limits_anybody
 
     def reconfigure(self, settings: ClientQuotaSettings) -> bool:
         self.settings = settings

@@ -82,6 +82,7 @@ class ClientQuotaManager:
         self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}
         self._sensors: dict[SensorKey, Any] = {}
         self._clients: dict[tuple[str, str], ClientSensors] = {}
+        self._watchers: list[Callable[[], object]] = []
         self._limits = QuotaLimits(settings, self._table.rows)
         self._table.watch(self._quotas_changed)
         services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
@@ -95,10 +96,25 @@ class ClientQuotaManager:
                 self._sensors.clear()
             self.settings = settings
             self._apply()
+        self._tell()
 
     def _quotas_changed(self, _changes: Mapping[str, Row | None]) -> None:
         with self._lock:
             self._apply()
+        self._tell()
+
+    @property
+    def limits_anybody(self) -> bool:
+        """Whether there is any quota."""
+        return bool(self._limits.keys)
+
+    def watch(self, watcher: Callable[[], object]) -> None:
+        """Have `watcher()` called after each change of quotas, on the thread that made it."""
+        self._watchers.append(watcher)
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher()
 
     def _apply(self) -> None:
         limits = self._limits = QuotaLimits(self.settings, self._table.rows)

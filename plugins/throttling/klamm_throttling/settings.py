@@ -45,29 +45,39 @@ class ClientQuotaSettings:
         {},
         doc='Quotas by user name; "<default>" is for each user who has none. AlterClientQuotas overrides them.',
         check=_check_names,
+        per_server=True,
     )
     clients: dict[str, dict[str, float]] = setting(
-        {}, doc='Quotas by client id; "<default>" is for each client id that has none.', check=_check_names
+        {},
+        doc='Quotas by client id; "<default>" is for each client id that has none.',
+        check=_check_names,
+        per_server=True,
     )
     user_clients: dict[str, dict[str, dict[str, float]]] = setting(
-        {}, doc="Quotas by user name and, below that, client id.", check=_check_pairs
+        {}, doc="Quotas by user name and, below that, client id.", check=_check_pairs, per_server=True
     )
     quota_window_num: int = setting(
-        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1
+        11, doc="Samples over which rates are measured.", kafka="quota.window.num", minimum=1, per_server=True
     )
-    quota_window_size_seconds: int = setting(1, doc="Time of one sample.", kafka="quota.window.size.seconds", minimum=1)
+    quota_window_size_seconds: int = setting(
+        1, doc="Time of one sample.", kafka="quota.window.size.seconds", minimum=1, per_server=True
+    )
     controller_quota_window_num: int = setting(
         11,
         doc="Windows whose controller mutations may come in one burst.",
         kafka="controller.quota.window.num",
         minimum=1,
+        per_server=True,
     )
     controller_quota_window_size_seconds: int = setting(
-        1, doc="Time of one of these windows.", kafka="controller.quota.window.size.seconds", minimum=1
+        1, doc="Time of one of these windows.", kafka="controller.quota.window.size.seconds", minimum=1, per_server=True
     )
     max_tracked_clients: int = setting(
-        10_000, doc="Users and client ids whose use is kept in memory; more push the oldest out.", minimum=1
+        10_000,
+        doc="Users and client ids whose use is kept in memory; more push the oldest out.",
+        minimum=1,
+        per_server=True,
     )
     metrics_max_clients: int = setting(
-        100, doc="Users and client ids that metrics tell of, those nearest to their quotas.", minimum=0
+        100, doc="Users and client ids that metrics tell of, those nearest to their quotas.", minimum=0, per_server=True
     )

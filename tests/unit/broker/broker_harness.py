@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from klamm import (
     Scheduler,
     ServerContext,
     ServerServices,
+    ToldConfig,
 )
 from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
@@ -85,6 +87,7 @@ class BrokerHarness:
         self.scheduler = Scheduler(self.clock)
         self.listener = ListenerContext("default", Address("127.0.0.1", 9092), Address("kafka.example.com", 9192))
         self.principal = ANONYMOUS
+        self.server_configs: Sequence[ToldConfig] = ()
         self._random = itertools.count(1)
         self.broker: Broker
         self._handlers: dict[int, ApiHandler] = {}
@@ -106,6 +109,7 @@ class BrokerHarness:
             {"default": self.listener},
             self._random_bytes,
             services=self.listener.services,
+            configs=lambda: self.server_configs,
         )
 
     def _random_bytes(self, count: int) -> bytes:
@@ -123,25 +127,29 @@ class BrokerHarness:
         self.scheduler.run_due()
         self.broker.maintenance.run_due()
 
-    def send(self, request: Any, version: int) -> Reply:
+    def send(self, request: Any, version: int, client_id: str = "test-client") -> Reply:
         """Hand a request to its handler, through the wire format, and see what happens at once."""
         handler = self._handlers[request.API_KEY]
         assert handler.min_version <= version <= handler.max_version
         module = handler.module
         decoded = getattr(module, f"{module.NAME}Request").decode(version, bytearray(request.encode(version)))
         reply = Reply(module, decoded, version)
-        address = Address("127.0.0.1", 40_000)
-        connection = ConnectionContext("test", self.listener, self.listener.bound, address, self.principal)
-        context = RequestContext(connection, reply, request.API_KEY, version, 1, "test-client")
+        context = self.context(reply, request.API_KEY, version, client_id)
         try:
             reply.settle(handler.handle(decoded, context))
         except KafkaError as error:
             reply.settle(error)
         return reply
 
-    def call(self, request: Any, version: int) -> Any:
+    def context(self, reply: Reply, api_key: int, version: int, client_id: str = "test-client") -> RequestContext:
+        """A request's context on a connection of its own."""
+        address = Address("127.0.0.1", 40_000)
+        connection = ConnectionContext("test", self.listener, self.listener.bound, address, self.principal)
+        return RequestContext(connection, reply, api_key, version, 1, client_id)
+
+    def call(self, request: Any, version: int, client_id: str = "test-client") -> Any:
         """The response to a request that is answered at once, or by what is scheduled for now."""
-        reply = self.send(request, version)
+        reply = self.send(request, version, client_id)
         if reply.pending:
             self.scheduler.run_due()
         return reply.response

@@ -13,6 +13,12 @@ import pytest
 from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
 from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from klamm.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from klamm.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -28,6 +34,7 @@ from klamm.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from klamm.wire.messages.describe_groups import DescribeGroupsRequest
 from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm.wire.messages.describe_quorum import DescribeQuorumRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
 from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -40,6 +47,7 @@ from klamm.wire.messages.incremental_alter_configs import IncrementalAlterConfig
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.join_group import JoinGroupRequest
 from klamm.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -72,7 +80,7 @@ GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
-TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 8, 16, 32
+TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 8, 16, 32
 ATTRIBUTES_LOW_BYTE, TRANSACTIONAL = 22, 0x10
 SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
@@ -129,10 +137,10 @@ ASKED = {
         MetadataRequest([MetadataRequestTopic(name="t")]), 12, {TOPIC}, ("allow User:* DESCRIBE topic:t",)
     ),
     "Metadata that creates": Asked(
-        MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True),
+        MetadataRequest([MetadataRequestTopic(name="made")], allow_auto_topic_creation=True),
         12,
         {TOPIC},
-        ("allow User:* DESCRIBE,CREATE topic:new",),
+        ("allow User:* DESCRIBE,CREATE topic:made",),
     ),
     "OffsetCommit": Asked(commit(), 8, {GROUP}, ("allow User:* READ group:g", "allow User:* READ topic:t")),
     "OffsetFetch": Asked(
@@ -208,6 +216,18 @@ ASKED = {
         {CLUSTER},
         ("allow User:* DESCRIBE_CONFIGS cluster",),
     ),
+    "DescribeConfigs of a group": Asked(
+        DescribeConfigsRequest([DescribeConfigsResource(GROUP_TYPE, "g")]),
+        4,
+        {GROUP},
+        ("allow User:* DESCRIBE_CONFIGS group:g",),
+    ),
+    "DescribeConfigs of loggers": Asked(
+        DescribeConfigsRequest([DescribeConfigsResource(LOGGER_TYPE, "1")]),
+        4,
+        {CLUSTER},
+        ("allow User:* DESCRIBE_CONFIGS cluster",),
+    ),
     "AlterConfigs": Asked(
         AlterConfigsRequest([AlterConfigsResource(TOPIC_TYPE, "t")]),
         2,
@@ -233,7 +253,7 @@ ASKED = {
         ("allow User:* ALTER_CONFIGS group:g",),
     ),
     "IncrementalAlterConfigs of a logger": Asked(
-        IncrementalAlterConfigsRequest([IncrementalResource(BROKER_LOGGER_TYPE, "1")]),
+        IncrementalAlterConfigsRequest([IncrementalResource(LOGGER_TYPE, "1")]),
         1,
         {CLUSTER},
         ("allow User:* ALTER_CONFIGS cluster",),
@@ -262,6 +282,19 @@ ASKED = {
     ),
     "DeleteGroups": Asked(DeleteGroupsRequest(["g"]), 2, {GROUP}, ("allow User:* DELETE group:g",)),
     "ElectLeaders": Asked(ElectLeadersRequest(0, None), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
+    "AlterPartitionReassignments": Asked(
+        AlterPartitionReassignmentsRequest(topics=[]), 1, {CLUSTER}, ("allow User:* ALTER cluster",)
+    ),
+    "AlterReplicaLogDirs": Asked(
+        AlterReplicaLogDirsRequest([AlterReplicaLogDir("/x", [AlterReplicaLogDirTopic("t", [0])])]),
+        2,
+        {CLUSTER},
+        ("allow User:* ALTER cluster",),
+    ),
+    "DescribeQuorum": Asked(DescribeQuorumRequest([]), 2, {CLUSTER}, ("allow User:* DESCRIBE cluster",)),
+    "ListConfigResources": Asked(
+        ListConfigResourcesRequest(), 1, {CLUSTER}, ("allow User:* DESCRIBE_CONFIGS cluster",)
+    ),
     "ListPartitionReassignments": Asked(
         ListPartitionReassignmentsRequest(topics=None), 0, {CLUSTER}, ("allow User:* DESCRIBE cluster",)
     ),

@@ -105,6 +105,22 @@ def test_of_an_entity_that_is_named_twice_the_first_counts(harness):
     assert describe(harness)[("user", "alice"),] == {"producer_byte_rate": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (5.0000001, ErrorCode.NONE),
+        (1e-7, ErrorCode.NONE),
+        (5.00001, ErrorCode.INVALID_REQUEST),
+        (5.9999999, ErrorCode.INVALID_REQUEST),
+        (0.9999999, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_is_a_whole_number_is_what_kafka_takes_for_one(harness, value, error):
+    """As Apache Kafka 4.3.1 answers; it keeps the value as it came."""
+    assert alter(harness, entry(ALICE, producer_byte_rate=value)) == [error]
+    assert describe(harness) == ({} if error else {(("user", "alice"),): {"producer_byte_rate": value}})
+
+
 ENTITIES = [
     {"user": "alice"},
     {"user": None},

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from klamm import ErrorCode
+from klamm import ErrorCode, ToldConfig
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.topic_config import TOPIC_CONFIGS
 from tests.unit.broker.broker_harness import BrokerHarness
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = range(1, 8)
@@ -88,6 +89,14 @@ def test_documentation_and_synonyms_only_if_asked_for(harness: BrokerHarness) ->
     assert (config.documentation, config.synonyms) == (None, [])
 
 
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "1")])
+def test_an_empty_list_of_keys_means_all(harness: BrokerHarness, kind: int, name: str) -> None:
+    harness.create_topic("t")
+    resource = describe_configs.DescribeConfigsResource(kind, name, [])
+    (result,) = harness.call(describe_configs.DescribeConfigsRequest([resource]), 4).results
+    assert result.configs == describe(harness, kind, name).configs != []
+
+
 def test_unknown_keys_are_left_out(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     result = describe(harness, TOPIC, "t", "nope", "preallocate")
@@ -101,7 +110,10 @@ def test_unknown_keys_are_left_out(harness: BrokerHarness) -> None:
         (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
-        (GROUP, "g", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST),
         (77, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -112,7 +124,7 @@ def test_describe_refused(harness: BrokerHarness, kind: int, name: str, error: E
 
 def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
     configs = {config.name: config for config in describe(harness, BROKER, "1").configs}
-    assert len(configs) == len(BrokerSettings.__dataclass_fields__)
+    assert len(configs) == len(BrokerSettings.__dataclass_fields__) + 6
     told = {
         name: (configs[name].value, configs[name].config_type, configs[name].read_only, configs[name].config_source)
         for name in (
@@ -135,6 +147,50 @@ def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
         "broker.rack": (None, STRING, True, DEFAULT),
         "log.cleaner.min.cleanable.ratio": ("0.5", DOUBLE, False, DEFAULT),
     }
+
+
+def test_configs_of_the_server(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.server_configs = [
+        ToldConfig("num.io.threads", 4, 8, int, "Threads."),
+        ToldConfig("connections.max.idle.ms", 600_000, 600_000, int, "Time."),
+        ToldConfig("listener.name.other.connections.max.idle.ms", 5, 600_000, int, "Time."),
+    ]
+    harness.open()
+    told = {config.name: config for config in describe(harness, BROKER, "1", include_synonyms=True).configs}
+    assert told.keys() >= {"num.io.threads", "listeners", "num.partitions"}
+    assert all(told[name].read_only for name in ("num.io.threads", "listeners", "log.dirs"))
+    assert (told["listeners"].value, told["listeners"].config_type) == ("DEFAULT://127.0.0.1:9092", LIST)
+    assert told["advertised.listeners"].value == "DEFAULT://kafka.example.com:9192"
+    assert told["log.dirs"].value == str(tmp_path)
+    assert one(harness, BROKER, "1", "num.io.threads") == (
+        "4",
+        STATIC,
+        [("num.io.threads", "4", STATIC), ("num.io.threads", "8", DEFAULT)],
+    )
+    idle = [told[name] for name in ("connections.max.idle.ms", "listener.name.other.connections.max.idle.ms")]
+    assert [(each.value, each.config_type, each.config_source) for each in idle] == [
+        ("600000", LONG, DEFAULT),
+        ("5", LONG, STATIC),
+    ]
+    assert describe(harness, BROKER, "").configs == []
+    assert alter(harness, BROKER, "1", ("num.io.threads", SET, "5")) == ErrorCode.INVALID_REQUEST
+    harness.broker.close()
+
+
+def test_loggers_of_the_broker(harness: BrokerHarness) -> None:
+    logging.getLogger("klamm.broker.topics").setLevel(logging.WARNING)
+    told = {config.name: config for config in describe(harness, LOGGER, "1").configs}
+    assert told.keys() >= {"root", "klamm.broker.topics"}
+    entry = told["klamm.broker.topics"]
+    assert (entry.value, entry.config_source, entry.read_only) == ("WARN", 6, True)
+    assert [config.name for config in describe(harness, LOGGER, "1", "root", "nope").configs] == ["root"]
+
+
+@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
+def test_groups_and_client_metrics_have_no_configs(harness: BrokerHarness, kind: int) -> None:
+    result = describe(harness, kind, "x")
+    assert (result.error_code, result.configs) == (0, [])
 
 
 def test_settings_are_static(tmp_path: Path) -> None:

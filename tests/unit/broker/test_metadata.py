@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import describe_cluster, describe_topic_partitions, metadata
-from tests.unit.broker.broker_harness import BrokerHarness
+from klamm_broker.auto_creation import MAX_WAITING
+from klamm_broker.store import Statement, StoreError
+from klamm_broker.topics import NewTopic
+from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 NOT_ASKED = -(2**31)
 KAFKAS_TOPIC_OPERATIONS = 3576
@@ -72,14 +77,18 @@ def test_ids_before_version_12(harness: BrokerHarness, topic: metadata.MetadataR
     assert [each.error_code for each in response.topics] == [ErrorCode.INVALID_REQUEST]
 
 
+def codes_of(response: metadata.MetadataResponse) -> list[tuple[str | None, int]]:
+    return [(topic.name, topic.error_code) for topic in response.topics]
+
+
 def test_auto_creation(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(num_partitions=3)
     harness.create_topic("old")
-    reply = harness.send(by_name("new", "old", "new"), 12)
-    assert reply.pending, "creation waits for the disk and must not be done on the thread that asked"
-    harness.scheduler.run_due()
-    new, old = reply.response.topics
+    request = by_name("new", "old", "new")
+    assert codes_of(harness.call(request, 12)) == [("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("old", 0)]
+    harness.broker.auto_creation.wait()
+    new, old = harness.call(request, 12).topics
     assert (new.error_code, new.name, len(new.partitions)) == (0, "new", 3)
     assert (old.error_code, old.name) == (0, "old")
     harness.broker.close()
@@ -87,8 +96,100 @@ def test_auto_creation(tmp_path: Path) -> None:
 
 def test_auto_creation_of_impossible_names(harness: BrokerHarness) -> None:
     harness.create_topic("a.b")
-    codes = [topic.error_code for topic in harness.call(by_name("a b", "a_b", "good"), 12).topics]
-    assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_TOPIC_EXCEPTION, 0]
+    request = by_name("a b", "a_b", "c.d", "c_d", "good")
+    impossible, missing = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [code for _name, code in codes_of(harness.call(request, 12))] == [impossible, *[missing] * 4]
+    harness.broker.auto_creation.wait()
+    assert [code for _name, code in codes_of(harness.call(request, 12))] == [impossible, missing, 0, missing, 0]
+
+
+def test_auto_creation_of_internal_topics(harness: BrokerHarness) -> None:
+    request = by_name("__consumer_offsets", "__cluster_metadata")
+    assert [topic.is_internal for topic in harness.call(request, 12).topics] == [True, False]
+    harness.broker.auto_creation.wait()
+    offsets = harness.broker.topics.get("__consumer_offsets")
+    assert offsets is not None
+    assert len(offsets.partitions) == 50
+    assert offsets.overrides["cleanup.policy"] == "compact"
+    assert harness.broker.topics.get("__cluster_metadata") is None
+
+
+def test_many_names_are_created_in_few_transactions(harness: BrokerHarness) -> None:
+    names = [f"t_{number}" for number in range(250)]
+    commits = 0
+    write_and_wait = harness.broker.store.write_and_wait
+
+    def counting(statements: Sequence[Statement]) -> None:
+        nonlocal commits
+        commits += 1
+        write_and_wait(statements)
+
+    harness.broker.store.write_and_wait = counting  # type: ignore[method-assign]
+    harness.call(by_name(*names), 12)
+    harness.broker.auto_creation.wait()
+    assert commits == 3
+    assert [topic.name for topic in harness.broker.topics.all()] == sorted(names)
+    harness.reopen()
+    assert [topic.name for topic in harness.broker.topics.all()] == sorted(names)
+
+
+class SlowStore:
+    """Lets no write be done before `go`; then it goes to the store, or fails."""
+
+    def __init__(self, harness: BrokerHarness, error: StoreError | None = None) -> None:
+        self.go = threading.Event()
+        self._write_and_wait = harness.broker.store.write_and_wait
+        self._error = error
+        harness.broker.store.write_and_wait = self.write_and_wait  # type: ignore[method-assign]
+
+    def write_and_wait(self, statements: Sequence[Statement]) -> None:
+        assert self.go.wait(30)
+        if self._error is not None:
+            raise self._error
+        self._write_and_wait(statements)
+
+
+def test_others_do_not_wait_for_auto_creation(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    parked = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
+    store = SlowStore(harness)
+    assert codes_of(harness.call(by_name("new"), 12)) == [("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert parked.pending
+    harness.advance_ms(500)
+    assert not parked.pending
+    assert codes_of(harness.call(by_name("t", "new"), 12))[0] == ("t", 0)
+    store.go.set()
+    harness.broker.auto_creation.wait()
+    assert codes_of(harness.call(by_name("new"), 12)) == [("new", 0)]
+
+
+def test_names_under_way_are_not_created_twice_and_are_limited(harness: BrokerHarness) -> None:
+    creation = harness.broker.auto_creation
+    store = SlowStore(harness)
+    names = [f"t{number}" for number in range(MAX_WAITING + 200)]
+    free = creation.not_under_way(names)
+    assert len(free) == MAX_WAITING
+    creation.create({name: NewTopic(1, {}) for name in free})
+    assert not set(creation.not_under_way(names)) & set(free)
+    threading.Thread(target=store.go.set).start()
+    creation.close()
+    made = {topic.name for topic in harness.broker.topics.all()}
+    assert made < set(free), "what waits is given up at the end"
+    assert not set(free) - set(creation.not_under_way(free))
+
+
+def test_failed_auto_creation_can_be_tried_again(harness: BrokerHarness) -> None:
+    store = SlowStore(harness, StoreError("disk full"))
+    store.go.set()
+    before = harness.broker.topics.generation
+    harness.call(by_name("new"), 12)
+    harness.broker.auto_creation.wait()
+    assert harness.broker.topics.get("new") is None
+    assert harness.broker.topics.generation != before, "answers that are kept must not outlive the failure"
+    harness.broker.store.write_and_wait = store._write_and_wait  # type: ignore[method-assign]
+    harness.call(by_name("new"), 12)
+    harness.broker.auto_creation.wait()
+    assert harness.broker.topics.get("new") is not None
 
 
 def test_no_auto_creation_if_the_client_does_not_want_it(harness: BrokerHarness) -> None:

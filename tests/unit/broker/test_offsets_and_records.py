@@ -16,7 +16,8 @@ from klamm.wire.messages import (
     produce,
 )
 from klamm.wire.records import Record, encode_batch
-from tests.unit.broker.broker_harness import BrokerHarness
+from klamm_broker.k02_list_offsets import find_offsets
+from tests.unit.broker.broker_harness import BrokerHarness, Reply
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 NOW_MS = 1_700_000_000_000
@@ -35,6 +36,32 @@ def find(harness: BrokerHarness, timestamp: int, version: int = 11, **partition:
     request = list_offsets.ListOffsetsRequest(-1, 0, [list_offsets.ListOffsetsTopic("t", [wanted])])
     (result,) = harness.call(request, version).topics[0].partitions
     return result.error_code, result.timestamp, result.offset, result.leader_epoch
+
+
+class CountedIndex(int):
+    """A partition index that counts how often it is compared."""
+
+    compared = 0
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedIndex.compared += 1
+        return int.__eq__(self, other)  # type: ignore[no-any-return, unused-ignore]
+
+
+def test_many_partitions_asked_for_twice_cost_no_more_than_their_number(harness: BrokerHarness) -> None:
+    count = 2000
+    wanted = [list_offsets.ListOffsetsPartition(CountedIndex(index)) for index in (*range(count), 0)]
+    request = list_offsets.ListOffsetsRequest(-1, 0, [list_offsets.ListOffsetsTopic("t", wanted)])
+    CountedIndex.compared = 0
+    response = find_offsets(
+        harness.broker, request, harness.context(Reply(list_offsets, request, 11), list_offsets.API_KEY, 11)
+    )
+    assert CountedIndex.compared < 10 * count
+    codes = [result.error_code for result in response.topics[0].partitions]
+    missing = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (count - 1)
+    assert codes == [ErrorCode.INVALID_REQUEST, *missing, ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize("version", range(1, 12))

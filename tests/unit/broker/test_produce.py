@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
-from klamm.wire.records import TRANSACTIONAL
+from klamm.wire.records import TRANSACTIONAL, batch_checksum
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
 
 
@@ -43,6 +45,38 @@ def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, 
     response = harness.call(request(-1, ("t", 0, records(b"x" * 100, codec=Codec.ZSTD))), version)
     (partition,) = response.responses[0].partition_responses
     assert partition.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("client_id", "code"), [("x", ErrorCode.INVALID_TOPIC_EXCEPTION), ("__admin_client", ErrorCode.NONE)]
+)
+def test_internal_topics_are_not_for_clients(harness: BrokerHarness, client_id: str, code: ErrorCode) -> None:
+    harness.create_topic("__consumer_offsets")
+    response = harness.call(request(-1, ("__consumer_offsets", 0, records(b"x"))), 9, client_id)
+    assert response.responses[0].partition_responses[0].error_code == code
+
+
+def test_a_second_batch_that_is_cut_off_is_ignored(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    batch = records(b"one")
+    for tail in (b"\0" * 11, batch[:30], batch[:-1]):
+        response = harness.call(request(-1, ("t", 0, batch + tail)), 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
+    assert harness.fetch("t").high_watermark == 3
+    assert len(harness.fetch("t").records) == 3 * len(batch)
+    (result,) = harness.call(request(-1, ("t", 0, batch + batch)), 9).responses[0].partition_responses
+    assert result.error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_codecs_that_nobody_knows(harness: BrokerHarness, codec: int) -> None:
+    harness.create_topic("t")
+    batch = bytearray(records(b"x"))
+    batch[22] |= codec
+    struct.pack_into(">I", batch, 17, batch_checksum(batch))
+    (result,) = harness.call(request(-1, ("t", 0, bytes(batch))), 9).responses[0].partition_responses
+    assert result.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert harness.fetch("t").high_watermark == 0
 
 
 def test_no_acks_no_answer(harness: BrokerHarness) -> None:

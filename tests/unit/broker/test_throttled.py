@@ -122,8 +122,11 @@ def test_deleted_partitions_count(harness, quota, version, strict):
 
 def test_automatic_creation_counts_too_and_clients_ask_again(harness, quota):
     quota.partitions = 0
-    response = harness.call(MetadataRequest([MetadataRequestTopic(name="auto")]), 9)
-    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = MetadataRequest([MetadataRequestTopic(name="auto")])
+    assert harness.call(request, 9).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    harness.broker.auto_creation.wait()
     assert harness.broker.topics.get("auto") is None
     quota.partitions = 10
-    assert harness.call(MetadataRequest([MetadataRequestTopic(name="auto")]), 9).topics[0].error_code == 0
+    harness.call(request, 9)
+    harness.broker.auto_creation.wait()
+    assert harness.call(request, 9).topics[0].error_code == 0

@@ -118,6 +118,28 @@ def test_configs_are_told_with_their_source(harness: BrokerHarness) -> None:
 # Deletion
 
 
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [creatable("a b", 1), creatable("t", 10_000)],
+        [creatable("t", -1), creatable("u", 10_000)],
+        [creatable("t", -1, -1, assignments=assigned(*[(index, [1]) for index in range(10_001)]))],
+    ],
+)
+def test_too_many_partitions_in_one_request(harness: BrokerHarness, topics: list[Any]) -> None:
+    for version, validate_only in ((2, False), (7, True)):
+        results = create(harness, *topics, version=version, validate_only=validate_only)
+        assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * len(topics)
+        assert results[0].error_message == "Excessively large number of partitions per request."
+    assert harness.broker.topics.all() == []
+
+
+def test_partitions_that_cannot_be_are_not_summed_up(harness: BrokerHarness) -> None:
+    topics = [creatable("t", -5), creatable("u", 10_000)]
+    codes = [result.error_code for result in create(harness, *topics, validate_only=True)]
+    assert codes == [ErrorCode.INVALID_PARTITIONS, 0]
+
+
 @pytest.mark.parametrize("version", range(1, 7))
 def test_delete_by_name_in_every_version(harness: BrokerHarness, version: int) -> None:
     topic_id = harness.create_topic("t")
@@ -164,6 +186,36 @@ def test_delete_named_twice(harness: BrokerHarness) -> None:
     state = delete_topics.DeleteTopicState("t")
     assert [result.error_code for result in delete(harness, state, state)] == [ErrorCode.INVALID_REQUEST]
     assert harness.broker.topics.get("t") is not None
+
+
+def by_name_and_id(topic_id: bytes, *which: str) -> list[Any]:
+    states = {"name": delete_topics.DeleteTopicState("t"), "id": delete_topics.DeleteTopicState(None, topic_id)}
+    return [states[each] for each in which]
+
+
+@pytest.mark.parametrize("which", [("name", "id"), ("id", "name")])
+def test_delete_by_name_and_id_at_once(harness: BrokerHarness, which: tuple[str, str]) -> None:
+    topic_id = harness.create_topic("t")
+    (result,) = delete(harness, *by_name_and_id(topic_id, *which))
+    assert (result.name, result.topic_id, result.error_code) == ("t", topic_id, ErrorCode.INVALID_REQUEST)
+    assert harness.broker.topics.get("t") is not None
+
+
+def test_delete_by_id_twice_and_by_name(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t")
+    results = delete(harness, *by_name_and_id(topic_id, "id", "id", "name"))
+    assert [(each.name, each.error_code) for each in results] == [
+        (None, ErrorCode.INVALID_REQUEST),
+        ("t", ErrorCode.INVALID_REQUEST),
+    ]
+    assert harness.broker.topics.get("t") is not None
+
+
+def test_delete_by_name_twice_and_by_id(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t")
+    results = delete(harness, *by_name_and_id(topic_id, "name", "name", "id"))
+    assert [(each.name, each.error_code) for each in results] == [("t", ErrorCode.INVALID_REQUEST), ("t", 0)]
+    assert harness.broker.topics.get("t") is None
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import klamm_broker
+import klamm_throttling
+from klamm import Provider, hookimpl
 from klamm.config.plan import parse_endpoint
 
 TWO_DOORS = """
@@ -173,3 +176,115 @@ def test_endpoints(text, endpoint):
 def test_what_is_no_endpoint(text):
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         parse_endpoint(text)
+
+
+def names(parts):
+    return [part.name for part in parts]
+
+
+class GuardedPlugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("guarded", "nowhere:Guarded", gates=("connection_quota", "absent"), throttles=("absent",))
+
+
+def test_an_api_set_says_which_gates_and_throttles_a_listener_has_that_names_none(load, plugins):
+    plugins.add(GuardedPlugin(), "guarded")
+    plan = load("""
+        [listeners.a]
+        bind = "127.0.0.1:0"
+        api_set = "guarded"
+        [listeners.a.connection_quota]
+        max_connections = 3
+        [listeners.b]
+        bind = "127.0.0.1:0"
+        api_set = "guarded"
+        gates = []
+        [listeners.c]
+        bind = "127.0.0.1:0"
+        api_set = "other"
+        gates = ["creation_rate"]
+        [listeners.d]
+        bind = "127.0.0.1:0"
+        api_set = "other"
+        [other]
+        provider = "guarded"
+        """)
+    a, b, c, d = plan.listeners
+    # What is not installed is left out.
+    assert (names(a.gates), names(a.throttles)) == (["connection_quota"], [])
+    assert a.gates[0].settings.max_connections == 3
+    assert names(b.gates) == []
+    assert names(c.gates) == ["creation_rate"]
+    assert names(d.gates) == ["connection_quota"]
+
+
+def test_an_empty_list_on_the_command_line_takes_the_wanted_gates_away(load, plugins):
+    plugins.add(GuardedPlugin(), "guarded")
+    text = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "guarded"\n'
+    assert names(load(text, "listeners.a.gates=").listeners[0].gates) == []
+
+
+def test_the_broker_wants_the_quotas_of_kafka(load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    plugins.add(klamm_throttling, "klamm_throttling")
+    (listener,) = load(None).listeners
+    assert names(listener.gates) == ["connection_quota", "creation_rate"]
+    assert names(listener.throttles) == ["client_quota"]
+
+
+GATED = """
+[listeners.a]
+bind = "127.0.0.1:0"
+api_set = "topics"
+gates = ["connection_quota", "creation_rate"]
+[listeners.Second]
+bind = "127.0.0.1:0"
+api_set = "topics"
+gates = ["connection_quota"]
+[listeners.Second.connection_quota]
+max_connections_per_ip = 1
+[listeners.open]
+bind = "127.0.0.1:0"
+api_set = "topics"
+"""
+
+
+def test_kafkas_names_of_gate_settings_hold_for_every_listener_that_has_the_gate(load):
+    a, second, door = load(
+        GATED,
+        "max.connections.per.ip=5",
+        "max.connections=50",
+        "max.connections.per.ip.overrides=127.0.0.1:10, ::1:5,10.0.0.0/8:7",
+        "max.connection.creation.rate=9",
+        "quota.window.num=6",
+    ).listeners
+    for listener in (a, second):
+        quota = listener.gates[0].settings
+        assert (quota.max_connections_per_ip, quota.broker_max_connections) == (5, 50)
+        assert quota.overrides == {"127.0.0.1": 10, "::1": 5, "10.0.0.0/8": 7}
+    rate = a.gates[1].settings
+    assert (rate.broker_max_connection_creation_rate, rate.quota_window_num) == (9, 6)
+    assert door.gates == ()
+
+
+@pytest.mark.parametrize("name", ["Second", "second"])
+def test_kafkas_name_of_one_listeners_limit_holds_for_that_one(load, name):
+    a, second, _open = load(GATED, f"listener.name.{name}.max.connections=3").listeners
+    assert second.gates[0].settings.max_connections == 3
+    assert a.gates[0].settings.max_connections > 3
+
+
+def test_gates_may_be_named_after_their_settings(load):
+    (listener,) = load(
+        None, "max.connections=3", "listeners.default.gates=connection_quota", "listeners.default.api_set=echo"
+    ).listeners
+    assert listener.gates[0].settings.broker_max_connections == 3
+
+
+def test_a_window_is_that_of_all_parts_that_have_it(load, plugins):
+    plugins.add(klamm_broker, "klamm_broker")
+    plugins.add(klamm_throttling, "klamm_throttling")
+    (listener,) = load(None, "quota.window.num=3", "controller.quota.window.num=4").listeners
+    assert listener.gates[1].settings.quota_window_num == listener.throttles[0].settings.quota_window_num == 3
+    assert listener.throttles[0].settings.controller_quota_window_num == 4

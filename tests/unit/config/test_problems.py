@@ -2,6 +2,7 @@
 
 import pytest
 
+import klamm_throttling
 from klamm.config import positions
 from klamm.config.plan import load_plan
 from klamm.config.problems import ConfigError
@@ -173,6 +174,11 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
             "listeners.a.processor=2",
             '--set listeners.a.processor=2  listeners.a.processor: unknown key; did you mean "processors"?',
         ),
+        (
+            "max.connections=3",
+            "--set max.connections=3  max.connections: belongs to connection_quota, which no listener has",
+        ),
+        ("inter.broker.listener.name=a", "--set inter.broker.listener.name=a  inter.broker.listener.name: unknown key"),
     ],
 )
 def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):
@@ -208,3 +214,52 @@ num . 'partitions' = 3
 inline = { key = 1 }
 """
     assert positions.find(text, path) == position
+
+
+TWO_GATED = """
+[listeners.outer]
+bind = "127.0.0.1:0"
+api_set = "echo"
+gates = ["connection_quota", "creation_rate"]
+[listeners.inner]
+bind = "127.0.0.1:0"
+api_set = "echo"
+gates = ["connection_quota", "creation_rate"]
+"""
+OTHER = "is for all listeners together, and listener outer has another value: write it once, in"
+
+
+def test_limits_of_the_server_must_be_the_same_on_all_listeners(problems, load):
+    assert problems(
+        TWO_GATED
+        + """
+        [listeners.outer.connection_quota]
+        broker_max_connections = 5
+        [listeners.inner.connection_quota]
+        broker_max_connections = 6
+        max_connections = 7
+        [listeners.outer.creation_rate]
+        broker_max_connection_creation_rate = 5
+        """
+    ) == [
+        f"klamm.toml:14:9  listeners.inner.connection_quota.broker_max_connections: {OTHER} [connection_quota]",
+        f"klamm.toml:6:1  listeners.inner.creation_rate.broker_max_connection_creation_rate: {OTHER} [creation_rate]",
+    ]
+    common = "[connection_quota]\nbroker_max_connections = 5\n[listeners.inner.connection_quota]\nprotected = true\n"
+    _outer, inner = load(TWO_GATED + common).listeners
+    assert inner.gates[0].settings.broker_max_connections == 5
+
+
+def test_listeners_that_a_scheduler_names_must_be_there(problems):
+    text = '[server]\nrequest_scheduler = "priority"\n[server.priority]\ncontrol_listeners = ["outer", "iner"]\n'
+    assert problems(text + TWO_GATED) == [
+        'klamm.toml:4:1  server.priority.control_listeners: there is no listener "iner"; did you mean "inner"?'
+    ]
+
+
+def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):
+    plugins.add(klamm_throttling, "klamm_throttling")
+    text = TWO_GATED.replace("gates =", 'throttles = ["client_quota"]\ngates =')
+    assert problems(text + "[listeners.inner.client_quota.clients.a]\nproducer_byte_rate = 3\n") == [
+        f"klamm.toml:7:1  listeners.inner.client_quota.clients: {OTHER} [client_quota]"
+    ]

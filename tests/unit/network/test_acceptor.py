@@ -10,6 +10,7 @@ import pytest
 
 from klamm import Delay, ManualClock, Scheduler
 from klamm.network.acceptor import Acceptor
+from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import READ
@@ -164,6 +165,7 @@ class Door:
             send_buffer_bytes=-1,
             receive_buffer_bytes=-1,
             failures=ConnectionFailures("a"),
+            outcomes=GateOutcomes(),
         )
 
     @property

@@ -77,6 +77,10 @@ class House:
         self.services = ServerServices(self.clock, Scheduler(self.clock))
         self._ports = itertools.count(1024)
 
+    def advance_ms(self, ms):
+        self.clock.advance_ms(ms)
+        self.services.scheduler.run_due()
+
     def new_address(self, host):
         return Address(host, next(self._ports))
 

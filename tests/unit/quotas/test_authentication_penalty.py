@@ -38,7 +38,7 @@ def test_who_is_penalized_is_closed_after_the_delay_or_at_once():
     door = penalizing(delay_ms=0)
     fail(door, 3)
     assert isinstance(door.connect(), Refuse)
-    assert door.house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {("a",): 1}
+    assert door.house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {(): 1}
 
 
 def test_attempts_during_a_penalty_do_not_lengthen_it():
@@ -64,7 +64,7 @@ def test_one_success_takes_back_one_failure():
         fail(door)
         assert door.connect() is None
         door.authenticated(door.open_connections[-1])
-    assert door.gates[0]._failures == {}
+    assert door.gates[0]._failures.by_ip == {}
     fail(door, 3)
     door.house.clock.advance_ms(1000)
     assert door.connect() is None
@@ -86,7 +86,7 @@ def test_memory_is_bounded_and_the_oldest_go_first():
     door = penalizing(max_tracked_addresses=10, allowed_failures=0)
     for number in range(100):
         fail(door, 1, f"10.1.0.{number}")
-    assert len(door.gates[0]._failures) == 10
+    assert len(door.gates[0]._failures.by_ip) == 10
     assert door.connect("10.1.0.99") is not None
     assert door.connect("10.1.0.0") is None
 
@@ -98,3 +98,23 @@ def test_many_failures_overflow_nothing(count):
         door.house.clock.advance_ms(11)
         fail(door)
     assert door.connect().delay_ms <= 11
+
+
+def test_failures_at_all_listeners_count_together():
+    house = House()
+    settings = AuthenticationPenaltySettings(allowed_failures=2, initial_penalty_ms=1000)
+    a = Door(house, "a", AuthenticationPenalty(settings))
+    b = Door(house, "b", AuthenticationPenalty(settings))
+    trusting = Door(house, "c", AuthenticationPenalty(AuthenticationPenaltySettings(exempt=("10.0.0.0/8",))))
+    fail(a, 2)
+    fail(b, 1)
+    for door in (a, b):
+        assert isinstance(door.connect(), Delay)
+    assert trusting.connect() is None
+    assert house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {(): 1}
+    house.clock.advance_ms(1000)
+    assert a.connect() is None
+    a.authenticated(a.open_connections[-1])
+    fail(b, 1)
+    house.clock.advance_ms(1000)
+    assert b.connect() is None, "the success at the other listener has taken one failure back: no doubling"

@@ -105,6 +105,42 @@ def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(house
     assert one.connect().reason == "per_broker"
 
 
+def test_what_cannot_be_given_up_yet_is_asked_for_again(house):
+    settings = {"broker_max_connections": 2}
+    one = Door(house, "a", quota(**settings))
+    inner = Door(house, "inner", quota(protected=True, **settings))
+    assert [one.connect(), one.connect()] == [None, None]
+    asked = []
+    # As a processor whose connections are still being set up.
+    one.context.close_least_recently_used = lambda: asked.append(house.clock.monotonic_ns()) is not None
+    assert [inner.connect(), inner.connect()] == [None, None]
+    assert len(asked) == 2
+    assert len(one.open_connections) == 2
+    one.context.close_least_recently_used = one._evict
+    house.advance_ms(100)
+    assert [len(door.open_connections) for door in (one, inner)] == [0, 2]
+    house.advance_ms(10_000)
+    assert house.services.scheduler.run_due() is None, "nobody looks again once the limit is kept"
+
+
+def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
+    settings = {"broker_max_connections": 10}
+    one = Door(house, "a", quota(**settings))
+    inner = Door(house, "inner", quota(protected=True, **settings))
+    for _ in range(10):
+        assert one.connect() is None
+    asked = []
+    one.context.close_least_recently_used = lambda: asked.append(1) is None
+    for _ in range(3):
+        assert inner.connect() is None
+    assert len(asked) == 3
+    # They are gone in the next turn of their processor.
+    for _ in range(3):
+        one._evict()
+    house.advance_ms(1000)
+    assert len(asked) == 3
+
+
 def test_the_only_listener_is_protected_from_nobody(house):
     door = Door(house, "only", quota(protected=True, broker_max_connections=1))
     assert door.connect() is None

@@ -18,15 +18,6 @@ def said(user, password, authzid=""):
     return f"{authzid}\0{user}\0{password}".encode()
 
 
-class Counting(DictStore):
-    def __init__(self, entries):
-        super().__init__(entries)
-        self.verified = 0
-
-    def scram_credential(self, user, mechanism):
-        return super().scram_credential(user, mechanism)
-
-
 @pytest.mark.parametrize("mechanism", list(ScramMechanism))
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("authzid", ["", "alice"])
@@ -46,20 +37,64 @@ def test_wrong_passwords_and_unknown_users_fail_alike(user, password):
     assert (response.error_code, response.error_message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, WRONG)
 
 
-def test_unknown_users_cost_as_much_as_others(monkeypatch):
-    book = open_plain(("alice", credential("sesame", iterations=8192)))
-    spent = []
-    real = ScramMechanism.salted_password
+@pytest.fixture
+def spent(monkeypatch):
+    """What PBKDF2 was asked for; it gives nothing."""
+    calls = []
     monkeypatch.setattr(
         ScramMechanism,
         "salted_password",
-        lambda self, password, salt, iterations: (
-            spent.append((self, iterations)) or real(self, password, salt, iterations)
-        ),
+        lambda self, password, salt, iterations: calls.append((self, iterations)) or bytes(32),
     )
+    return calls
+
+
+def test_unknown_users_cost_as_much_as_others(spent):
+    alice = credential("sesame", iterations=8192)
+    del spent[:]
+    book = open_plain(("alice", alice))
     book.token(said("alice", "wrong"))
     anew(book).token(said("nobody", "wrong"))
-    assert spent[0] == spent[1] == (ScramMechanism.SCRAM_SHA_256, 8192)
+    assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
+
+
+def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
+    """Each stranger costs always the same, and strangers together what users of all stores cost."""
+    made = {one: credential("sesame", one, iterations=4096 + index) for index, one in enumerate(ScramMechanism)}
+    sha_256, sha_512 = ScramMechanism
+    first = DictStore([(f"a{n}", made[sha_256]) for n in range(5)] + [(f"b{n}", made[sha_512]) for n in range(5)])
+    # The first store counts, and SHA-256 where somebody has both.
+    shadowed = [(f"a{n}", made[sha_512]) for n in range(5)]
+    both = [(f"c{n}", one) for n in range(30) for one in made.values()]
+    book = open_plain(stores=(first, DictStore(shadowed + both)))
+    del spent[:]
+    names = [f"stranger-{n}" for n in range(200)]
+    for name in names * 2:
+        anew(book).token(said(name, "wrong"))
+    assert spent[:200] == spent[200:]
+    assert set(spent) == {(sha_256, 4096), (sha_512, 4097)}
+    assert 5 <= [one for one, _ in spent[:200]].count(sha_512) <= 60, "5 of 40 users have SHA-512 alone"
+
+
+def test_who_a_store_itself_refuses_costs_as_much_as_a_stranger(spent):
+    alice = credential("sesame", iterations=8192)
+    book = open_plain(("alice", alice), stores=(Oracle(),))
+    del spent[:]
+    for user in ("carol", "nobody"):
+        assert anew(book).token(said(user, "wrong"))[0].failed
+    assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
+
+
+def test_the_mark_of_a_password_is_made_also_for_strangers(monkeypatch):
+    book = open_plain(("alice", credential("sesame")))
+    (mechanism,) = book.mechanisms.values()
+    marked = []
+    real = mechanism._mark
+    monkeypatch.setattr(mechanism, "_mark", lambda password, it: marked.append(len(it.salt)) or real(password, it))
+    for user in ("alice", "nobody"):
+        del marked[:]
+        assert not mechanism.knows(user, "wrong")
+        assert marked == [24]
 
 
 TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got "
@@ -123,10 +158,57 @@ def test_a_changed_password_is_not_remembered():
     assert anew(book).token(said("alice", "changed"))[0].complete
 
 
+@pytest.mark.parametrize("oracle_first", [True, False])
+def test_the_first_store_that_knows_a_user_counts(oracle_first):
+    dictionary, oracle = DictStore([("carol", credential("other"))]), Oracle()
+    stores = (oracle, dictionary) if oracle_first else (dictionary, oracle)
+    book = listening("PLAIN", PlainMechanism(), *stores)
+    for _ in range(2):
+        assert anew(book).token(said("carol", "sesame"))[0].complete == oracle_first
+        assert anew(book).token(said("carol", "other"))[0].complete != oracle_first
+
+
+def test_what_is_remembered_does_not_go_before_an_earlier_store():
+    oracle = Oracle()
+    book = listening("PLAIN", PlainMechanism(), oracle, DictStore([("dave", credential("sesame"))]))
+    assert book.token(said("dave", "sesame"))[0].complete
+    oracle.known["dave"] = "new"
+    assert anew(book).token(said("dave", "sesame"))[0].failed
+    assert anew(book).token(said("dave", "new"))[0].complete
+
+
+def test_the_mechanism_of_a_store_before_does_not_matter():
+    first = DictStore([("carol", credential("first", ScramMechanism.SCRAM_SHA_512))])
+    second = DictStore([("carol", credential("second", ScramMechanism.SCRAM_SHA_256))])
+    book = listening("PLAIN", PlainMechanism(), first, second)
+    assert book.token(said("carol", "second"))[0].failed
+    assert anew(book).token(said("carol", "first"))[0].complete
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (said("alice", "wrong"), "user 'alice': wrong password, or no such user"),
+        (said("eve\nlistener=x", "wrong"), "user 'eve\\nlistener=x': wrong password, or no such user"),
+        (said("e" * 500, "wrong"), f"user '{'e' * 128}': wrong password, or no such user"),
+        (said("alice", "sesame", "root"), "user 'alice' asks for the authorization id 'root'"),
+    ],
+)
+def test_the_log_names_the_user_and_the_client_is_told_nothing_of_it(token, reason):
+    step, response = open_plain(("alice", credential("sesame"))).token(token)
+    assert step.failed == f"mechanism=PLAIN {reason}"
+    assert response.error_message.startswith("Authentication failed: ")
+    assert reason not in response.error_message
+
+
 class Oracle(CredentialStore):
     """Checks passwords itself."""
 
     blocking = True
+
+    def __init__(self):
+        super().__init__()
+        self.known = {"carol": "sesame"}
 
     def scram_credential(self, user, mechanism):
         return None
@@ -134,7 +216,7 @@ class Oracle(CredentialStore):
     def verify_password(self, user, password):
         if user == "broken":
             raise OSError("the directory does not answer")
-        return {"carol": password == "sesame"}.get(user)
+        return password == self.known[user] if user in self.known else None
 
 
 @pytest.mark.parametrize(

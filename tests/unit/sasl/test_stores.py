@@ -4,7 +4,15 @@ import logging
 
 import pytest
 
-from klamm import SCRAM_CREDENTIALS, Address, ListenerContext, ManualClock, ScramMechanism, ServerServices
+from klamm import (
+    SCRAM_CREDENTIALS,
+    Address,
+    ListenerContext,
+    ManualClock,
+    ScramCredential,
+    ScramMechanism,
+    ServerServices,
+)
 from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore, parse
@@ -96,11 +104,30 @@ def test_a_bad_new_content_keeps_the_old_and_is_told_once(store, file, listener,
     assert knows(store, "dora")
 
 
-def test_a_file_that_is_gone_keeps_the_users(store, file, listener):
-    file.unlink()
-    pass_time(listener)
-    assert knows(store, "alice")
-    assert list(failures(listener).values()) == [1]
+def errors(caplog):
+    return len([record for record in caplog.records if record.levelno == logging.ERROR])
+
+
+def test_a_file_that_is_gone_keeps_the_users_and_is_told_once(store, file, listener, caplog):
+    text = file.read_text()
+    for times in (1, 2):
+        file.unlink()
+        for _ in range(3):
+            pass_time(listener)
+        assert knows(store, "alice")
+        assert list(failures(listener).values()) == [times]
+        assert errors(caplog) == times
+        # Back as it was, so that it may be gone again.
+        file.write_text(text)
+        pass_time(listener)
+
+
+def test_each_failure_is_told(store, file, listener, caplog):
+    for times, text in enumerate(("rubbish", "more rubbish", "rubbish"), 1):
+        file.write_text(text)
+        pass_time(listener)
+        assert list(failures(listener).values()) == [times]
+        assert errors(caplog) == times
 
 
 def test_reload_raises_and_keeps_the_users(store, file):
@@ -108,6 +135,21 @@ def test_reload_raises_and_keeps_the_users(store, file):
     with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
         store.reload()
     assert knows(store, "alice")
+
+
+def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
+    file.write_text("rubbish")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
+            store.reload()
+        pass_time(listener)
+    assert list(failures(listener).values()) == [1]
+    assert errors(caplog) == 0, "who asked for it is told by the exception"
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(OSError, match="No such file"):
+            store.reload()
+    assert list(failures(listener).values()) == [2]
 
 
 def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):
@@ -150,6 +192,27 @@ def test_the_table_of_the_broker(listener):
     table.update({SHA_256.row_key("a:b"): None})
     assert store.scram_credential("a:b", SHA_256) is None
     assert store.any_credential(SHA_256, 3) is None
+
+
+def test_a_row_of_the_broker_is_decoded_once(listener, monkeypatch, caplog):
+    decoded = []
+    real = ScramCredential.from_row
+    monkeypatch.setattr(ScramCredential, "from_row", lambda row: decoded.append(row) or real(row))
+    table = listener.services.shared.table(SCRAM_CREDENTIALS)
+    table.update({SHA_256.row_key("alice"): SESAME.to_row(), SHA_512.row_key("alice"): {"mechanism": "none"}})
+    store = BrokerStore()
+    store.open(listener)
+    for _ in range(3):
+        assert knows(store, "alice")
+    assert store.scram_credential("alice", SHA_512) is None
+    assert "the stored credential 'SCRAM-SHA-512:alice' cannot be used" in caplog.text
+    table.update({SHA_256.row_key("bob"): SESAME.to_row(), SHA_512.row_key("alice"): None})
+    assert knows(store, "bob")
+    assert store.plain_credentials() == {"alice": SESAME, "bob": SESAME}
+    assert len(decoded) == 3
+    changed = credential("changed")
+    table.update({SHA_256.row_key("alice"): changed.to_row()})
+    assert store.scram_credential("alice", SHA_256) == changed
 
 
 def test_users_in_the_configuration():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from klamm import CredentialStore, SaslContext, SaslMechanism, ScramCredential, ScramMechanism
 from klamm_sasl.stores.inline import UserTable
@@ -31,6 +31,9 @@ class DictStore(CredentialStore):
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         return self.table.draw(mechanism, draw)
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        return self.table.plain
 
 
 class Silent(CredentialStore):

@@ -261,7 +261,8 @@ def old_batch(magic: int) -> bytes:
         (sample()[:40], ErrorCode.INVALID_RECORD),
         (sample()[:-1], ErrorCode.INVALID_RECORD),
         (sample() + sample(), ErrorCode.INVALID_RECORD),
-        (sample() + b"\x00", ErrorCode.INVALID_RECORD),
+        (sample() + bytes(12), ErrorCode.CORRUPT_MESSAGE),
+        (sample() + sample()[:16] + b"\x03", ErrorCode.CORRUPT_MESSAGE),
         (old_batch(0), ErrorCode.INVALID_RECORD),
         (old_batch(1), ErrorCode.INVALID_RECORD),
         (old_batch(3), ErrorCode.CORRUPT_MESSAGE),
@@ -282,6 +283,12 @@ def old_batch(magic: int) -> bytes:
 )
 def test_bad_batches(batch: bytes, code: ErrorCode) -> None:
     assert code_of(lambda: validate_produced(batch, MAX_BYTES)) is code
+
+
+@pytest.mark.parametrize("tail", [b"\x00", bytes(11), sample()[:12], sample()[:16], sample()[:17], sample()[:-1]])
+def test_a_second_batch_that_is_cut_off_is_left_out(tail: bytes) -> None:
+    batch = sample()
+    assert validate_produced(bytes(batch) + tail, len(batch)) == read_header(batch)
 
 
 def test_largest_batch() -> None:

@@ -66,6 +66,8 @@ class PartitionLog(SegmentedLog):
         config = self.config
         batch: bytearray | memoryview = _writable(records)
         header = validate_produced(batch, config.max_message_bytes)
+        if header.size_bytes != len(batch):
+            batch = memoryview(batch)[: header.size_bytes]
         if config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
             batch, header = prepare(batch, header, config, now_ms)
         if len(batch) > config.segment_bytes:

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from klamm import SCRAM_CREDENTIALS, CredentialStore, ListenerContext, ScramCredential, ScramMechanism, Table
+from klamm_sasl.stores.inline import UserTable
+
+log = logging.getLogger("klamm.sasl")
 
 
 class BrokerStore(CredentialStore):
-    """Reads the shared table `scram_credentials`, whose changes count at once."""
+    """Reads the shared table `scram_credentials`, whose changes count at once. A row is decoded once.
+
+    A row that is no credential is logged and left out.
+    """
 
     _table: Table
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # The rows they were found in, so that one look tells whether they are of now.
-        self._keys: tuple[Mapping[str, Any], dict[ScramMechanism, list[str]]] = (
-            {},
-            {one: [] for one in ScramMechanism},
-        )
+        # The rows it was made of, so that one look tells whether they are of now.
+        self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
+        self._now()
+
+    def _now(self) -> UserTable:
+        rows = self._table.rows
+        snapshot, users = self._users
+        if snapshot is not rows:
+            users = UserTable(self._decoded(rows, snapshot, users))
+            self._users = (rows, users)
+        return users
+
+    @staticmethod
+    def _decoded(
+        rows: Mapping[str, Any], before: Mapping[str, Any], users: UserTable
+    ) -> list[tuple[str, ScramCredential]]:
+        entries = []
+        for key, row in rows.items():
+            try:
+                mechanism, user = ScramMechanism.of_row_key(key)
+                known = users.find(user, mechanism) if before.get(key) is row else None
+                entries.append((user, known or ScramCredential.from_row(row)))
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("the stored credential %r cannot be used: %r", key, error)
+        return entries
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        row = self._table.get(mechanism.row_key(user))
-        return None if row is None else ScramCredential.from_row(row)
+        return self._now().find(user, mechanism)
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        rows = self._table.rows
-        snapshot, by_mechanism = self._keys
-        if snapshot is not rows:
-            by_mechanism = {one: [key for key in rows if key.startswith(one.row_key(""))] for one in ScramMechanism}
-            self._keys = (rows, by_mechanism)
-        keys = by_mechanism[mechanism]
-        return ScramCredential.from_row(rows[keys[draw % len(keys)]]) if keys else None
+        return self._now().draw(mechanism, draw)
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        return self._now().plain

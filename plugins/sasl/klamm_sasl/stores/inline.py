@@ -8,18 +8,23 @@ from klamm import CredentialStore, ScramCredential, ScramMechanism
 
 
 class UserTable:
-    """Users with their credentials; never changes."""
+    """Users with their credentials; never changes. `plain` has for each user the one that PLAIN checks."""
 
     def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         for user, credential in entries:
             self._credentials[user, credential.mechanism] = credential
+        self.plain: dict[str, ScramCredential] = {}
+        for mechanism in ScramMechanism:
+            for (user, other), credential in self._credentials.items():
+                if other is mechanism:
+                    self.plain.setdefault(user, credential)
         self._by_mechanism: dict[ScramMechanism, list[ScramCredential]] = {}
         for credential in self._credentials.values():
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def __len__(self) -> int:
-        return len({user for user, _ in self._credentials})
+        return len(self.plain)
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """A user's credential."""
@@ -45,3 +50,6 @@ class InlineStore(CredentialStore):
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         return self._table.draw(mechanism, draw)
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        return self._table.plain

@@ -1,0 +1,224 @@
+"""A server that nobody configured enforces the quotas that clients set, and costs nothing more while there are none."""
+
+import contextlib
+import socket
+import time
+
+import pytest
+
+from klamm import Provider, Throttle, hookimpl
+from klamm.network.selector import Selector, TimedSelector
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
+
+BATCH = bytes(encode_batch([Record(value=bytes(100_000), timestamp_ms=1)]))
+PRODUCE = ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])])
+
+
+@pytest.fixture
+def server():
+    with EmbeddedServer() as running:
+        yield running
+
+
+@pytest.fixture
+def admin(server):
+    with RawClient(server.address(), client_id="admin") as client:
+        client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        yield client
+
+
+def set_quota(admin, key, value, entity=("client-id", "app")):
+    """None takes it away."""
+    operation = OpData(key, value or 0.0, value is None)
+    entry = RequestEntryData([RequestEntityData(*entity)], [operation])
+    assert admin.call(AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
+
+
+def kept_answers(server):
+    (processor,) = server.server.listeners[0].processors
+    return processor._dispatcher.kept._answers
+
+
+def selectors(server):
+    return {type(processor._selector) for processor in server.server.listeners[0].processors}
+
+
+def test_a_producer_is_throttled_from_when_a_quota_is_set_until_it_is_removed(server, admin):
+    def throttle_time_ms():
+        with RawClient(server.address(), client_id="app") as client:
+            return client.call(PRODUCE, 9).throttle_time_ms
+
+    assert throttle_time_ms() == 0
+    set_quota(admin, "producer_byte_rate", 1000.0)
+    # A hundred times what a second may have, over ten seconds.
+    assert 80_000 < throttle_time_ms() < 100_000
+    set_quota(admin, "producer_byte_rate", None)
+    assert throttle_time_ms() == 0
+
+
+def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
+    set_quota(admin, "producer_byte_rate", 9_000.0)
+    with RawClient(server.address(), client_id="app") as client:
+        throttle_time_ms = client.call(PRODUCE, 9).throttle_time_ms
+        begun = time.monotonic()
+        client.call(MetadataRequest([]), 12)
+        waited_ms = (time.monotonic() - begun) * 1000
+    assert 500 < throttle_time_ms < 2000
+    assert waited_ms > throttle_time_ms * 0.8
+
+
+def test_answers_are_kept_only_while_there_is_no_quota(server, admin):
+    def ask():
+        return admin.call(MetadataRequest([]), 12).throttle_time_ms
+
+    ask()
+    assert len(kept_answers(server)) == 1
+    assert selectors(server) == {Selector}
+    assert server.server.listeners[0].context.throttles == ()
+    set_quota(admin, "request_percentage", 0.0001, ("client-id", "admin"))
+    assert kept_answers(server) == {}
+    assert selectors(server) == {TimedSelector}
+    # The equal request is looked at again, and charged.
+    assert ask() > 0
+    assert kept_answers(server) == {}
+    with RawClient(server.address(), client_id="other") as other:
+        set_quota(other, "request_percentage", None, ("client-id", "admin"))
+        assert selectors(server) == {Selector}
+        other.call(MetadataRequest([]), 12)
+    assert len(kept_answers(server)) == 1
+    assert server.server.listeners[0].context.throttles == ()
+
+
+def test_a_processor_that_comes_later_charges_too(server, admin):
+    set_quota(admin, "request_percentage", 50.0)
+    server.server.listeners[0].resize(3)
+    assert selectors(server) == {TimedSelector}
+    dispatchers = [processor._dispatcher for processor in server.server.listeners[0].processors]
+    assert all(dispatcher.charged for dispatcher in dispatchers)
+    set_quota(admin, "request_percentage", None)
+    assert not any(dispatcher.charged for dispatcher in dispatchers)
+
+
+def test_quotas_count_from_the_start_of_the_next_server(tmp_path):
+    with EmbeddedServer(data_dir=tmp_path) as server, RawClient(server.address()) as admin:
+        admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        set_quota(admin, "producer_byte_rate", 1000.0)
+    with EmbeddedServer(data_dir=tmp_path) as server, RawClient(server.address(), client_id="app") as client:
+        assert selectors(server) == {TimedSelector}
+        assert client.call(PRODUCE, 9).throttle_time_ms > 0
+
+
+def test_settings_with_a_quota_charge_from_the_start():
+    setting = "client_quota.clients={app={producer_byte_rate=1000}}"
+    with EmbeddedServer([f"listeners.default.{setting}"]) as server, RawClient(server.address()) as admin:
+        admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        with RawClient(server.address(), client_id="app") as client:
+            assert client.call(PRODUCE, 9).throttle_time_ms > 0
+
+
+def test_an_empty_list_turns_quotas_off():
+    settings = ["listeners.default.throttles=[]", "listeners.default.gates=[]"]
+    with EmbeddedServer(settings) as server, RawClient(server.address(), client_id="app") as client:
+        client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
+        set_quota(client, "producer_byte_rate", 1000.0)
+        assert client.call(PRODUCE, 9).throttle_time_ms == 0
+
+
+class Fickle(Throttle):
+    """Cannot say whether it is active."""
+
+    @property
+    def active(self):
+        raise RuntimeError("who knows")
+
+    def charge(self, context, size_bytes, seconds):
+        return 7
+
+
+class FicklePlugin:
+    @hookimpl
+    def klamm_throttles(self):
+        yield Provider("fickle", f"{__name__}:Fickle")
+
+
+def test_a_throttle_that_cannot_say_whether_it_is_active_is_asked():
+    settings = ["listeners.default.throttles=fickle"]
+    with EmbeddedServer(settings, plugins=[FicklePlugin()]) as server, RawClient(server.address()) as client:
+        assert client.call(MetadataRequest([]), 12).throttle_time_ms == 7
+
+
+def connect_from(server, host, count):
+    """Connect so many times at once; how many were let in, and the connections."""
+    acceptor = server.server.listeners[0].acceptor
+
+    def seen():
+        return acceptor.accepted + sum(acceptor.outcomes.delayed.values())
+
+    before, let_in = seen(), acceptor.accepted
+    sockets = [socket.create_connection(server.address(), source_address=(host, 0)) for _ in range(count)]
+    wait_for(lambda: seen() == before + count)
+    return acceptor.accepted - let_in, sockets
+
+
+def close_all(sockets):
+    for sock in sockets:
+        sock.close()
+
+
+def wait_for(condition, timeout_s=10):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def served(sock):
+    """Whether a connection is answered; one that is not is closed within a window of the quota."""
+    sock.settimeout(10)
+    with contextlib.suppress(ConnectionError):
+        sock.sendall(bytes.fromhex("0000000b0012000000000001000161"))
+        return sock.recv(4) != b""
+    return False
+
+
+def test_an_address_comes_in_ten_seconds_worth_at_once_until_its_rate_is_removed(server, admin):
+    ip, others = ("ip", "127.0.0.1"), "127.0.0.2"
+    set_quota(admin, "connection_creation_rate", 1.0, ip)
+    let_in, sockets = connect_from(server, "127.0.0.1", 15)
+    assert let_in == 10
+    assert sum(map(served, sockets)) == 10
+    close_all(sockets)
+    let_in, sockets = connect_from(server, others, 15)
+    assert let_in == 15, "another address has no rate"
+    close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ip)
+    let_in, sockets = connect_from(server, "127.0.0.1", 30)
+    assert let_in == 30
+    close_all(sockets)
+
+
+def test_the_default_rate_is_each_addresss_own_and_a_rate_by_name_comes_first(server, admin):
+    set_quota(admin, "connection_creation_rate", 1.0, ("ip", None))
+    set_quota(admin, "connection_creation_rate", 2.0, ("ip", "127.0.0.3"))
+    for host, expected in (("127.0.0.1", 10), ("127.0.0.2", 10), ("127.0.0.3", 20)):
+        let_in, sockets = connect_from(server, host, 25)
+        assert let_in == expected, host
+        close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ("ip", "127.0.0.3"))
+    let_in, sockets = connect_from(server, "127.0.0.3", 5)
+    assert let_in == 0, "now the default counts, and twenty have just come"
+    close_all(sockets)
+    set_quota(admin, "connection_creation_rate", None, ("ip", None))
+    let_in, sockets = connect_from(server, "127.0.0.3", 5)
+    assert let_in == 5
+    close_all(sockets)

@@ -1,0 +1,460 @@
+"""Every callback of every contract raises once: found by introspection, so that none that is added is forgotten.
+
+At start that is a StartError which names the part, with everything closed again; later it costs connections or requests
+of the moment, and neither a thread nor anybody who comes before or after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from klamm import (
+    ApiSet,
+    AuthenticationStep,
+    Authenticator,
+    AuthenticatorFactory,
+    ConnectionGate,
+    KafkaPrincipal,
+    ProcessorAssigner,
+    Provider,
+    Refuse,
+    RequestObserver,
+    ServerExtension,
+    Throttle,
+    Transport,
+    contracts,
+    handles,
+    hookimpl,
+    setting,
+)
+from klamm.server import StartError
+from klamm.serving import banner
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import fetch, heartbeat, metadata
+from klamm_dispatch.schedulers import Fifo
+from klamm_plaintext.transport import PlaintextTransportLayer
+
+REFUSED, PENDING, EXPIRING, MALLORY = b"refused", b"pending", b"expiring", b"mallory"
+
+
+class Fault:
+    """Which callback raises now, and how often one has."""
+
+    at = ""
+    raised = 0
+    refuse_next = False
+    refuse_offers = 0
+    lock = threading.Lock()
+
+    @classmethod
+    def maybe(cls, callback):
+        if cls.at != callback:
+            return
+        with cls.lock:
+            cls.raised += 1
+        if callback == "RequestScheduler.take":
+            # A queue that never gives anything serves nobody: once is all that can be asked.
+            cls.at = ""
+        raise ZeroDivisionError(f"{callback}, on purpose")
+
+
+def callbacks(contract):
+    """What a plugin may define: functions and properties."""
+    return [
+        name
+        for name, value in vars(contract).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    ]
+
+
+def failing(base):
+    """A subclass that raises, if it is to, wherever one of its contracts has a callback."""
+
+    def raising(owner, name):
+        callback = f"{owner.__name__}.{name}"
+        if isinstance(inspect.getattr_static(owner, name), property):
+
+            def value(self):
+                Fault.maybe(callback)
+                return getattr(super(made, self), name)
+
+            return property(value)
+
+        def method(self, *arguments, **named):
+            Fault.maybe(callback)
+            return getattr(super(made, self), name)(*arguments, **named)
+
+        return method
+
+    owners = [owner for owner in base.__mro__ if owner in CONTRACTS]
+    body = {name: raising(owner, name) for owner in reversed(owners) for name in callbacks(owner)}
+    made = type(base.__name__, (base,), {**body, "__module__": base.__module__})
+    return made
+
+
+CONTRACTS = [
+    ApiSet,
+    *(
+        value
+        for value in vars(contracts).values()
+        if inspect.isclass(value)
+        and value.__module__ == contracts.__name__
+        and callbacks(value)
+        # Klamm's own, which no plugin defines.
+        and value is not contracts.RequestEvent
+    ),
+]
+CALLBACKS = [f"{contract.__name__}.{name}" for contract in CONTRACTS for name in callbacks(contract)]
+NEEDED_AT_START = {
+    "ApiSet.open",
+    "ApiSet.handlers",
+    "ApiSet.listener_opened",
+    "AuthenticatorFactory.handlers",
+    "ListenerPart.open",
+    "ProcessorAssigner.rebalance_interval_ms",
+    "ServerExtension.open",
+    "ServerExtension.ready",
+}
+OWN = ["AuthenticationStep.pending", "ApiHandler.handle", "ApiHandler.unchanged_while"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    version: int = setting(0, doc="Something that may change.")
+
+
+@failing
+class Wire(Transport):
+    def wrap(self, sock, peer):
+        return Layer(sock)
+
+
+@failing
+class Layer(PlaintextTransportLayer):
+    pass
+
+
+@failing
+class Naming(AuthenticatorFactory):
+    def authenticator(self, connection, transport):
+        return Name()
+
+
+@failing
+class Name(Authenticator):
+    """The first frame is a name; Heartbeat v0 asks for it again, with a frame that is sent back."""
+
+    def __init__(self):
+        self.name = None
+
+    @property
+    def complete(self):
+        return self.name is not None
+
+    @property
+    def principal(self):
+        return KafkaPrincipal(self.name)
+
+    def receive(self, frame):
+        name = bytes(frame)
+        if name == MALLORY:
+            return AuthenticationStep(send=[b"no"], failed="never heard of")
+        if name == PENDING:
+            return AuthenticationStep(pending=self._decide)
+        self.name = name.decode(errors="replace")
+        return AuthenticationStep(send=[b"welcome"], complete=True)
+
+    @staticmethod
+    def _decide(resume):
+        Fault.maybe("AuthenticationStep.pending")
+        threading.Thread(target=resume).start()
+
+    def resume(self):
+        self.name = "resumed"
+        return AuthenticationStep(send=[b"welcome"], complete=True)
+
+    @property
+    def session_expires_ns(self):
+        return 1 if self.name == EXPIRING.decode() else None
+
+
+@failing
+class Gate(ConnectionGate):
+    def admit(self, address):
+        if Fault.refuse_next:
+            Fault.refuse_next = False
+            return Refuse("unlucky")
+        return None
+
+    def release(self, address):
+        pass
+
+
+@failing
+class Charging(Throttle):
+    def charge(self, context, size_bytes, seconds):
+        return 0
+
+
+@failing
+class Watching(RequestObserver):
+    repeats_after = 1
+
+
+@failing
+class Moving(ProcessorAssigner):
+    @property
+    def rebalance_interval_ms(self):
+        return 5
+
+    def assign(self, address, loads):
+        return 0
+
+
+@failing
+class Queue(Fifo):
+    def offer(self, request):
+        if Fault.refuse_offers:
+            Fault.refuse_offers -= 1
+            return False
+        return super().offer(request)
+
+
+@failing
+class Beside(ServerExtension):
+    def open(self, server):
+        pass
+
+    def close(self):
+        pass
+
+
+class Region:
+    """A stretch of a file, as a log answers Fetch with."""
+
+    def __init__(self, file):
+        self.file, self.position, self.size_bytes = file, 0, 40_000
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def close(self):
+        self.file.close()
+
+
+@failing
+class Serving(ApiSet):
+    def open(self, server):
+        self.path = server.data_dir / "records"
+        self.path.write_bytes(bytes(40_000))
+
+    @handles(
+        metadata, versions=metadata.VERSIONS, blocking=False, unchanged_while=lambda self: Fault.maybe(OWN[2]) or 1
+    )
+    def metadata(self, request, context):
+        return metadata.MetadataResponse(cluster_id="c")
+
+    @handles(heartbeat, versions=heartbeat.VERSIONS)
+    def heartbeat(self, request, context):
+        Fault.maybe("ApiHandler.handle")
+        context.charge_mutations(1, strict=False)
+        return heartbeat.HeartbeatResponse()
+
+    @handles(fetch, versions=range(4, 13), blocking=False)
+    def fetch(self, request, context):
+        assert context.max_record_bytes is None
+        assert context.may_send_records(40_000)
+        partition = fetch.PartitionData(0, 0, 0, records=Region(self.path.open("rb")))
+        return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse("t", partitions=[partition])])
+
+
+class Plugin:
+    @hookimpl
+    def klamm_transports(self):
+        yield Provider("wire", f"{__name__}:Wire", settings=Settings)
+
+    @hookimpl
+    def klamm_authenticators(self):
+        yield Provider("naming", f"{__name__}:Naming", settings=Settings)
+
+    @hookimpl
+    def klamm_connection_gates(self):
+        yield Provider("gate", f"{__name__}:Gate", settings=Settings)
+
+    @hookimpl
+    def klamm_throttles(self):
+        yield Provider("charging", f"{__name__}:Charging")
+
+    @hookimpl
+    def klamm_request_observers(self):
+        yield Provider("watching", f"{__name__}:Watching")
+
+    @hookimpl
+    def klamm_processor_assigners(self):
+        yield Provider("moving", f"{__name__}:Moving")
+
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("queue", f"{__name__}:Queue")
+
+    @hookimpl
+    def klamm_extensions(self):
+        yield Provider("beside", f"{__name__}:Beside")
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("serving", f"{__name__}:Serving")
+
+
+def make(version=0):
+    parts = (
+        'transport = "wire"\napi_set = "serving"\nassigner = "moving"\nprocessors = 2\n'
+        'gates = ["gate"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
+        "connection_failed_authentication_delay_ms = 5\n"
+    )
+    # Where a handler cannot be woken, the end is not waited for long.
+    server = (
+        '[server]\nrequest_scheduler = "queue"\nextensions = ["beside"]\nio_threads = 2\nshutdown_deadline_ms = 300\n'
+    )
+    tables = f"[listeners.{{0}}.wire]\nversion = {version}\n[listeners.{{0}}.gate]\nversion = {version}\n"
+    return (
+        server
+        + f'[listeners.named]\nauthenticator = "naming"\nthrottles = ["charging"]\n{parts}{tables.format("named")}'
+        + f"[listeners.open]\n{parts}{tables.format('open')}"
+    )
+
+
+@pytest.fixture
+def build(tmp_path):
+    def build(version=0):
+        file = tmp_path / f"klamm-{version}.toml"
+        file.write_text(make(version))
+        return EmbeddedServer(file=file, plugins=[Plugin()])
+
+    Fault.at, Fault.raised, Fault.refuse_next, Fault.refuse_offers = "", 0, False, 0
+    yield build
+    Fault.at = ""
+
+
+def klamm_threads():
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
+
+
+def connect(server, listener, name=b"alice", timeout_s=10.0):
+    client = RawClient(server.address(listener), timeout_s=timeout_s)
+    if listener == "named":
+        client.send_frame(name)
+        client.receive_frame()
+    return client
+
+
+def talk(client):
+    for _ in range(4):
+        assert client.call(metadata.MetadataRequest(topics=None), 12).cluster_id == "c"
+    assert client.call(heartbeat.HeartbeatRequest(group_id="g"), 4).error_code == 0
+    size = len(client.call(fetch.FetchRequest(), 4).responses[0].partitions[0].records)
+    assert size == 40_000
+
+
+def use_everything(server):
+    """What all callbacks are called for, connection by connection; what fails fails alone."""
+    for listener, name in (
+        ("open", b""),
+        ("named", b"bob"),
+        ("named", PENDING),
+        ("named", EXPIRING),
+        ("named", MALLORY),
+        ("named", REFUSED),
+    ):
+        Fault.refuse_next = name == REFUSED
+        with contextlib.suppress(OSError, AssertionError):
+            client = connect(server, listener, name, timeout_s=1)
+            with client:
+                talk(client)
+    Fault.refuse_next = False
+    if "RequestScheduler" in Fault.at:
+        Fault.refuse_offers = 2
+        with contextlib.suppress(OSError, AssertionError), connect(server, "open", timeout_s=2) as client:
+            client.call(heartbeat.HeartbeatRequest(group_id="g"), 4)
+    list(server.server.services.metrics.collect())
+    assert "serving" in banner(server.server, 0)
+    if "rebalance" in Fault.at:
+        wait_for(lambda: Fault.raised)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert condition()
+
+
+def start_with_fault(build, callback):
+    """Start while a callback raises: whether it was met."""
+    before = klamm_threads()
+    server = build()
+    Fault.at = callback
+    problem = ""
+    try:
+        server.start()
+    except StartError as error:
+        problem = str(error)
+        for listener in server.server.listeners:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(tuple(listener.context.bound), timeout=5)
+    finally:
+        Fault.at = ""
+        server.stop()
+    assert klamm_threads() == before
+    assert bool(problem) == (callback in NEEDED_AT_START)
+    if problem:
+        assert callback in problem
+        assert any(name in problem for name in (__name__, "api set serving", "extension beside")), problem
+
+
+@pytest.mark.parametrize("callback", [*CALLBACKS, *OWN])
+def test_a_callback_that_raises_costs_nobody_else_anything(build, caplog, callback):
+    start_with_fault(build, callback)
+    before = klamm_threads()
+    server = build().start()
+    try:
+        early = [connect(server, listener) for listener in ("open", "named")]
+        for client in early:
+            talk(client)
+        running = klamm_threads()
+        Fault.at = callback
+        use_everything(server)
+        server.server.reload()
+        server.server.reconfigure(build(version=1).plan)
+        for io_threads in (1, 2):
+            plan = copy.copy(server.server.plan)
+            object.__setattr__(plan, "server", copy.copy(plan.server))
+            object.__setattr__(plan.server, "io_threads", io_threads)
+            server.server.resize(plan)
+        Fault.at = ""
+        assert set(klamm_threads()) >= {name for name in running if "handler" not in name}
+        for listener in ("open", "named"):
+            with connect(server, listener) as late:
+                talk(late)
+        for client in early:
+            # The failure may have met these very connections, e.g. when their transports are looked into.
+            with contextlib.suppress(ConnectionError):
+                talk(client)
+            client.close()
+        Fault.at = callback
+    finally:
+        server.stop()
+        Fault.at = ""
+        for _ in range(4):
+            server.server.request_channel.wake_handler()
+    assert Fault.raised, "nothing here calls it"
+    assert "turn failed" not in caplog.text
+    wait_for(lambda: klamm_threads() == before)

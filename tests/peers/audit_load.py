@@ -1,0 +1,61 @@
+"""A server that audits, clients that note when each of their requests was answered, and what is in the spool."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from klamm.testing import RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm_spark.spool_layout import sealed_segments
+from tests.peers.server import HOST
+
+FSYNC_INTERVAL_S = 0.2
+CLIENTS = 2
+
+
+def audit_settings(spool: Path) -> dict[str, str]:
+    """Every request an event, segments of a sixth of a second."""
+    return {
+        "listeners.default.observers": "audit",
+        "listeners.default.audit.spool": str(spool),
+        "listeners.default.audit.node": "node-1",
+        "listeners.default.audit.aggregate_above_per_second": "-1",
+        "listeners.default.audit.flush_interval_ms": "10",
+        "listeners.default.audit.fsync_interval_ms": str(int(FSYNC_INTERVAL_S * 1000)),
+        "listeners.default.audit.segment_age_ms": "150",
+    }
+
+
+class Load:
+    """Clients that send one request after the other until the server dies, and note when each was answered."""
+
+    def __init__(self, port: int, life: int) -> None:
+        self.answered: dict[tuple[str, int], float] = {}
+        """When, by client id and correlation id."""
+        self._threads = [
+            threading.Thread(target=self._run, args=(port, f"life-{life}-{number}")) for number in range(CLIENTS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, port: int, client_id: str) -> None:
+        with contextlib.suppress(OSError), RawClient((HOST, port), client_id=client_id) as client:
+            for correlation_id in itertools.count(1):
+                client.call(ApiVersionsRequest("kill9", "1"), 3)
+                self.answered[client_id, correlation_id] = time.monotonic()
+                time.sleep(0.001)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """Every event of the spool, in order; each line must be one."""
+    return [json.loads(line) for path in sealed_segments(folder) for line in path.read_bytes().splitlines()]

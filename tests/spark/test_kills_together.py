@@ -1,0 +1,51 @@
+"""The server killed five times, and the driver too, while clients go on: the lake has what is in the spool, once."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.peers.audit_load import Load, audit_settings, read_events
+from tests.peers.klamm_server import KlammServer
+from tests.spark.conftest import settings_of
+from tests.spark.test_driver_kills import Driver
+
+SERVER_KILLS = 5
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+@pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compaction, sink, driver_kills):
+    from klamm_spark import verify
+    from klamm_spark.lake import Lake
+    from klamm_spark.spark_settings import Pipeline
+
+    choose = random.Random()
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
+    killed = 0
+    with KlammServer(tmp_path / "server", audit_settings(spool)) as server:
+        for life in range(SERVER_KILLS):
+            load = Load(server.port, life)
+            time.sleep(choose.uniform(0.4, 1.2))
+            server.kill9()
+            load.join()
+            server.start()
+            while killed < driver_kills * (life + 1) / SERVER_KILLS:
+                driver = Driver(spool, lake.root, sink)
+                try:
+                    driver.wait_for_uncommitted_data(after=choose.choice((0, 1)))
+                    time.sleep(choose.uniform(0, 0.5))
+                finally:
+                    driver.kill()
+                killed += 1
+        server.stop()
+    Driver(spool, lake.root, sink, max_files=1000).run_to_the_end()
+    written = sorted((event["boot"], event["seq"]) for event in read_events(spool / "node-1"))
+    rows = lake.read_events(spark).select("boot", "seq").collect()
+    assert len({boot for boot, _ in written}) == SERVER_KILLS + 1
+    assert sorted((row.boot, row.seq) for row in rows) == written
+    said: list[str] = []
+    assert verify.run(spark, Pipeline(spool, settings_of(lake.root, sink=sink)), say=said.append) == 0, said
