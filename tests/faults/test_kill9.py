@@ -1,4 +1,7 @@
-"""Fifty times `kill -9` under load: what was acknowledged is there, once, in order, and so are committed offsets."""
+"""Fifty times `kill -9` under load: what was acknowledged is there, once, in order, and so are committed offsets.
+
+A group reads on through all of it, and misses nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import random
 import threading
 import time
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -127,6 +131,78 @@ class Committer:
         return self.acknowledged
 
 
+class Survivor:
+    """A member of a group, dynamic or static, that lives through all deaths and commits only what it has noted."""
+
+    def __init__(self, bootstrap: str, seen: set[tuple[int, int]], instance_id: str | None = None) -> None:
+        self.read = 0
+        self.fatal: KafkaError | None = None
+        self._seen = seen
+        self._stopping = threading.Event()
+        self._settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "survivors",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 200,
+            "session.timeout.ms": 6000,
+            **IMPATIENT,
+        }
+        if instance_id is not None:
+            self._settings["group.instance.id"] = instance_id
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        consumer = Consumer(self._settings)
+        consumer.subscribe([TOPIC])
+        while not self._stopping.is_set():
+            for message in consumer.consume(2_000, 0.1):
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error is not None:
+                    self.fatal = error if error.fatal() else self.fatal
+                elif partition is not None and offset is not None:
+                    self._seen.add((partition, offset))
+                    self.read += 1
+            # Without a server or in a rebalance there is nothing to commit to; what was read is read again then.
+            with contextlib.suppress(KafkaException):
+                consumer.commit(asynchronous=True)
+        consumer.close()
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stopping.set()
+        self._thread.join()
+
+
+class Survivors:
+    """A group of a dynamic and a static member. `seen` are the places of all records that they have read."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.seen: set[tuple[int, int]] = set()
+        self._members = [Survivor(bootstrap, self.seen), Survivor(bootstrap, self.seen, "static")]
+
+    def wait_for_more(self, timeout_s: float = 60.0) -> None:
+        """Until each member has read something that it had not when this was called."""
+        before, deadline = [member.read for member in self._members], time.monotonic() + timeout_s
+        while any(member.read == read for member, read in zip(self._members, before, strict=True)):
+            assert time.monotonic() < deadline, f"of {before} a member reads no more"
+            time.sleep(0.005)
+
+    def wait_for(self, places: Set[tuple[int, int]], timeout_s: float = 60.0) -> None:
+        """Until the group has read all these."""
+        deadline = time.monotonic() + timeout_s
+        while missing := places - self.seen:
+            assert time.monotonic() < deadline, f"the group has missed {len(missing)} records, e.g. {min(missing)}"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End both members, which must not have been fenced."""
+        for member in self._members:
+            member.stop()
+        assert [member.fatal for member in self._members] == [None, None]
+
+
 def _positions(bootstrap: str) -> list[int]:
     """What the group has committed, by partition; -1001 for nothing. Apache Kafka needs some time to find out."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, **IMPATIENT})
@@ -162,11 +238,12 @@ def _read_all(bootstrap: str) -> dict[tuple[int, int], int]:
     return found
 
 
-def _kill_again_and_again(server: Server, load: Load, moments: random.Random) -> None:
+def _kill_again_and_again(server: Server, load: Load, survivors: Survivors, moments: random.Random) -> None:
     position = 0
     for _ in range(ROUNDS):
         committer = Committer(server.port, position)
         load.wait_for_more()
+        survivors.wait_for_more()
         committer.wait_for_more()
         time.sleep(moments.uniform(0, LONGEST_LIFE_S))
         server.kill9()
@@ -181,11 +258,14 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     with target_server(tmp_path / "server", SETTINGS) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-        load = Load(server.bootstrap)
+        load, survivors = Load(server.bootstrap), Survivors(server.bootstrap)
         try:
-            _kill_again_and_again(server, load, random.Random(seed))
+            _kill_again_and_again(server, load, survivors, random.Random(seed))
+            load.stop()
+            survivors.wait_for(load.acknowledged.keys())
         finally:
             load.stop()
+            survivors.stop()
         assert not load.refused, load.refused[0]
         found = _read_all(server.bootstrap)
         lost = {place for place, number in load.acknowledged.items() if found.get(place) != number}

@@ -15,6 +15,7 @@ from tests.interop.clients import CLIENTS, Client
 from tests.interop.clients.base import GIVE_UP_S, POLL_RECORDS, Member
 from tests.interop.inspection import wait_for_stable_group
 from tests.interop.workload import (
+    CODECS,
     PARTITIONS,
     RECORDS,
     Consumed,
@@ -32,6 +33,12 @@ REBALANCES_OF_A_FAULT = 2
 REPEATABLE_AFTER_ONE_FAULT = REBALANCES_OF_A_FAULT * PARTITIONS * POLL_RECORDS
 """Each rebalance may cost each partition the poll that was not committed yet."""
 
+
+def codec_of(client: Client, shift: int = 0) -> str:
+    """Another one for each client; all of them with each are in `test_codecs`."""
+    return CODECS[(list(CLIENTS).index(client.name) + shift) % len(CODECS)]
+
+
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
@@ -46,10 +53,12 @@ def group_of_three(client: Client, server: Server, topic: str, directory: Path) 
 
 
 @contextmanager
-def producing(client: Client, server: Server, topic: str, source: Iterator[KeyValue]) -> Iterator[Future[None]]:
+def producing(
+    client: Client, server: Server, topic: str, source: Iterator[KeyValue], codec: str
+) -> Iterator[Future[None]]:
     """`produce_all` beside the block; what it raises is raised when the block ends."""
     with ThreadPoolExecutor(1) as executor:
-        produced = executor.submit(client.produce_all, server.bootstrap, topic, source)
+        produced = executor.submit(client.produce_all, server.bootstrap, topic, source, codec)
         yield produced
         produced.result()
 
@@ -83,7 +92,7 @@ def repeatable(client: Client, faults: int) -> int:
 def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
     client.create_topic(server.bootstrap, topic)
     with group_of_three(client, server, topic, tmp_path) as members:
-        with producing(client, server, topic, records()):
+        with producing(client, server, topic, records(), codec_of(client)):
             for member in members:
                 member.wait_for_records()
             members[0].kill9()
@@ -99,7 +108,7 @@ def test_clients_carry_on_when_the_server_restarts(server: Server, topic: str, c
     a_third, two_thirds = Event(), Event()
     alarms: dict[int, Callable[[], None]] = {RECORDS // 3: a_third.set, RECORDS * 2 // 3: two_thirds.set}
     with group_of_three(client, server, topic, tmp_path) as members:
-        with producing(client, server, topic, records(alarms=alarms)) as produced:
+        with producing(client, server, topic, records(alarms=alarms), codec_of(client, 1)) as produced:
             wait_for(a_third, produced)
             server.restart()
             wait_for(two_thirds, produced)
