@@ -130,9 +130,9 @@ ERRORS = "kafka_network_requestmetrics_errors_total"
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
-def test_requests_are_counted_exactly_wherever_they_run(start, dispatch):
-    server = start(f"listeners.default.dispatch={dispatch}")
-    with RawClient(server.address()) as client:
+def test_requests_are_counted_exactly_wherever_they_run(start, dispatch, on_channel, client_options):
+    server = start(f"listeners.default.dispatch={dispatch}", *on_channel())
+    with RawClient(server.address(), **client_options) as client:
         for _ in range(250):
             client.call(MetadataRequest(topics=None), 12)
         for _ in range(7):
@@ -246,10 +246,10 @@ def test_slow_requests_are_timed_however_many_quick_ones_there_are(start):
         assert eventually(lambda: recorded_slow() >= slow_requests)
 
 
-def test_connections_and_bytes_are_counted(start):
-    server = start()
+def test_connections_and_bytes_are_counted(start, on_channel, connect):
+    server = start(*on_channel())
     group = "kafka_server_socket_server_metrics"
-    with RawClient(server.address()) as client, RawClient(server.address(), client_id="other") as other:
+    with connect(server) as client, connect(server, client_id="other") as other:
         client.call(ApiVersionsRequest("tests", "1.0"), 3)
         client.call(MetadataRequest(topics=None), 12)
         other.call(FindCoordinatorRequest(key="30000"), 1)
@@ -333,9 +333,9 @@ def test_without_recording_requests_are_not_counted_and_everything_else_is_there
         assert scrape(server)[("kafka_network_requestchannel_requestqueuesize",)] == 0
 
 
-def test_processors_that_are_gone_stay_in_the_counts(start):
-    server = start("listeners.default.processors=3")
-    clients = [RawClient(server.address()) for _ in range(6)]
+def test_processors_that_are_gone_stay_in_the_counts(start, on_channel, connect):
+    server = start("listeners.default.processors=3", *on_channel())
+    clients = [connect(server) for _ in range(6)]
     for client in clients:
         client.call(MetadataRequest(topics=None), 12)
     server.server.listeners[0].resize(1)
