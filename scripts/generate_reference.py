@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, get_args, get_origin
@@ -139,6 +139,8 @@ def kind_text(kind: Any, ending: str = "") -> str:
         return f"list{ending} of {kind_text(kinds[0], 's')}"
     if get_origin(kind) is dict:
         return f"table{ending} of {kind_text(kinds[1], 's')}"
+    if is_dataclass(kind):
+        return f"table{ending}"
     return _KIND_NAMES[kind] + ending
 
 

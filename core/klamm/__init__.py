@@ -46,6 +46,8 @@ from klamm.contracts import (
 from klamm.hookspecs import hookimpl
 from klamm.java_regex import JavaRegexError, compile_java, java_replacement
 from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.network.limited_log import LimitedLog
+from klamm.one_line import in_one_line
 from klamm.provider import Provider, ProviderKind
 from klamm.purgatory import DelayedOperation, Purgatory
 from klamm.rates import Rate, TokenBucket
@@ -127,6 +129,7 @@ __all__ = [
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
+    "LimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",
@@ -188,6 +191,7 @@ __all__ = [
     "compile_java",
     "handles",
     "hookimpl",
+    "in_one_line",
     "java_replacement",
     "load_settings",
     "read_tables",

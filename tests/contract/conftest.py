@@ -40,16 +40,25 @@ def client_options(channel, tls_files):
 
 
 @pytest.fixture
-def start(poller, client_options, tls_files):
+def on_channel(poller, client_options, tls_files):
+    """`on_channel("NAME")` → the settings that put a listener on the channel, as overrides."""
+
+    def settings(listener="default"):
+        tls = tls_files.server_settings(listener) if client_options else []
+        return [f"listeners.{listener}.poller={poller}", *tls]
+
+    return settings
+
+
+@pytest.fixture
+def start(on_channel):
     """`start("key=value", …)` → a server whose handler set does what it is told."""
     servers = []
     GATES.clear()
     OBSERVERS.clear()
 
     def start_one(*settings):
-        own = ["api_set=trying", f"poller={poller}"]
-        if client_options:
-            own += tls_files.server_settings()
+        own = ["api_set=trying", *on_channel()]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in [*own, *settings]]
         server = EmbeddedServer(lines, plugins=[Plugin()]).start()
         servers.append(server)

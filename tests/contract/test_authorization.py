@@ -1,5 +1,7 @@
 """Authorizers over real sockets: each listener has its own, and one that fails lets nobody through."""
 
+import pytest
+
 from klamm import Authorizer, ErrorCode, Provider, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
@@ -22,32 +24,40 @@ class Plugin:
         yield Provider("failing", "tests.contract.test_authorization:Failing")
 
 
-def topics(server):
-    with RawClient(server.address()) as client:
-        return [topic.name for topic in client.call(MetadataRequest(None), 12).topics]
+@pytest.fixture
+def topics(client_options):
+    """`topics(server)` → the names that a client is told."""
+
+    def told(server):
+        with RawClient(server.address(), **client_options) as client:
+            return [topic.name for topic in client.call(MetadataRequest(None), 12).topics]
+
+    return told
 
 
-def test_rules_of_the_configuration():
-    with EmbeddedServer(["listeners.default.authorizer=static", RULES]) as server:
+def test_rules_of_the_configuration(on_channel, topics):
+    with EmbeddedServer(["listeners.default.authorizer=static", RULES, *on_channel()]) as server:
         for name in ("seen", "unseen"):
             server.api_set().create_topic(name)
         assert topics(server) == ["seen"]
 
 
-def test_an_authorizer_that_fails_denies(caplog):
-    with EmbeddedServer(["listeners.default.authorizer=failing"], plugins=[Plugin()]) as server:
+def test_an_authorizer_that_fails_denies(on_channel, topics, caplog):
+    with EmbeddedServer(["listeners.default.authorizer=failing", *on_channel()], plugins=[Plugin()]) as server:
         server.api_set().create_topic("seen")
         assert topics(server) == []
     assert "out of order" in caplog.text
 
 
-def test_acls_take_effect_at_once_and_answers_are_not_kept():
+def test_acls_take_effect_at_once_and_answers_are_not_kept(on_channel, topics, connect):
     settings = [
         "listeners.default.authorizer=acl",
         'listeners.default.acl.super_users=["User:root"]',
         "listeners.default.acl.allow_everyone_if_no_acl_found=true",
+        *on_channel(),
     ]
-    with EmbeddedServer(settings) as server, RawClient(server.address()) as client:
+    with EmbeddedServer(settings) as server:
+        client = connect(server)
         server.api_set().create_topic("seen")
         assert topics(server) == ["seen"]
         denial = AclCreation(2, "seen", 3, "User:*", "*", 2, 2)

@@ -70,11 +70,11 @@ class HoardingPlugin(Plugin):
 
 
 @pytest.fixture
-def serve():
+def serve(on_channel):
     servers = []
 
     def serve_one(*settings):
-        own = ["listeners.default.api_set=trying", *settings]
+        own = ["listeners.default.api_set=trying", *on_channel(), *settings]
         server = EmbeddedServer(own, plugins=[HoardingPlugin()]).start()
         servers.append(server)
         return server
@@ -123,11 +123,11 @@ class Mover:
         self.thread.join()
 
 
-def talk(server, number, failures):
+def talk(server, number, failures, client_options):
     """Requests of all kinds, many at a time, in pieces of any size; every answer is the right one, in order."""
     chances = random.Random(number)
     try:
-        with RawClient(server.address(), client_id=f"client-{number}", timeout_s=60) as client:
+        with RawClient(server.address(), client_id=f"client-{number}", timeout_s=60, **client_options) as client:
             for _ in range(12):
                 due = []
                 for _ in range(chances.randrange(1, 30)):
@@ -148,16 +148,23 @@ def talk(server, number, failures):
         failures.append(error)
 
 
-@pytest.mark.parametrize("transport", ["plaintext", "hoarding"])
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
-def test_nothing_is_lost_or_out_of_order_while_connections_move(serve, transport, dispatch):
-    server = serve(
-        "listeners.default.processors=3",
-        f"listeners.default.dispatch={dispatch}",
-        f"listeners.default.transport={transport}",
+def test_nothing_is_lost_or_out_of_order_while_connections_move(serve, dispatch, client_options):
+    talk_while_they_move(
+        serve("listeners.default.processors=3", f"listeners.default.dispatch={dispatch}"), client_options
     )
+
+
+@pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
+def test_nothing_is_lost_of_what_a_transport_keeps(dispatch):
+    settings = ["api_set=trying", "processors=3", f"dispatch={dispatch}", "transport=hoarding"]
+    with EmbeddedServer([f"listeners.default.{text}" for text in settings], plugins=[HoardingPlugin()]) as server:
+        talk_while_they_move(server, {})
+
+
+def talk_while_they_move(server, client_options):
     failures = []
-    talkers = [threading.Thread(target=talk, args=(server, number, failures)) for number in range(8)]
+    talkers = [threading.Thread(target=talk, args=(server, number, failures, client_options)) for number in range(8)]
     with Mover(server, seed=7):
         for talker in talkers:
             talker.start()
@@ -167,9 +174,9 @@ def test_nothing_is_lost_or_out_of_order_while_connections_move(serve, transport
     assert sum(processor.moved_connections for processor in listener_of(server).processors) > 20
 
 
-def test_a_connection_moves_only_when_its_request_is_answered(serve):
+def test_a_connection_moves_only_when_its_request_is_answered(serve, client_options):
     server = serve("listeners.default.processors=2")
-    client = RawClient(server.address())
+    client = RawClient(server.address(), **client_options)
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
     first, second = listener_of(server).processors
@@ -186,9 +193,9 @@ def test_a_connection_moves_only_when_its_request_is_answered(serve):
     client.close()
 
 
-def test_half_a_frame_moves_with_its_connection(serve):
+def test_half_a_frame_moves_with_its_connection(serve, client_options):
     server = serve("listeners.default.processors=2")
-    client = RawClient(server.address())
+    client = RawClient(server.address(), **client_options)
     client.call(MetadataRequest(topics=None), 12)
     first, second = listener_of(server).processors
     source, target = (first, second) if first.connection_count else (second, first)
@@ -202,9 +209,9 @@ def test_half_a_frame_moves_with_its_connection(serve):
     client.close()
 
 
-def test_a_connection_that_closes_before_it_moves_is_forgotten(serve):
+def test_a_connection_that_closes_before_it_moves_is_forgotten(serve, client_options):
     server = serve("listeners.default.processors=2")
-    client = RawClient(server.address())
+    client = RawClient(server.address(), **client_options)
     client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
     first, second = listener_of(server).processors
@@ -218,7 +225,7 @@ def test_a_connection_that_closes_before_it_moves_is_forgotten(serve):
     assert (first.connection_count, second.connection_count) == (0, 0)
 
 
-def test_light_connections_leave_a_hot_processor(serve):
+def test_light_connections_leave_a_hot_processor(serve, client_options):
     server = serve(
         "listeners.default.processors=2",
         "listeners.default.dispatch=inline",
@@ -228,7 +235,7 @@ def test_light_connections_leave_a_hot_processor(serve):
         "listeners.default.least_loaded.skew=0.2",
     )
     first, second = listener_of(server).processors
-    clients = [RawClient(server.address(), timeout_s=60) for _ in range(8)]
+    clients = [RawClient(server.address(), timeout_s=60, **client_options) for _ in range(8)]
     for client in clients:
         client.call(MetadataRequest(topics=None), 12)
     assert (first.connection_count, second.connection_count) == (4, 4)
@@ -253,11 +260,11 @@ def test_light_connections_leave_a_hot_processor(serve):
             client.close()
 
 
-def test_processors_come_and_go_while_clients_talk(serve):
+def test_processors_come_and_go_while_clients_talk(serve, client_options):
     server = serve("listeners.default.processors=1")
     listener = listener_of(server)
     failures = []
-    talkers = [threading.Thread(target=talk, args=(server, number, failures)) for number in range(6)]
+    talkers = [threading.Thread(target=talk, args=(server, number, failures, client_options)) for number in range(6)]
     for talker in talkers:
         talker.start()
     for count in (3, 1, 2, 4, 1, 3):
@@ -270,10 +277,10 @@ def test_processors_come_and_go_while_clients_talk(serve):
     assert len({processor.index for processor in listener.all_processors}) == 3
 
 
-def test_handlers_and_processors_follow_a_new_plan(serve):
+def test_handlers_and_processors_follow_a_new_plan(serve, on_channel):
     server = serve("server.io_threads=2")
     other = EmbeddedServer(
-        ["listeners.default.api_set=trying", "server.io_threads=5", "listeners.default.processors=2"],
+        ["listeners.default.api_set=trying", "server.io_threads=5", "listeners.default.processors=2", *on_channel()],
         plugins=[HoardingPlugin()],
     )
     lines = server.server.resize(other.plan)
@@ -286,9 +293,12 @@ def test_handlers_and_processors_follow_a_new_plan(serve):
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
-def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, dispatch):
+def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, dispatch, client_options):
     server = serve("listeners.default.max_connection_age_ms=300", f"listeners.default.dispatch={dispatch}")
-    with RawClient(server.address()) as idle, RawClient(server.address()) as blocked:
+    with (
+        RawClient(server.address(), **client_options) as idle,
+        RawClient(server.address(), **client_options) as blocked,
+    ):
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
         assert server.api_set("trying").arrived.acquire(timeout=10)
         assert idle.at_end()

@@ -18,13 +18,13 @@ LOCAL = b"\r\n\r\n\0\r\nQUIT\n" + struct.pack(">BBH", 0x20, 0, 0)
 TRUSTED, ELSEWHERE = 'trusted_proxies=["127.0.0.0/8"]', 'trusted_proxies=["192.0.2.1"]'
 
 
-@pytest.fixture(params=["plaintext", "tls"])
-def context(request, tls_files):
-    return tls_files.client_context() if request.param == "tls" else None
+@pytest.fixture
+def context(client_options):
+    return client_options.get("ssl_context")
 
 
 @pytest.fixture
-def serve(context, tls_files):
+def serve(on_channel):
     servers = []
     GATES.clear()
     OBSERVERS.clear()
@@ -32,9 +32,7 @@ def serve(context, tls_files):
     def serve_one(*settings):
         own = ["api_set=trying", 'gates=["fussy"]', 'observers=["tell_tale"]', *settings]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in own]
-        if context is not None:
-            lines += tls_files.server_settings()
-        servers.append(EmbeddedServer(lines, plugins=[Plugin()]).start())
+        servers.append(EmbeddedServer([*lines, *on_channel()], plugins=[Plugin()]).start())
         return servers[-1]
 
     yield serve_one

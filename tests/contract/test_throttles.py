@@ -39,13 +39,14 @@ def selector_types(server):
     return {type(processor._selector) for listener in server.server.listeners for processor in listener.processors}
 
 
-def test_time_of_the_network_thread_is_charged_and_measured_only_then():
+def test_time_of_the_network_thread_is_charged_and_measured_only_then(on_channel, client_options):
     CHARGES.clear()
-    with EmbeddedServer() as server:
+    with EmbeddedServer(on_channel()) as server:
         assert selector_types(server) == {Selector}
-    with EmbeddedServer(["listeners.default.throttles=noting"], plugins=[NotingPlugin()]) as server:
+    settings = ["listeners.default.throttles=noting", *on_channel()]
+    with EmbeddedServer(settings, plugins=[NotingPlugin()]) as server:
         assert selector_types(server) == {TimedSelector}
-        with RawClient(server.address()) as client:
+        with RawClient(server.address(), **client_options) as client:
             data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(8_000_000))])]
             client.call(ProduceRequest(None, 1, 1000, data), 9)
             client.call(MetadataRequest([]), 12)
@@ -57,15 +58,15 @@ def test_time_of_the_network_thread_is_charged_and_measured_only_then():
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys):
+def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys, on_channel, client_options):
     quotas = RequestEntryData(
         [RequestEntityData("user", "ANONYMOUS"), RequestEntityData("client-id", "busy")],
         [OpData("request_percentage", 0.01)],
     )
-    with EmbeddedServer(["listeners.default.throttles=client_quota"]) as server:
-        with RawClient(server.address(), client_id="admin") as admin:
+    with EmbeddedServer(["listeners.default.throttles=client_quota", *on_channel()]) as server:
+        with RawClient(server.address(), **client_options, client_id="admin") as admin:
             assert admin.call(AlterClientQuotasRequest([quotas]), 1).entries[0].error_code == 0
-        with RawClient(server.address(), client_id="busy") as busy:
+        with RawClient(server.address(), **client_options, client_id="busy") as busy:
             for _ in range(1000):
                 throttle_time_ms = busy.call(MetadataRequest([]), 12).throttle_time_ms
                 if throttle_time_ms >= 100:
@@ -78,7 +79,7 @@ def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys):
             waited_ms = (time.monotonic() - start) * 1000
             if not obeys:
                 assert waited_ms > throttle_time_ms * 0.8
-            with RawClient(server.address(), client_id="other") as other:
+            with RawClient(server.address(), **client_options, client_id="other") as other:
                 assert other.call(MetadataRequest([]), 12).throttle_time_ms == 0
 
 
@@ -89,30 +90,30 @@ def quota(key, value, remove=False):
 
 
 @pytest.fixture
-def throttling():
-    settings = ["listeners.default.throttles=client_quota", "message.max.bytes=10000000"]
-    with EmbeddedServer(settings) as server, RawClient(server.address(), client_id="admin") as admin:
+def throttling(on_channel, client_options):
+    settings = ["listeners.default.throttles=client_quota", "message.max.bytes=10000000", *on_channel()]
+    with EmbeddedServer(settings) as server, RawClient(server.address(), **client_options, client_id="admin") as admin:
         yield server, admin
 
 
-def test_a_tiny_byte_rate_is_told_as_the_longest_throttle_time_there_is(throttling):
+def test_a_tiny_byte_rate_is_told_as_the_longest_throttle_time_there_is(throttling, client_options):
     server, admin = throttling
     admin.call(quota("producer_byte_rate", 1.0), 1)
     admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
     batch = bytes(encode_batch([Record(value=bytes(5_000_000), timestamp_ms=1)]))
     produce = ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
-    with RawClient(server.address(), client_id="limited") as client:
+    with RawClient(server.address(), **client_options, client_id="limited") as client:
         response = client.call(produce, 9)
     assert response.responses[0].partition_responses[0].error_code == 0
     assert response.throttle_time_ms == 2**31 - 1
 
 
-def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling):
+def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client_options):
     server, admin = throttling
     admin.call(quota("controller_mutation_rate", 1e-7), 1)
 
     def create(name):
-        with RawClient(server.address(), client_id="limited") as client:
+        with RawClient(server.address(), **client_options, client_id="limited") as client:
             return client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7)
 
     # The bucket is full at first, and may be overdrawn once.
@@ -135,7 +136,10 @@ class EternalPlugin:
         yield Provider("eternal", f"{__name__}:Eternal")
 
 
-def test_what_any_throttle_asks_for_can_be_told():
-    settings = ["listeners.default.throttles=eternal"]
-    with EmbeddedServer(settings, plugins=[EternalPlugin()]) as server, RawClient(server.address()) as client:
+def test_what_any_throttle_asks_for_can_be_told(on_channel, client_options):
+    settings = ["listeners.default.throttles=eternal", *on_channel()]
+    with (
+        EmbeddedServer(settings, plugins=[EternalPlugin()]) as server,
+        RawClient(server.address(), **client_options) as client,
+    ):
         assert client.call(MetadataRequest([]), 12).throttle_time_ms == 2**31 - 1

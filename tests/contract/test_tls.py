@@ -375,6 +375,21 @@ def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, capl
     wait_for(lambda: "mended" in subject_served(server, files.client_context(), set()))
 
 
+def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
+    server = serve(*files.server_settings(reload_interval_ms=10))
+    failures = "klamm:type=SslTransport,name=ReloadFailures"
+    saved = files.server.certificate.read_bytes()
+    for times in (1, 2):
+        files.server.certificate.unlink()
+        wait_for(lambda times=times: metric(server, failures, listener="default") == times)
+        threading.Event().wait(0.1)
+        assert metric(server, failures) == times
+        assert caplog.text.count("new files cannot be used") == times
+        files.server.certificate.write_bytes(saved)
+        threading.Event().wait(0.1)
+    assert answers(server, ssl_context=files.client_context())
+
+
 def test_sighup_reloads_and_says_what_is_wrong(serve, files):
     server = serve(*files.server_settings(reload_interval_ms=0))
     assert server.server.reload() == []
@@ -411,3 +426,25 @@ def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):
     assert metric(server, name, server_name="default") / 86_400 == pytest.approx(397, abs=0.1)
     (line,) = [record.getMessage() for record in caplog.records if "expires" in record.getMessage()]
     assert line == "listener=default: the certificate for server name soon.example.org expires in 10.0 days"
+
+
+def test_a_name_that_no_certificate_is_for_is_counted_and_said_but_served(serve, files, caplog):
+    caplog.set_level("INFO", "klamm.ssl")
+    other = files.issue("other", "CN=other", hosts=("other.example.org",))
+    server = serve(*files.server_settings(sni=f'{{"other.example.org"={{certificate="{other.both}"}}}}'))
+    name = "klamm:type=SslTransport,name=UnknownServerNames"
+    context = files.client_context()
+    for known in ("localhost", "other.example.org"):
+        assert answers(server, ssl_context=context, server_hostname=known)
+    assert metric(server, name, listener="default") == 0
+    # Who looks at the certificate breaks off, who does not is served.
+    handshake(server, files, hostname="wrong.example.org")
+    context.check_hostname = False
+    assert answers(server, ssl_context=context, server_hostname="wrong.example.org")
+    wait_for(lambda: metric(server, name, listener="default") == 2)
+    (line,) = [record.getMessage() for record in caplog.records if "no certificate is for" in record.getMessage()]
+    assert re.fullmatch(
+        r"listener=default peer=127.0.0.1:\d+: no certificate is for the server name 'wrong.example.org';"
+        r" the default one was shown",
+        line,
+    )

@@ -147,6 +147,22 @@ def exchange(client: RawClient, kdc: Kdc, principal: str, choice: bytes) -> Any:
     return send_token(client, context.wrap(choice, False).message)
 
 
+def is_out(client: RawClient) -> bool:
+    """A further request is not served, and the connection ends."""
+    try:
+        client.send(MetadataRequest(topics=None), 12)
+    except ConnectionError:
+        return True
+    return client.at_end()
+
+
+def test_a_request_instead_of_a_token_is_not_served(server: EmbeddedServer) -> None:
+    with RawClient(server.address()) as client:
+        handshake(client, "GSSAPI")
+        assert client.call(MetadataRequest(topics=None), 12).brokers == []
+        assert is_out(client)
+
+
 def test_by_hand(server: EmbeddedServer, kdc: Kdc) -> None:
     with RawClient(server.address()) as client:
         assert exchange(client, kdc, "dave", b"\x01\0\0\0dave").error_code == 0
@@ -161,7 +177,7 @@ def test_a_security_layer_or_a_name_without_a_rule_is_refused(
 ) -> None:
     with RawClient(server.address()) as client:
         assert exchange(client, kdc, principal, choice).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert client.at_end()
+        assert is_out(client)
 
 
 @pytest.mark.parametrize("token", [b"", b"rubbish", b"\x60\x82\x01\x00" + bytes(300)])
@@ -169,7 +185,7 @@ def test_what_is_no_ticket_is_refused(server: EmbeddedServer, token: bytes) -> N
     with RawClient(server.address()) as client:
         handshake(client, "GSSAPI")
         assert send_token(client, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert client.at_end()
+        assert is_out(client)
 
 
 def test_a_keytab_that_is_not_there_stops_the_start(kdc: Kdc, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import importlib
 import random
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -53,6 +57,41 @@ def test_java_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, s
     command = java_command("org.apache.kafka.tools.BrokerApiVersionsCommand", *arguments)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "ApiVersions" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("client", ["confluent_kafka", "kafka", "aiokafka"])
+def test_python_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, str], client: str) -> None:
+    module = ast.parse(at(server, printed["Python"]))
+    # Each client has one call in what is printed, and aiokafka a context before it.
+    (call,) = (
+        node.value for node in module.body if isinstance(node, ast.Expr) and ast.unparse(node).startswith(f"{client}.")
+    )
+    before = [node for node in module.body if isinstance(node, ast.Assign)] if client == "aiokafka" else []
+    names = {client: importlib.import_module(client)}
+    importlib.import_module("aiokafka.helpers")
+
+    def producer() -> Any:
+        exec(compile(ast.Module(before, []), "printed", "exec"), names)  # noqa: S102
+        return eval(compile(ast.Expression(call), "printed", "eval"), names)  # noqa: S307
+
+    async def with_aiokafka() -> None:
+        made = producer()
+        await made.start()
+        await made.send_and_wait("printed", b"value")
+        await made.stop()
+
+    if client == "aiokafka":
+        asyncio.run(with_aiokafka())
+    elif client == "kafka":
+        made = producer()
+        assert made.send("printed", b"value").get(30).topic == "printed"
+        made.close()
+    else:
+        errors: list[object] = []
+        made = producer()
+        made.produce("printed", b"value", on_delivery=lambda error, _: errors.append(error))
+        assert made.flush(30) == 0
+        assert errors == [None]
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])

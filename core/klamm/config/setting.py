@@ -175,6 +175,8 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"must be a table, not {_name(value)}")
         return {str(key): _convert(typing.get_args(kind)[1], item, base, lenient) for key, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _convert_table(typing.cast(type, kind), value, base)
     if lenient and isinstance(value, str):
         value = _from_text(kind, value)
     if kind is Any:
@@ -196,6 +198,17 @@ def _pairs(text: str) -> Any:
     """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. The text itself if it is none."""
     pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
+
+
+def _convert_table(kind: type, value: Any, base: Path) -> Any:
+    """A settings class as the value of a setting."""
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a table, not {_name(value)}")
+    problems: list[str] = []
+    made = convert(kind, value, lambda key, message: problems.append(f"{key}: {message}"), base)
+    if made is None:
+        raise ValueError("; ".join(problems))
+    return made
 
 
 def _from_text(kind: Any, text: str) -> Any:

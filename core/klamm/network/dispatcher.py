@@ -22,6 +22,7 @@ from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
 from klamm.network.send import Chunk, close_chunks, flatten_small, total_bytes
+from klamm.one_line import in_one_line
 from klamm.rates import MAX_THROTTLE_TIME_MS
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
@@ -260,7 +261,7 @@ class RequestDispatcher:
                 "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
                 request.listener.name,
                 request.connection.connection_id,
-                request.principal,
+                in_one_line(str(request.principal)),
                 route.name,
                 request.api_version,
                 request.correlation_id,

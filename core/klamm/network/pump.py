@@ -36,6 +36,7 @@ from klamm.network.repeats import Repeats, Tally
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector, describe
 from klamm.network.send import Chunk, close_chunks
+from klamm.one_line import in_one_line
 from klamm.scheduler import Scheduler
 from klamm.security.principal import ANONYMOUS
 
@@ -548,6 +549,7 @@ class ChannelPump:
         channel.session_expires_ns = channel.authenticator.session_expires_ns
 
     def _fail_authentication(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
+        reason = in_one_line(reason)
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()

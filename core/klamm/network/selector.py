@@ -19,6 +19,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.send import Chunk, NetworkSend
+from klamm.one_line import in_one_line
 
 log = logging.getLogger("klamm.network")
 
@@ -517,6 +518,5 @@ class TimedSelector(Selector):
 def describe(channel: KafkaChannel) -> str:
     """The fixed words that a log line about a channel starts with."""
     connection = channel.connection
-    return (
-        f"listener={connection.listener.name} connection_id={connection.connection_id} principal={connection.principal}"
-    )
+    principal = in_one_line(str(connection.principal))
+    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"

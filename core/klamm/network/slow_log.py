@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.network.limited_log import Later, LimitedLog
+from klamm.one_line import in_one_line
 from klamm.wire.api_keys import ApiKey, spec_of
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class SlowLog:
             "send_ms=%.1f throttle_ms=%d",
             self._listener,
             request.connection.connection_id,
-            request.principal,
-            request.client_id,
+            in_one_line(str(request.principal)),
+            in_one_line(str(request.client_id)),
             request.handler.name,
             request.api_version,
             request.correlation_id,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from klamm import AclOperation, ErrorCode, KafkaError
-from klamm_broker.authorization import require_cluster, require_topic
+from klamm_broker.authorization import require_cluster, require_group, require_topic
 from klamm_broker.configs import (
     DYNAMIC_KEYS,
     Operation,
@@ -73,8 +73,10 @@ def for_each_resource(
 
 
 def _require(context: RequestContext, resource: Resource) -> None:
-    if resource.kind == ResourceType.BROKER:
+    if resource.kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
         require_cluster(context, AclOperation.ALTER_CONFIGS)
+    elif resource.kind == ResourceType.GROUP:
+        require_group(context, AclOperation.ALTER_CONFIGS, resource.name)
     elif resource.kind == ResourceType.TOPIC:
         require_topic(context, AclOperation.ALTER_CONFIGS, resource.name)
 

@@ -98,18 +98,18 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     wanted: list[tuple[str, TopicPartitions | None]] = []
     unknown: list[list[OffsetFetchResponseTopics]] = []
-    denied: list[tuple[int, OffsetFetchResponseGroup]] = []
+    denied: dict[int, OffsetFetchResponseGroup] = {}
     for position, group in enumerate(request.groups):
         if not may_group(context, AclOperation.DESCRIBE, group.group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            denied.append((position, OffsetFetchResponseGroup(group.group_id, error_code=code)))
+            denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
             continue
         partitions, not_found = _named_partitions(broker, context, group, by_id)
         wanted.append((group.group_id, partitions))
         unknown.append(not_found)
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
-        response = OffsetFetchResponse()
+        answered = []
         for (group_id, named), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
             topics = [
                 OffsetFetchResponseTopics(name, topic_id, _partitions(by_partition))
@@ -117,10 +117,11 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
                 if named is not None or may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
                 if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
             ]
-            response.groups.append(OffsetFetchResponseGroup(group_id, topics + not_found))
-        for position, refused in denied:
-            response.groups.insert(position, refused)
-        context.respond(response)
+            answered.append(OffsetFetchResponseGroup(group_id, topics + not_found))
+        others = iter(answered)
+        count = len(answered) + len(denied)
+        groups = [denied.get(position) or next(others) for position in range(count)]
+        context.respond(OffsetFetchResponse(groups=groups))
 
     broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)
 

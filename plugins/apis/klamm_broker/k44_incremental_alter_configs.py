@@ -9,7 +9,7 @@ at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.increment
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
 
-Asked of the authorizer: ALTER_CONFIGS on the topic, or on the cluster.
+Asked of the authorizer: ALTER_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """OffsetDelete, version 0.
 
 Deletes committed offsets of topics that no member of the group subscribes to (KIP-496); answered once that is
-durable. Follows `KafkaApis.handleOffsetDeleteRequest` and `OffsetMetadataManager.deleteOffsets`: GROUP_ID_NOT_FOUND
-and NON_EMPTY_GROUP for the request, GROUP_SUBSCRIBED_TO_TOPIC and UNKNOWN_TOPIC_OR_PARTITION for a partition.
+durable. Follows `KafkaApis.handleOffsetDeleteRequest` and `OffsetMetadataManager.deleteOffsets`: INVALID_GROUP_ID (an
+empty one), GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP for the request, GROUP_SUBSCRIBED_TO_TOPIC and
+UNKNOWN_TOPIC_OR_PARTITION for a partition.
 
 Asked of the authorizer: DELETE on the group, READ on each topic.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import AclOperation, ErrorCode, KafkaError, handles
 from klamm.wire.messages import offset_delete
 from klamm.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 def delete_offsets(broker: Broker, request: OffsetDeleteRequest, context: RequestContext) -> Pending:
     """Delete offsets. Raises KafkaError for the errors of the whole request."""
     require_group(context, AclOperation.DELETE, request.group_id)
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     response = OffsetDeleteResponse()
     partitions: dict[str, list[int]] = {}
     awaited: list[tuple[str, OffsetDeleteResponsePartition]] = []

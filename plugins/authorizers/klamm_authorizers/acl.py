@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from klamm_authorizers.settings import AclSettings
 
 TABLE: Final = "acls"
+_COLUMNS: Final = (
+    "resource_type",
+    "resource_name",
+    "pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission",
+)
 
 
 class AclAuthorizer(IndexAuthorizer):
@@ -41,14 +50,28 @@ class AclAuthorizer(IndexAuthorizer):
         """Load the rules, and follow their changes. Raises KafkaError."""
         super().open(listener)
         self._table = listener.services.shared.table(TABLE)
-        self._table.watch(lambda _changes: self._rebuild())
-        self._rebuild()
+        self._table.watch(self._follow)
+        # Another thread may change the table meanwhile, and tell an index that is about to be replaced.
+        while self._rebuild() is not self._table.rows:
+            pass
 
-    def _rebuild(self) -> None:
-        self.index = AclIndex(_binding(row) for row in self._table.rows.values())
+    def _rebuild(self) -> Mapping[str, Mapping[str, Any]]:
+        rows = self._table.rows
+        self.index = AclIndex(_binding(row) for row in rows.values())
+        return rows
+
+    def _follow(self, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+        if len(changes) > len(self.index):
+            self._rebuild()
+            return
+        for key, row in changes.items():
+            if row is None:
+                self.index.remove(_binding_of_key(key))
+            else:
+                self.index.add(_binding(row))
 
     def acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
-        return sorted(binding for binding in map(_binding, self._table.rows.values()) if matches(wanted, binding))
+        return sorted(binding for binding in self.index.bindings() if matches(wanted, binding))
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
         problems = [_problem(binding) for binding in bindings]
@@ -60,9 +83,9 @@ class AclAuthorizer(IndexAuthorizer):
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
         found: list[Collection[AclBinding] | KafkaError] = []
 
-        def delete(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:
-            bindings = sorted(map(_binding, rows.values()))
-            found[:] = [[binding for binding in bindings if matches(wanted, binding)] for wanted in filters]
+        def delete(_rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:
+            # Nobody changes the table meanwhile, so the index has what it has.
+            found[:] = [self.acls(wanted) for wanted in filters]
             return {_key(binding): None for each in found if not isinstance(each, KafkaError) for binding in each}
 
         self._table.modify(delete)
@@ -127,6 +150,10 @@ def _check(binding: AclBinding) -> None:
 
 def _key(binding: AclBinding) -> str:
     return json.dumps(list(_row(binding).values()))
+
+
+def _binding_of_key(key: str) -> AclBinding:
+    return _binding(dict(zip(_COLUMNS, json.loads(key), strict=True)))
 
 
 def _row(binding: AclBinding) -> dict[str, Any]:

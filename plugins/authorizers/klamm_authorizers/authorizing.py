@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm import Authorizer, Counter
+from klamm import Authorizer, Counter, in_one_line
 from klamm_authorizers.index import AclIndex
+from klamm_authorizers.rates import RatePerMinute
 
 if TYPE_CHECKING:
     from klamm import AclOperation, ListenerContext, RequestContext, ResourceType
@@ -14,12 +16,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.authorizer")
 
+_PLUGINS: Final = "kafka.server:type=plugins,name="
 _SOME_RESOURCE: Final = "hardcode"
 """A name that Kafka asks for to learn what holds for a resource that no rule names."""
 
 
 class IndexAuthorizer(Authorizer):
-    """Asks `index`, which is replaced whole when rules change.
+    """Asks `index`.
 
     Logs denials at INFO and permissions at DEBUG, as the logger `kafka.authorizer.logger` does.
     """
@@ -41,6 +44,25 @@ class IndexAuthorizer(Authorizer):
         doc = "What the authorizer was asked, by what it said."
         self._allowed = metrics.counter(name, doc, listener=listener.name, result="allowed")
         self._denied = metrics.counter(name, doc, listener=listener.name, result="denied")
+        clock = listener.services.clock
+        totals: dict[str, Callable[[], float]] = {
+            "request": lambda: self._allowed.value + self._denied.value,
+            "allowed": lambda: self._allowed.value,
+            "denied": lambda: self._denied.value,
+        }
+        for what, total in totals.items():
+            metrics.gauge(
+                f"{_PLUGINS}authorization-{what}-rate-per-minute",
+                f"Decisions per minute, over the last minute at most ({what}).",
+                RatePerMinute(clock, total).read,
+                listener=listener.name,
+            )
+        metrics.gauge(
+            f"{_PLUGINS}acls-total-count",
+            "Rules that the authorizer has.",
+            lambda: len(self.index),
+            listener=listener.name,
+        )
 
     def authorize(
         self,
@@ -63,12 +85,12 @@ class IndexAuthorizer(Authorizer):
                 level,
                 "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
                 context.listener.name,
-                _in_one_line(principal),
+                in_one_line(principal),
                 "allowed" if verdict.allowed else "denied",
                 operation.name,
                 context.client_address.host,
                 resource_type.name,
-                _in_one_line(resource_name),
+                in_one_line(resource_name),
                 verdict.rule or "default",
             )
         return self._counted(verdict.allowed)
@@ -85,8 +107,3 @@ class IndexAuthorizer(Authorizer):
     def _counted(self, allowed: bool) -> bool:
         (self._allowed if allowed else self._denied).add()
         return allowed
-
-
-def _in_one_line(name: str) -> str:
-    """Clients choose names: none may begin a line of the log."""
-    return name if name.isprintable() else ascii(name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from klamm import (
     WILDCARD,
@@ -76,6 +77,7 @@ class Rule:
         return self.network is not None and host.address is not None and host.address in self.network
 
 
+_Key = TypeVar("_Key")
 _ByPrincipal: TypeAlias = dict[str, tuple[Rule, ...]]
 
 
@@ -88,24 +90,78 @@ class Verdict:
 
 
 class AclIndex:
-    """Rules by resource type, name or prefix, and principal. Never changed once made, so any thread may ask."""
+    """Rules by resource type, name or prefix, and principal.
+
+    Any thread may ask while one changes it: rules of one pattern and principal are replaced whole.
+    """
 
     def __init__(self, bindings: Iterable[AclBinding]) -> None:
         literals: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
         prefixed: dict[tuple[ResourceType, str], dict[str, list[Rule]]] = {}
-        self._by_principal: dict[tuple[ResourceType, str], list[Rule]] = {}
-        for binding in bindings:
-            rule = _rule(binding)
+        by_principal: dict[tuple[ResourceType, str], list[Rule]] = {}
+        self._rules = {binding: _rule(binding) for binding in bindings}
+        for binding, rule in self._rules.items():
             patterns = prefixed if binding.pattern_type is PatternType.PREFIXED else literals
             below = patterns.setdefault((binding.resource_type, binding.resource_name), {})
             below.setdefault(binding.principal, []).append(rule)
-            self._by_principal.setdefault((binding.resource_type, binding.principal), []).append(rule)
+            by_principal.setdefault((binding.resource_type, binding.principal), []).append(rule)
+        self._by_principal = {key: tuple(rules) for key, rules in by_principal.items()}
         self._literals = {key: _frozen(rules) for key, rules in literals.items()}
         self._prefixed = {key: _frozen(rules) for key, rules in prefixed.items()}
-        lengths: dict[ResourceType, set[int]] = {}
-        for resource_type, prefix in self._prefixed:
-            lengths.setdefault(resource_type, set()).add(len(prefix))
-        self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
+        self._prefixes_by_length = Counter((resource_type, len(prefix)) for resource_type, prefix in self._prefixed)
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        for resource_type in {resource_type for resource_type, _ in self._prefixed}:
+            self._order_lengths(resource_type)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def bindings(self) -> Collection[AclBinding]:
+        """All rules as they were given, at this moment."""
+        return tuple(self._rules)
+
+    def add(self, binding: AclBinding) -> None:
+        """One rule more. What it costs does not grow with the rules of other patterns and principals."""
+        if binding in self._rules:
+            return
+        rule = self._rules[binding] = _rule(binding)
+        patterns = self._patterns_like(binding)
+        key = (binding.resource_type, binding.resource_name)
+        if key not in patterns:
+            patterns[key] = {}
+            self._count_prefix(binding, 1)
+        below = patterns[key]
+        below[binding.principal] = (*below.get(binding.principal, ()), rule)
+        who = (binding.resource_type, binding.principal)
+        self._by_principal[who] = (*self._by_principal.get(who, ()), rule)
+
+    def remove(self, binding: AclBinding) -> None:
+        """One rule less, if it is there."""
+        rule = self._rules.pop(binding, None)
+        if rule is None:
+            return
+        patterns = self._patterns_like(binding)
+        key = (binding.resource_type, binding.resource_name)
+        _take_away(patterns[key], binding.principal, rule)
+        if not patterns[key]:
+            del patterns[key]
+            self._count_prefix(binding, -1)
+        _take_away(self._by_principal, (binding.resource_type, binding.principal), rule)
+
+    def _patterns_like(self, binding: AclBinding) -> dict[tuple[ResourceType, str], _ByPrincipal]:
+        return self._prefixed if binding.pattern_type is PatternType.PREFIXED else self._literals
+
+    def _count_prefix(self, binding: AclBinding, change: int) -> None:
+        if binding.pattern_type is PatternType.PREFIXED:
+            self._prefixes_by_length[binding.resource_type, len(binding.resource_name)] += change
+            self._order_lengths(binding.resource_type)
+
+    def _order_lengths(self, resource_type: ResourceType) -> None:
+        self._prefix_lengths[resource_type] = tuple(
+            sorted(
+                length for (kind, length), count in self._prefixes_by_length.items() if kind is resource_type and count
+            )
+        )
 
     def decide(
         self,
@@ -182,6 +238,14 @@ def _rule(binding: AclBinding) -> Rule:
         network = ipaddress.ip_network(binding.host, strict=False)
     denies = binding.permission is AclPermission.DENY
     return Rule(binding, denies, binding.operation, host_of(binding.host).text, network)
+
+
+def _take_away(rules: dict[_Key, tuple[Rule, ...]], key: _Key, rule: Rule) -> None:
+    left = tuple(each for each in rules[key] if each is not rule)
+    if left:
+        rules[key] = left
+    else:
+        del rules[key]
 
 
 def _frozen(rules: dict[str, list[Rule]]) -> _ByPrincipal:

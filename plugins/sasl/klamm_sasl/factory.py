@@ -109,11 +109,12 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         return bind_handlers([apis.late_handshake, apis.late_authenticate])
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:
+        workers, address = self._workers, connection.client_address.host
         return SaslServerAuthenticator(
             connection,
             transport,
             self._mechanisms,
             self._max_reauth_ms,
             self._cannot_reauthenticate,
-            self._workers.submit,
+            lambda work: workers.submit(work, address),
         )

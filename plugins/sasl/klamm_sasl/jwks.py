@@ -9,17 +9,19 @@ import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from joserfc.jwk import Key, KeySet
 
 from klamm import Clock, Counter
-from klamm_sasl.settings import OAuthBearerSettings
+from klamm_sasl.settings import OAuthBearerSettings, check_url
 
 log = logging.getLogger("klamm.sasl")
 
 _MAX_BYTES: Final = 1024 * 1024
 _FILE_REFRESH_MS: Final = 2000
+_LOGGED_CHARACTERS: Final = 200
 
 
 class JwksError(Exception):
@@ -54,6 +56,17 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
     return found
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows an endpoint that has moved, but not to where the keys would be less safe on their way."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme != req.type or check_url(newurl) is not None:
+            raise JwksError(f"are at another place, which is not trusted: {newurl[:_LOGGED_CHARACTERS]!r}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
     """What gets the JWK set that the settings name. It raises OSError or JwksError."""
     if settings.jwks_file is not None:
@@ -63,11 +76,15 @@ def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
     if url.startswith("file://"):
         return Path(urllib.request.url2pathname(url.removeprefix("file://"))).read_bytes
     context = ssl.create_default_context(cafile=settings.jwks_ca_file) if url.startswith("https") else None
+    handlers: list[urllib.request.BaseHandler] = [_Redirects()]
+    if context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(*handlers)
     timeout_s = settings.jwks_timeout_ms / 1000
 
     def fetch() -> bytes:
         request = urllib.request.Request(url, headers={"Accept": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout_s, context=context) as response:
+        with opener.open(request, timeout=timeout_s) as response:
             data: bytes = response.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise JwksError(f"is larger than {_MAX_BYTES} bytes")

@@ -81,11 +81,12 @@ class OAuthBearerServer(SaslServer):
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism
         self._refusal = ""
+        self._reason = ""
 
     def evaluate(self, token: bytes) -> SaslEvaluation:
         if self._refusal:
             if token == b"\x01":
-                raise SaslAuthenticationError(self._refusal)
+                raise SaslAuthenticationError(self._refusal, reason=f"the token {self._reason}")
             raise SaslError("something else than the end after a token that was refused")
         try:
             match = _CLIENT_FIRST.fullmatch(token.decode())
@@ -127,5 +128,6 @@ class OAuthBearerServer(SaslServer):
         answer = {"status": error.status}
         if error.scope is not None:
             answer["scope"] = error.scope
+        self._reason = str(error)
         self._refusal = json.dumps(answer, separators=(",", ":"))
         return SaslChallenge(self._refusal.encode())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from klamm import ProviderKind, ScramCredential, setting
 from klamm_sasl.kerberos_names import parse_rule
@@ -101,10 +103,23 @@ class CallableStoreSettings:
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
-def _check_url(url: str | None) -> str | None:
-    if url is not None and not url.startswith(("https://", "http://", "file://")):
+def check_url(url: str | None) -> str | None:
+    """What is wrong with where keys are to come from; None if nothing is."""
+    if url is None or url.startswith(("https://", "file://")):
+        return None
+    if not url.startswith("http://"):
         return f'must begin with https://, http:// or file://, not "{url}"'
+    if not _is_loopback(url):
+        return f'must begin with https://: whoever changes the keys on their way from "{url}" can be anybody'
     return None
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_algorithms(names: tuple[str, ...]) -> str | None:
@@ -120,9 +135,9 @@ class OAuthBearerSettings:
 
     jwks_endpoint_url: str | None = setting(
         None,
-        doc="Where the keys that tokens are signed with are published, as a JWK set: https, http or file.",
+        doc="Where the keys that tokens are signed with are, as a JWK set: https, file, or http of this machine.",
         kafka="sasl.oauthbearer.jwks.endpoint.url",
-        check=_check_url,
+        check=check_url,
     )
     jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, looked at every two seconds.")
     jwks_ca_file: Path | None = setting(

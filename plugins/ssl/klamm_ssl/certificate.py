@@ -29,6 +29,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
 _EXPLICIT_VERSION: Final = 0xA0
 _UTC_TIME: Final = 23
+_GENERAL_TIME: Final = 24
 
 
 class CertificateFields(NamedTuple):
@@ -50,6 +51,17 @@ def read_certificate(der: bytes) -> CertificateFields:
         return CertificateFields(subject[2], _time(kind, not_after))
     except (IndexError, StopIteration, UnicodeDecodeError) as error:
         raise ValueError(f"not a certificate: {error!r}") from error
+
+
+def read_next_update(der: bytes) -> datetime | None:
+    """When a revocation list in DER is to be followed by another, if it says so. Raises ValueError if it is none."""
+    try:
+        ((_, whole, _),) = _elements(der)
+        _, to_be_signed, _ = next(_elements(whole))
+        _, *times = [(tag, content) for tag, content, _ in _elements(to_be_signed) if tag in (_UTC_TIME, _GENERAL_TIME)]
+        return _time(*times[0]) if times else None
+    except (IndexError, StopIteration, UnicodeDecodeError) as error:
+        raise ValueError(f"it ends too early: {error!r}") from error
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -6,26 +6,31 @@ use. Keys reach OpenSSL, which takes only files, through memory files where the 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from klamm_ssl.certificate import read_certificate
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.certificate import read_certificate, read_next_update
+from klamm_ssl.settings import SniSettings, SslSettings
 
 _PEM: Final = b"-----BEGIN "
-_CERTIFICATE_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
-_CERTIFICATE_END: Final = "-----END CERTIFICATE-----"
+_CERTIFICATE: Final = "CERTIFICATE"
+_REVOCATION_LIST: Final = "X509 CRL"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_CRL_CHECK: Final = {"leaf": ssl.VERIFY_CRL_CHECK_LEAF, "chain": ssl.VERIFY_CRL_CHECK_CHAIN}
 DEFAULT_NAME: Final = "default"
+TRUST_STORE_NAME: Final = "trust_store"
+REVOCATION_LISTS_NAME: Final = "revocation_lists"
+_RESERVED: Final = frozenset({DEFAULT_NAME, TRUST_STORE_NAME, REVOCATION_LISTS_NAME})
 
 
 class SslFilesError(Exception):
@@ -33,9 +38,10 @@ class SslFilesError(Exception):
 
 
 class ServerSocket(ssl.SSLSocket):
-    """Remembers what the client asked for in SNI, and whether it was refused."""
+    """Remembers what the client asked for in SNI, whether it is a name of anything here, and whether it was refused."""
 
     server_name = ""
+    name_unknown = False
     name_refused = False
 
 
@@ -49,6 +55,11 @@ class Identity:
     is_keystore: bool
     password: _Password
 
+    @property
+    def label(self) -> str:
+        """What it is called in complaints."""
+        return str(self.certificate) if isinstance(self.certificate, Path) else "certificate_pem"
+
 
 @dataclass(frozen=True, slots=True)
 class _Password:
@@ -57,7 +68,7 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """`context` serves; `expirations` are the ends of its certificates, by server name."""
+    """`context` serves; `expirations` are the ends of its certificates by server name, of its trust and its CRLs."""
 
     context: ssl.SSLContext
     expirations: Mapping[str, datetime]
@@ -72,10 +83,8 @@ class SslFiles:
     def __init__(self, settings: SslSettings, environment: Mapping[str, str]) -> None:
         self._settings = settings
         self._environment = environment
-        self._identities = {
-            DEFAULT_NAME: _default_identity(settings),
-            **{host.lower(): _identity_of(files) for host, files in settings.sni.items()},
-        }
+        self._default = _identity(settings)
+        self._by_host = {host.lower(): _identity(files) for host, files in settings.sni.items()}
         self._contents = {path: _read(path) for path in sorted(self._paths())}
         digest = hashlib.sha256()
         for path, content in self._contents.items():
@@ -90,22 +99,27 @@ class SslFiles:
             settings.trust_store_password_file,
             *settings.revocation_lists,
         }
-        for identity in self._identities.values():
+        for identity in (self._default, *self._by_host.values()):
             found |= {identity.certificate, identity.chain, identity.private_key, identity.password.file}
         return {path for path in found if isinstance(path, Path)}
 
     def contexts(self) -> SslContexts:
         """What serves with these files. Raises SslFilesError."""
-        trust = self._trust()
-        contexts, expirations = {}, {}
-        for name, identity in self._identities.items():
-            contexts[name], expirations[name] = self._context(identity, trust)
-        default = contexts[DEFAULT_NAME]
+        expirations: dict[str, datetime] = {}
+        trust = self._trust(expirations)
+        default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
+        contexts = {}
+        for host, identity in self._by_host.items():
+            # As DNS writes a name in full: none of the others has a dot at its end.
+            label = f"{host}." if host in _RESERVED else host
+            contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
-        default.sni_callback = _choose_by_name(contexts, refuse)
+        default.sni_callback = _choose_by_name(contexts, own_names, refuse)
         return SslContexts(default, expirations)
 
-    def _context(self, identity: Identity, trust: bytes) -> tuple[ssl.SSLContext, datetime]:
+    def _context(
+        self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
+    ) -> tuple[ssl.SSLContext, frozenset[str]]:
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslsocket_class = ServerSocket
@@ -124,15 +138,19 @@ class SslFiles:
             # Java takes whatever a trust store holds for an anchor, not roots alone.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if settings.revocation_lists:
-                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+                context.verify_flags |= _CRL_CHECK[settings.revocation_check]
             with _as_file(trust) as name:
                 _loading("trust_store or revocation_lists", lambda: context.load_verify_locations(name))
         elif settings.client_auth != "none":
             raise SslFilesError(f'client_auth = "{settings.client_auth}" needs trust_store or trust_store_pem')
-        return context, self._load_identity(context, identity)
+        pem = self._load_identity(context, identity)
+        expirations[label] = _expiration(pem, identity.label)
+        return context, _host_names(pem) if settings.sni else frozenset()
 
-    def _trust(self) -> bytes:
+    def _trust(self, expirations: dict[str, datetime]) -> bytes:
         settings = self._settings
+        if settings.revocation_lists and settings.client_auth == "none":
+            raise SslFilesError('revocation_lists need client_auth = "requested" or "required"')
         parts = []
         if settings.trust_store is not None:
             content = self._contents[settings.trust_store]
@@ -142,14 +160,27 @@ class SslFiles:
             parts.append(content)
         if settings.trust_store_pem is not None:
             parts.append(settings.trust_store_pem.encode())
-        if parts:
-            parts += [self._contents[path] for path in settings.revocation_lists]
+        if not parts:
+            if settings.revocation_lists:
+                raise SslFilesError("revocation_lists need trust_store or trust_store_pem")
+            return b""
+        trusted = _readable_ends(b"\n".join(parts))
+        if trusted:
+            expirations[TRUST_STORE_NAME] = min(trusted)
+        ends = []
+        for path in settings.revocation_lists:
+            content = self._contents[path]
+            ends += _next_updates(content, str(path))
+            parts.append(content)
+        if ends:
+            expirations[REVOCATION_LISTS_NAME] = min(ends)
         return b"\n".join(parts)
 
-    def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> datetime:
+    def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> bytes:
+        """Returns everything that was loaded, in PEM."""
         password = self._password(identity.password)
         certificate = self._content(identity.certificate)
-        label = str(identity.certificate) if isinstance(identity.certificate, Path) else "certificate_pem"
+        label = identity.label
         if identity.is_keystore:
             pem = _pem_of_keystore(certificate, password, label)
             password = None
@@ -165,7 +196,7 @@ class SslFiles:
 
         with _as_file(pem) as name:
             _loading(label, lambda: context.load_cert_chain(name, password=ask_for_password))
-        return _expiration(pem, label)
+        return pem
 
     def _content(self, source: Path | str) -> bytes:
         return self._contents[source] if isinstance(source, Path) else source.encode()
@@ -180,7 +211,7 @@ class SslFiles:
         return None
 
 
-def _default_identity(settings: SslSettings) -> Identity:
+def _identity(settings: SslSettings | SniSettings) -> Identity:
     sources = [settings.certificate, settings.certificate_pem, settings.keystore]
     given = [source for source in sources if source is not None]
     if len(given) != 1:
@@ -191,16 +222,6 @@ def _default_identity(settings: SslSettings) -> Identity:
         settings.private_key if settings.private_key is not None else settings.private_key_pem,
         settings.keystore is not None,
         _Password(settings.key_password_file, settings.key_password_env),
-    )
-
-
-def _identity_of(files: Mapping[str, Path]) -> Identity:
-    return Identity(
-        files["keystore"] if "keystore" in files else files["certificate"],
-        files.get("chain"),
-        files.get("private_key"),
-        "keystore" in files,
-        _Password(files.get("key_password_file"), None),
     )
 
 
@@ -256,11 +277,46 @@ def _expiration(pem: bytes, label: str) -> datetime:
     return min(ends)
 
 
+def _readable_ends(pem: bytes) -> list[datetime]:
+    """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
+    ends: list[datetime] = []
+    with contextlib.suppress(ValueError):
+        ends.extend(read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
+    return ends
+
+
 def certificates_of(pem: str) -> Iterator[bytes]:
-    """The certificates of a PEM text, in DER."""
-    for part in pem.split(_CERTIFICATE_BEGIN)[1:]:
-        body = part.partition(_CERTIFICATE_END)[0]
-        yield ssl.PEM_cert_to_DER_cert(f"{_CERTIFICATE_BEGIN}{body}{_CERTIFICATE_END}\n")
+    """The certificates of a PEM text, in DER. Raises ValueError."""
+    return _objects_of(pem, _CERTIFICATE)
+
+
+def _objects_of(pem: str, kind: str) -> Iterator[bytes]:
+    for part in pem.split(f"-----BEGIN {kind}-----")[1:]:
+        yield base64.b64decode(part.partition(f"-----END {kind}-----")[0])
+
+
+def _next_updates(pem: bytes, label: str) -> list[datetime]:
+    """Of each revocation list that is to have a follower."""
+    try:
+        updates = [read_next_update(der) for der in _objects_of(pem.decode("utf-8", "replace"), _REVOCATION_LIST)]
+    except ValueError as error:
+        raise SslFilesError(f"{label}: not a revocation list: {error}") from error
+    if not updates:
+        raise SslFilesError(f"{label}: there is no revocation list in PEM in it")
+    return [update for update in updates if update is not None]
+
+
+def _host_names(pem: bytes) -> frozenset[str]:
+    """What the first certificate of a chain is for: its DNS names, in lower case."""
+    # Loaded only for those who have certificates by name: it is large.
+    from cryptography import x509
+
+    certificate = x509.load_der_x509_certificate(next(certificates_of(pem.decode("utf-8", "replace"))))
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))
 
 
 def _pem_of_keystore(content: bytes, password: str | None, label: str) -> bytes:
@@ -298,17 +354,24 @@ def _load_pkcs12(content: bytes, password: str | None, label: str) -> Any:
         raise SslFilesError(f"{label}: the password is wrong, or it is no PKCS#12 file") from error
 
 
-def _choose_by_name(contexts: Mapping[str, ssl.SSLContext], refuse: bool) -> Callable[..., int | None]:
+def _choose_by_name(
+    contexts: Mapping[str, ssl.SSLContext], own_names: Collection[str], refuse: bool
+) -> Callable[..., int | None]:
+    """`own_names` are those of the default certificate: who asks for one has asked for nothing unknown."""
+
     def choose(sock: ServerSocket, name: str | None, _: ssl.SSLContext) -> int | None:
         if name is None:
             return None
         sock.server_name = name = name.lower()
-        chosen = contexts.get(name) or contexts.get("*." + name.partition(".")[2])
+        pattern = "*." + name.partition(".")[2]
+        chosen = contexts.get(name) or contexts.get(pattern)
         if chosen is not None:
             sock.context = chosen
         elif refuse:
             sock.name_refused = True
             return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        else:
+            sock.name_unknown = bool(contexts) and name not in own_names and pattern not in own_names
         return None
 
     return choose

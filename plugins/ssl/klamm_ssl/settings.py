@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from klamm import setting
 from klamm_ssl.principal_mapper import InvalidRuleError, SslPrincipalMapper
-
-_SNI_KEYS: Final = ("certificate", "chain", "private_key", "keystore", "key_password_file")
 
 
 def _check_rules(rules: str) -> str | None:
@@ -20,13 +17,24 @@ def _check_rules(rules: str) -> str | None:
     return None
 
 
-def _check_sni(sni: dict[str, dict[str, Path]]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class SniSettings:
+    """`[listeners.NAME.ssl.sni."HOST"]`: a certificate from the same sources as the listener's own."""
+
+    certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain, and perhaps its key.")
+    chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
+    private_key: Path | None = setting(None, doc="PEM file with the private key.")
+    certificate_pem: str | None = setting(None, doc="The certificate and its chain themselves, in PEM.")
+    private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.")
+    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.")
+    key_password_file: Path | None = setting(None, doc="File whose first line is the password.")
+    key_password_env: str | None = setting(None, doc="Environment variable with the password.")
+
+
+def _check_sni(sni: dict[str, SniSettings]) -> str | None:
     for host, files in sni.items():
-        for key in files:
-            if key not in _SNI_KEYS:
-                return f'"{host}": unknown key "{key}" (known: {", ".join(_SNI_KEYS)})'
-        if ("certificate" in files) == ("keystore" in files):
-            return f'"{host}" needs either certificate or keystore'
+        if sum(one is not None for one in (files.certificate, files.certificate_pem, files.keystore)) != 1:
+            return f'"{host}" needs one of certificate, certificate_pem and keystore'
     return None
 
 
@@ -71,6 +79,11 @@ class SslSettings:
     revocation_lists: tuple[Path, ...] = setting(
         (), doc="PEM files with the CRLs of the authorities that issue client certificates."
     )
+    revocation_check: str = setting(
+        "chain",
+        doc="What `revocation_lists` must speak of: a client's certificate and every authority above it, or it alone.",
+        choices=("chain", "leaf"),
+    )
     client_auth: str = setting(
         "none",
         doc="Whether clients are asked for a certificate, and whether they must have one.",
@@ -100,9 +113,11 @@ class SslSettings:
         kafka="ssl.principal.mapping.rules",
         check=_check_rules,
     )
-    sni: dict[str, dict[str, Path]] = setting(
+    sni: dict[str, SniSettings] = setting(
         {},
-        doc="Other certificates by the host name that a client asks for; `*.` stands for one label.",
+        doc="Other certificates by the host name that a client asks for; `*.` stands for one label. Each has"
+        " `certificate`, `chain`, `private_key`, `certificate_pem`, `private_key_pem`, `keystore`, `key_password_file`"
+        " and `key_password_env`, as the listener itself.",
         check=_check_sni,
     )
     unknown_server_name: str = setting(

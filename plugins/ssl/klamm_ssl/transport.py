@@ -21,13 +21,21 @@ from klamm import (
     HandshakeError,
     Interest,
     KafkaPrincipal,
+    LimitedLog,
     ListenerContext,
     Timer,
     Transport,
     TransportLayer,
 )
 from klamm_ssl.certificate import distinguished_name, read_certificate
-from klamm_ssl.contexts import ServerSocket, SslContexts, SslFiles, SslFilesError
+from klamm_ssl.contexts import (
+    REVOCATION_LISTS_NAME,
+    TRUST_STORE_NAME,
+    ServerSocket,
+    SslContexts,
+    SslFiles,
+    SslFilesError,
+)
 from klamm_ssl.handshake_failures import handshake_error
 from klamm_ssl.principal_mapper import NoMatchingRuleError, SslPrincipalMapper
 from klamm_ssl.settings import SslSettings
@@ -37,6 +45,10 @@ log = logging.getLogger("klamm.ssl")
 _PIECE_BYTES: Final = 64 * 1024
 _RECORD_BYTES: Final = 16 * 1024
 _DAY_MS: Final = 86_400_000
+_NOT_SERVED: Final = {
+    TRUST_STORE_NAME: "a certificate of the trust store",
+    REVOCATION_LISTS_NAME: "a revocation list",
+}
 _METRICS: Final = "klamm:type=SslTransport,name="
 
 
@@ -56,10 +68,14 @@ class SslTransport(Transport):
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
         self._reload_lock = threading.Lock()
         self._seen = b""
+        # The content and the words of the last failure that was told.
+        self._told: tuple[bytes, str] | None = None
         self._contexts: SslContexts
         self._listener: ListenerContext
         self._reloads: Counter
         self._reload_failures: Counter
+        self._unknown_names: Counter
+        self._limited_log: LimitedLog
         self._timers: list[Timer] = []
         self._remove_metrics: Callable[[], None]
 
@@ -74,10 +90,16 @@ class SslTransport(Transport):
         self._reload_failures = metrics.counter(
             _METRICS + "ReloadFailures", "Changed files that could not be used.", **labels
         )
+        self._unknown_names = metrics.counter(
+            _METRICS + "UnknownServerNames",
+            "Clients that asked for a host that no certificate is for, and were shown the default one.",
+            **labels,
+        )
+        self._limited_log = LimitedLog(log, listener.services.scheduler.schedule)
         self._remove_metrics = metrics.register(
             _METRICS + "CertificateExpiresInSeconds",
             "gauge",
-            "Time that is left of a certificate, or of its chain.",
+            "Time that is left of a certificate or its chain, of trust, and of revocation lists.",
             self._read_expirations,
         )
         self.warn_of_expiration()
@@ -88,33 +110,60 @@ class SslTransport(Transport):
 
     def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
         wrapped = self._contexts.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return SslTransportLayer(cast(ServerSocket, wrapped), self._mapper)
+        return SslTransportLayer(
+            cast(ServerSocket, wrapped), self._mapper, lambda name: self._note_unknown_name(name, peer)
+        )
+
+    def _note_unknown_name(self, name: str, peer: Address) -> None:
+        self._unknown_names.add()
+        self._limited_log.log(
+            "unknown name",
+            logging.INFO,
+            "listener=%s peer=%s:%d: no certificate is for the server name %r; the default one was shown",
+            self._listener.name,
+            peer.host,
+            peer.port,
+            name,
+        )
 
     def reload(self) -> None:
-        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was."""
+        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was.
+
+        The same failure again is not counted.
+        """
+        digest = b""
         try:
             # A timer and a signal may want it at the same time.
             with self._reload_lock:
                 files = SslFiles(self.settings, self._environment)
-                if files.digest == self._seen:
+                digest = files.digest
+                if digest == self._seen:
+                    self._told = None
                     return
-                self._seen = files.digest
+                self._seen = digest
                 self._contexts = files.contexts()
         except SslFilesError as error:
-            self._reload_failures.add()
-            self._listener.services.announce(
-                "certificate_swapped", str(error), listener=self._listener.name, failed=True
-            )
+            failure = (digest, str(error))
+            if failure != self._told:
+                self._told = failure
+                self._reload_failures.add()
+                self._listener.services.announce(
+                    "certificate_swapped", str(error), listener=self._listener.name, failed=True
+                )
             raise
+        self._told = None
         self._reloads.add()
         self._listener.services.announce("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
     def _reload_changed(self) -> None:
+        told = self._told
         try:
             self.reload()
         except SslFilesError as error:
+            if self._told is told:
+                return
             log.error("listener=%s: new files cannot be used, the old ones stay: %s", self._listener.name, error)
 
     def warn_of_expiration(self) -> None:
@@ -122,12 +171,9 @@ class SslTransport(Transport):
         for labels, seconds in self._read_expirations():
             if seconds <= self.settings.expiry_warning_days * 86_400:
                 what = f"expires in {seconds / 86_400:.1f} days" if seconds > 0 else "has expired"
-                log.warning(
-                    "listener=%s: the certificate for server name %s %s",
-                    self._listener.name,
-                    labels["server_name"],
-                    what,
-                )
+                name = labels["server_name"]
+                subject = _NOT_SERVED.get(name, f"the certificate for server name {name}")
+                log.warning("listener=%s: %s %s", self._listener.name, subject, what)
 
     def _read_expirations(self) -> Iterable[tuple[Mapping[str, str], float]]:
         now = datetime.fromtimestamp(self._listener.services.clock.wall_ms() / 1000, UTC)
@@ -147,10 +193,11 @@ class SslTransportLayer(TransportLayer):
     the same bytes in front: callers do, and `_pieces` cuts what comes at the same places.
     """
 
-    __slots__ = ("_details", "_established", "_mapper", "_principal", "_socket", "_write_pending")
+    __slots__ = ("_details", "_established", "_mapper", "_on_unknown_name", "_principal", "_socket", "_write_pending")
 
-    def __init__(self, sock: ServerSocket, mapper: SslPrincipalMapper) -> None:
+    def __init__(self, sock: ServerSocket, mapper: SslPrincipalMapper, on_unknown_name: Callable[[str], None]) -> None:
         self._socket = sock
+        self._on_unknown_name = on_unknown_name
         self._mapper = mapper
         self._principal = ANONYMOUS
         self._details: Mapping[str, str] = {}
@@ -161,7 +208,7 @@ class SslTransportLayer(TransportLayer):
         """Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
         sock = self._socket
         try:
-            sock.do_handshake()
+            self._shake_hands()
         except ssl.SSLWantReadError:
             return Interest.READ
         except ssl.SSLWantWriteError:
@@ -171,6 +218,15 @@ class SslTransportLayer(TransportLayer):
         self._established = True
         self._identify()
         return Interest.NONE
+
+    def _shake_hands(self) -> None:
+        try:
+            self._socket.do_handshake()
+        finally:
+            # Said at once: most clients break off when they see a certificate that is for another name.
+            if self._socket.name_unknown:
+                self._socket.name_unknown = False
+                self._on_unknown_name(self._socket.server_name)
 
     def _identify(self) -> None:
         sock = self._socket

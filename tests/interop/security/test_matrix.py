@@ -1,4 +1,8 @@
-"""The five listeners of examples/security/klamm.toml: every client, with right credentials, wrong ones and none."""
+"""The five listeners of examples/security/klamm.toml: every client, with right credentials, wrong ones and none.
+
+Debian's kcat 1.7.1 has a stand-in, confluent-kafka with a newer librdkafka: for SCRAM, where it fails against Apache
+Kafka 4.3.1 as well, and for OAUTHBEARER, where it makes unsigned tokens only, which klamm refuses.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +39,19 @@ CLIENTS: dict[str, Callable[[str, Profile, str], Outcome]] = {
     "kafka-python": python_clients.isolated("kafka-python"),
     "aiokafka": python_clients.isolated("aiokafka"),
 }
+CANNOT_TELL = {("aiokafka", "OAUTHBEARER")}
+"""Clients that take any answer to their token for success: of what is wrong they learn by the end of the connection."""
 _numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One attempt: `expected` are the outcomes that are right for it."""
+    """One attempt, and what must come of it."""
 
     name: str
     listener: str
     profile: Profile
-    expected: frozenset[Outcome]
+    expected: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,52 +77,46 @@ def _token(key: RSAKey, **claims: Any) -> str:
 
 
 def _cases(files: TlsFiles, stranger: TlsFiles, key: RSAKey, other_key: RSAKey) -> Iterator[Case]:
-    works, refused, nothing = frozenset({WORKS}), frozenset({REFUSED}), frozenset({NOTHING})
-    told_or_not = refused | nothing
     plain = Profile()
     tls = Profile("SSL", ca=files.ca)
     alice = files.issue("alice", "CN=alice,OU=tests,O=klamm")
     mallory = stranger.issue("mallory", "CN=alice,OU=tests,O=klamm")
-    yield Case("plain", "plain", plain, works)
-    yield Case("tls", "tls", tls, works)
-    yield Case("tls, authority of somebody else", "tls", replace(tls, ca=stranger.ca), nothing)
-    yield Case("tls, plain text", "tls", plain, nothing)
+    yield Case("plain", "plain", plain, WORKS)
+    yield Case("tls", "tls", tls, WORKS)
+    yield Case("tls, authority of somebody else", "tls", replace(tls, ca=stranger.ca), NOTHING)
+    yield Case("tls, plain text", "tls", plain, NOTHING)
     mutual = replace(tls, certificate=alice.certificate, key=alice.key)
-    yield Case("mutual", "mutual", mutual, works)
+    yield Case("mutual", "mutual", mutual, WORKS)
     yield Case(
         "mutual, certificate of somebody else",
         "mutual",
         replace(mutual, certificate=mallory.certificate, key=mallory.key),
-        nothing,
+        NOTHING,
     )
-    yield Case("mutual, no certificate", "mutual", tls, nothing)
+    yield Case("mutual, no certificate", "mutual", tls, NOTHING)
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         scram = Profile("SASL_PLAINTEXT", mechanism=mechanism, username="alice", password=PASSWORD)
-        yield Case(f"{mechanism}", "scram", scram, works)
-        yield Case(f"{mechanism}, wrong password", "scram", replace(scram, password="wrong"), refused)
-        yield Case(f"{mechanism}, unknown user", "scram", replace(scram, username="nobody"), refused)
-    yield Case("scram, anonymous", "scram", plain, nothing)
+        yield Case(f"{mechanism}", "scram", scram, WORKS)
+        yield Case(f"{mechanism}, wrong password", "scram", replace(scram, password="wrong"), REFUSED)
+        yield Case(f"{mechanism}, unknown user", "scram", replace(scram, username="nobody"), REFUSED)
+    yield Case("scram, anonymous", "scram", plain, NOTHING)
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         secure = Profile("SASL_SSL", ca=files.ca, mechanism=mechanism, username="alice", password=PASSWORD)
-        yield Case(f"TLS + {mechanism}", "secure", secure, works)
-        yield Case(f"TLS + {mechanism}, wrong password", "secure", replace(secure, password="wrong"), refused)
+        yield Case(f"TLS + {mechanism}", "secure", secure, WORKS)
+        yield Case(f"TLS + {mechanism}, wrong password", "secure", replace(secure, password="wrong"), REFUSED)
     bearer = Profile("SASL_SSL", ca=files.ca, mechanism="OAUTHBEARER", token=_token(key))
-    yield Case("TLS + OAUTHBEARER", "secure", bearer, works)
+    yield Case("TLS + OAUTHBEARER", "secure", bearer, WORKS)
     yield Case(
         "TLS + OAUTHBEARER, expired",
         "secure",
         replace(bearer, token=_token(key, exp=int(time.time()) - 600)),
-        told_or_not,
+        REFUSED,
     )
-    yield Case(
-        "TLS + OAUTHBEARER, other audience", "secure", replace(bearer, token=_token(key, aud="other")), told_or_not
-    )
-    yield Case("TLS + OAUTHBEARER, other key", "secure", replace(bearer, token=_token(other_key)), told_or_not)
-    yield Case(
-        "secure, mechanism that is not offered", "secure", replace(secure, mechanism="SCRAM-SHA-256"), told_or_not
-    )
-    yield Case("secure, no SASL", "secure", tls, nothing)
-    yield Case("secure, plain text", "secure", plain, nothing)
+    yield Case("TLS + OAUTHBEARER, other audience", "secure", replace(bearer, token=_token(key, aud="other")), REFUSED)
+    yield Case("TLS + OAUTHBEARER, other key", "secure", replace(bearer, token=_token(other_key)), REFUSED)
+    yield Case("secure, mechanism that is not offered", "secure", replace(secure, mechanism="SCRAM-SHA-256"), REFUSED)
+    yield Case("secure, no SASL", "secure", tls, NOTHING)
+    yield Case("secure, plain text", "secure", plain, NOTHING)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,6 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
 def test_client(setup: Setup, client: str) -> None:
     def attempt(case: Case) -> Outcome:
         mechanism = case.profile.mechanism or ""
-        # Debian's kcat 1.7.1 fails SCRAM against Apache Kafka as well, and makes unsigned tokens only.
         stand_in = client == "kcat" and (mechanism == "OAUTHBEARER" or mechanism.startswith("SCRAM"))
         connect = CLIENTS["confluent-kafka" if stand_in else client]
         return connect(setup.bootstrap(case.listener), case.profile, f"matrix-{next(_numbers)}")
@@ -150,13 +149,16 @@ def test_client(setup: Setup, client: str) -> None:
     # Who is not let in goes on trying for a while: side by side that takes as long as once.
     with ThreadPoolExecutor(len(setup.cases)) as pool:
         outcomes = dict(zip(setup.cases, pool.map(attempt, setup.cases.values()), strict=True))
-    wrong = {name: outcomes[name] for name, case in setup.cases.items() if outcomes[name] not in case.expected}
-    assert wrong == {}
+    expected = {
+        name: NOTHING if case.expected is REFUSED and (client, case.profile.mechanism) in CANNOT_TELL else case.expected
+        for name, case in setup.cases.items()
+    }
+    assert outcomes == expected
 
 
 def test_java(setup: Setup, tmp_path: Path) -> None:
     topics = {f"matrix-java-{number}": case for number, case in enumerate(setup.cases.values())}
     attempts = {topic: (setup.bootstrap(case.listener), case.profile) for topic, case in topics.items()}
     found = java.java(attempts, tmp_path)
-    wrong = {case.name: found[topic] for topic, case in topics.items() if found[topic] not in case.expected}
+    wrong = {case.name: found[topic] for topic, case in topics.items() if found[topic] is not case.expected}
     assert wrong == {}

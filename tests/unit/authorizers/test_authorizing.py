@@ -13,8 +13,10 @@ from klamm import (
     ConnectionContext,
     KafkaPrincipal,
     ListenerContext,
+    ManualClock,
     RequestContext,
     ResourceType,
+    ServerServices,
 )
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
@@ -85,3 +87,34 @@ def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.INFO, "klamm.authorizer"):
         authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
     assert "\n" not in caplog.messages[0]
+
+
+def test_rates_and_rules_are_told_by_kafkas_names() -> None:
+    clock = ManualClock()
+    address = Address("127.0.0.1", 9092)
+    listener = ListenerContext("guarded", address, address, services=ServerServices(clock))
+    authorizer = StaticAuthorizer(SETTINGS)
+    authorizer.open(listener)
+    alice, bob = request_of(listener, "alice"), request_of(listener, "bob")
+
+    def told() -> dict[str, float]:
+        return {
+            family.name.rpartition("=")[2]: family.samples[0].value
+            for family in listener.services.metrics.collect(lambda name: "type=plugins," in name)
+        }
+
+    assert told() == {
+        "acls-total-count": 2,
+        "authorization-allowed-rate-per-minute": 0,
+        "authorization-denied-rate-per-minute": 0,
+        "authorization-request-rate-per-minute": 0,
+    }
+    for _ in range(3):
+        assert not authorizer.authorize(bob, READ, TOPIC, "orders")
+    assert not authorizer.authorize(alice, READ, TOPIC, "orders")
+    clock.advance_ms(30_000)
+    assert told()["authorization-denied-rate-per-minute"] == 8
+    assert told()["authorization-request-rate-per-minute"] == 8
+    assert told()["authorization-allowed-rate-per-minute"] == 0
+    clock.advance_ms(60_000)
+    assert told()["authorization-denied-rate-per-minute"] == 0, "what was before the last minute is forgotten"

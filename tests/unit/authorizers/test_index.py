@@ -78,6 +78,39 @@ def test_index_and_walk_agree(
     assert found.allowed == walk(rules, principal, host, operation, name, default)
 
 
+@given(
+    st.lists(bindings, max_size=4),
+    st.lists(st.tuples(st.booleans(), bindings), max_size=20),
+    st.sampled_from(["User:alice", "User:carol"]),
+    st.sampled_from(OPERATIONS[1:]),
+    st.sampled_from(NAMES),
+)
+def test_an_index_that_was_changed_is_one_made_anew(
+    first: list[AclBinding],
+    changes: list[tuple[bool, AclBinding]],
+    principal: str,
+    operation: AclOperation,
+    name: str,
+) -> None:
+    changed, expected = AclIndex(first), set(first)
+    for adds, binding in changes:
+        # Mostly of rules that are there: most of those drawn are not.
+        if adds:
+            changed.add(binding)
+            expected.add(binding)
+        else:
+            gone = next(iter(sorted(expected)), binding)
+            changed.remove(gone)
+            expected.discard(gone)
+    anew = AclIndex(expected)
+    assert set(changed.bindings()) == expected
+    assert len(changed) == len(expected)
+    for default in (True, False):
+        asked = (principal, HOSTS[0], operation, TOPIC, name)
+        assert changed.decide(*asked, default=default).allowed == anew.decide(*asked, default=default).allowed
+    assert changed.decide_for_any(*asked[:4]) == anew.decide_for_any(*asked[:4])
+
+
 @given(st.lists(bindings, max_size=10), st.sampled_from(HOSTS))
 def test_some_resource_may_be_had_only_where_one_can_be_named(rules: list[AclBinding], host: str) -> None:
     write = AclOperation.WRITE

@@ -109,3 +109,18 @@ def test_the_cluster_is_asked(guarded: BrokerHarness) -> None:
     authorize(guarded, super_users=())
     assert guarded.call(wanted(), 3).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert create(guarded, creation())[0][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_one_rule_more_or_less_does_not_make_the_index_anew(guarded: BrokerHarness) -> None:
+    authorizer = guarded.listener.authorizer
+    assert isinstance(authorizer, AclAuthorizer)
+    create(guarded, *[creation(f"topic-{number}") for number in range(10)])
+    index = authorizer.index
+    for number in range(10, 500):
+        create(guarded, creation(f"topic-{number}"))
+    create(guarded, creation("topic-10"))
+    guarded.call(DeleteAclsRequest([DeleteAclsFilter(ANY, "topic-3", ANY, None, None, ANY, ANY)]), 3)
+    assert authorizer.index is index
+    assert len(index) == 499
+    assert names(guarded.call(wanted("topic-3"), 3)) == []
+    assert names(guarded.call(wanted("topic-499"), 3)) == ["topic-499"]

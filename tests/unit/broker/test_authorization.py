@@ -80,7 +80,7 @@ GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
-TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE, GROUP_TYPE = 2, 4, 8, 32
+TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 8, 16, 32
 ATTRIBUTES_LOW_BYTE, TRANSACTIONAL = 22, 0x10
 SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
@@ -223,7 +223,7 @@ ASKED = {
         ("allow User:* DESCRIBE_CONFIGS group:g",),
     ),
     "DescribeConfigs of loggers": Asked(
-        DescribeConfigsRequest([DescribeConfigsResource(LOGGER_TYPE, "1")]),
+        DescribeConfigsRequest([DescribeConfigsResource(BROKER_LOGGER_TYPE, "1")]),
         4,
         {CLUSTER},
         ("allow User:* DESCRIBE_CONFIGS cluster",),
@@ -237,6 +237,30 @@ ASKED = {
     "AlterConfigs of the broker": Asked(
         AlterConfigsRequest([AlterConfigsResource(BROKER_TYPE, "1")]),
         2,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
+    ),
+    "AlterConfigs of a group": Asked(
+        AlterConfigsRequest([AlterConfigsResource(GROUP_TYPE, "g")]),
+        2,
+        {GROUP},
+        ("allow User:* ALTER_CONFIGS group:g",),
+    ),
+    "IncrementalAlterConfigs of a group": Asked(
+        IncrementalAlterConfigsRequest([IncrementalResource(GROUP_TYPE, "g")]),
+        1,
+        {GROUP},
+        ("allow User:* ALTER_CONFIGS group:g",),
+    ),
+    "IncrementalAlterConfigs of a logger": Asked(
+        IncrementalAlterConfigsRequest([IncrementalResource(BROKER_LOGGER_TYPE, "1")]),
+        1,
+        {CLUSTER},
+        ("allow User:* ALTER_CONFIGS cluster",),
+    ),
+    "IncrementalAlterConfigs of client metrics": Asked(
+        IncrementalAlterConfigsRequest([IncrementalResource(CLIENT_METRICS_TYPE, "m")]),
+        1,
         {CLUSTER},
         ("allow User:* ALTER_CONFIGS cluster",),
     ),

@@ -120,6 +120,12 @@ def new_producer_id(harness: BrokerHarness, transactional_id: str | None = None,
     return harness.call(request, version)
 
 
+@pytest.mark.parametrize(("producer_id", "epoch"), [(7, -1), (-1, 3)])
+def test_init_producer_id_with_half_an_identity(harness: BrokerHarness, producer_id: int, epoch: int) -> None:
+    request = init_producer_id.InitProducerIdRequest(None, 60_000, producer_id, epoch)
+    assert harness.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_init_producer_id(harness: BrokerHarness, version: int) -> None:
     first, second = (new_producer_id(harness, version=version) for _ in range(2))

@@ -68,6 +68,12 @@ def test_by_id(harness: BrokerHarness) -> None:
     assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
 
 
+def test_names_beside_ids_are_not_looked_at(harness: BrokerHarness) -> None:
+    wanted = [metadata.MetadataRequestTopic(harness.create_topic("t"), None), metadata.MetadataRequestTopic(name="u")]
+    assert codes_of(harness.call(metadata.MetadataRequest(wanted), 12)) == [("t", 0)]
+    assert harness.broker.auto_creation.not_under_way(["u"]) == ["u"]
+
+
 @pytest.mark.parametrize(
     "topic", [metadata.MetadataRequestTopic(b"\7" * 16, "t"), metadata.MetadataRequestTopic(name=None)]
 )

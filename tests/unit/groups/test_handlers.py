@@ -453,6 +453,9 @@ def test_offset_delete(desk: Desk) -> None:
     with pytest.raises(KafkaError) as unknown:
         desk.ask(offset_delete.OffsetDeleteRequest("none", topics), 0)
     assert unknown.value.error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as nameless:
+        desk.ask(offset_delete.OffsetDeleteRequest("", topics), 0)
+    assert nameless.value.error_code is ErrorCode.INVALID_GROUP_ID
 
 
 def test_offset_delete_spares_subscribed_topics(desk: Desk) -> None:

@@ -224,7 +224,7 @@ def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
     [
         (b"", ErrorCode.INVALID_RECORD),
         (produced(b"x" * 2000), ErrorCode.MESSAGE_TOO_LARGE),
-        (produced(b"x") + b"\x00", ErrorCode.INVALID_RECORD),
+        (produced(b"x") + produced(b"x"), ErrorCode.INVALID_RECORD),
         (produced(b"x")[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE),
         (produced(b"x", base_offset=1), ErrorCode.INVALID_RECORD),
         (produced(b"x", timestamp_ms=START_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),

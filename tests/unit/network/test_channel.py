@@ -14,6 +14,8 @@ from klamm.network.channel import (
     MuteState,
 )
 from klamm.network.receive import NetworkReceive
+from klamm.network.selector import describe
+from klamm.security.principal import KafkaPrincipal
 from tests.unit.network.fakes import QuietTransport, connection_context
 
 
@@ -71,3 +73,19 @@ def test_a_response_that_is_sent_during_a_throttle_unmutes_only_at_its_end():
     subject.on_mute_event(MuteEvent.THROTTLE_ENDED)
     subject.maybe_unmute()
     assert subject.can_process
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("alice", "User:alice"),
+        ("CN=Jürgen Müller,O=x", "User:CN=Jürgen Müller,O=x"),
+        ("eve\nlistener=x", "'User:eve\\nlistener=x'"),
+        ("eve\u2028", "'User:eve\\u2028'"),
+        ("\x1b[2J", "'User:\\x1b[2J'"),
+    ],
+)
+def test_a_principal_stays_in_its_line_of_the_log(name, written):
+    subject = channel()
+    subject.connection.principal = KafkaPrincipal(name)
+    assert describe(subject) == f"listener=test connection_id=c-1 principal={written}"

@@ -5,6 +5,7 @@ import hmac
 import http.server
 import json
 import threading
+import urllib.request
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,9 @@ from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
 from klamm import Counter, ErrorCode, KafkaPrincipal, ManualClock, SaslContext
-from klamm_sasl.jwks import JwksError, JwksKeys, fetcher, parse_jwks
+from klamm_sasl.jwks import JwksError, JwksKeys, _Redirects, fetcher, parse_jwks
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
-from klamm_sasl.settings import OAuthBearerSettings
+from klamm_sasl.settings import OAuthBearerSettings, check_url
 from tests.unit.sasl.playbook import Playbook
 from tests.unit.sasl.users import anew
 
@@ -369,7 +370,11 @@ def test_keys_over_http():
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):  # noqa: N802
             body = jwks(RSA) if self.path == "/keys" else b"x" * (1024 * 1024 + 1)
-            self.send_response(404 if self.path == "/none" else 200)
+            moved = {"/moved": f"http://127.0.0.1:{self.server.server_port}/keys", "/away": "http://example.com/keys",
+                     "/other": "https://127.0.0.1:1/keys", "/ftp": "ftp://127.0.0.1:1/keys"}  # fmt: skip
+            self.send_response(404 if self.path == "/none" else 302 if self.path in moved else 200)
+            if self.path in moved:
+                self.send_header("Location", moved[self.path])
             self.end_headers()
             self.wfile.write(body)
 
@@ -386,6 +391,10 @@ def test_keys_over_http():
                 return fetcher(OAuthBearerSettings(jwks_endpoint_url=base + path))()
 
             assert set(parse_jwks(fetch("/keys"))) == {"rsa"}
+            assert set(parse_jwks(fetch("/moved"))) == {"rsa"}
+            for path in ("/away", "/other", "/ftp"):
+                with pytest.raises((JwksError, OSError), match=r"which is not trusted|is not allowed"):
+                    fetch(path)
             with pytest.raises(OSError, match="404"):
                 fetch("/none")
             with pytest.raises(JwksError, match="larger than"):
@@ -393,6 +402,38 @@ def test_keys_over_http():
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("https://idp.example.com/keys", None),
+        ("file:///keys", None),
+        ("http://localhost:8080/keys", None),
+        ("http://127.0.0.2/keys", None),
+        ("http://[::1]:80/keys", None),
+        ("http://idp.example.com/keys", "must begin with https://: whoever changes"),
+        ("http://localhost.example.com/keys", "must begin with https://: whoever changes"),
+        ("http://localhost@example.com/keys", "must begin with https://: whoever changes"),
+        ("http://10.0.0.1/keys", "must begin with https://: whoever changes"),
+        ("http://[::1/keys", "must begin with https://: whoever changes"),
+        ("http://", "must begin with https://: whoever changes"),
+        ("ftp://localhost/keys", "must begin with https://, http:// or file://"),
+    ],
+)
+def test_keys_come_over_nothing_that_others_can_change(url, complaint):
+    found = check_url(url)
+    assert found is None if complaint is None else found.startswith(complaint)
+
+
+def test_an_endpoint_with_https_does_not_send_anywhere_else():
+    request = urllib.request.Request("https://127.0.0.1/keys")
+    with pytest.raises(JwksError, match=r"'http://127\.0\.0\.1/keys'"):
+        _Redirects().redirect_request(request, None, 302, "Found", {}, "http://127.0.0.1/keys")
+    assert (
+        _Redirects().redirect_request(request, None, 302, "Found", {}, "https://idp/keys").full_url
+        == "https://idp/keys"
+    )
 
 
 def test_keys_from_a_file_url(tmp_path):

@@ -73,7 +73,7 @@ def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
         anew(book).token(said(name, "wrong"))
     assert spent[:200] == spent[200:]
     assert set(spent) == {(sha_256, 4096), (sha_512, 4097)}
-    assert 10 <= [one for one, _ in spent[:200]].count(sha_512) <= 45, "5 of 40 users have SHA-512 alone"
+    assert 5 <= [one for one, _ in spent[:200]].count(sha_512) <= 60, "5 of 40 users have SHA-512 alone"
 
 
 def test_who_a_store_itself_refuses_costs_as_much_as_a_stranger(spent):

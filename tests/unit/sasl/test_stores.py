@@ -104,11 +104,30 @@ def test_a_bad_new_content_keeps_the_old_and_is_told_once(store, file, listener,
     assert knows(store, "dora")
 
 
-def test_a_file_that_is_gone_keeps_the_users(store, file, listener):
-    file.unlink()
-    pass_time(listener)
-    assert knows(store, "alice")
-    assert list(failures(listener).values()) == [1]
+def errors(caplog):
+    return len([record for record in caplog.records if record.levelno == logging.ERROR])
+
+
+def test_a_file_that_is_gone_keeps_the_users_and_is_told_once(store, file, listener, caplog):
+    text = file.read_text()
+    for times in (1, 2):
+        file.unlink()
+        for _ in range(3):
+            pass_time(listener)
+        assert knows(store, "alice")
+        assert list(failures(listener).values()) == [times]
+        assert errors(caplog) == times
+        # Back as it was, so that it may be gone again.
+        file.write_text(text)
+        pass_time(listener)
+
+
+def test_each_failure_is_told(store, file, listener, caplog):
+    for times, text in enumerate(("rubbish", "more rubbish", "rubbish"), 1):
+        file.write_text(text)
+        pass_time(listener)
+        assert list(failures(listener).values()) == [times]
+        assert errors(caplog) == times
 
 
 def test_reload_raises_and_keeps_the_users(store, file):
@@ -116,6 +135,21 @@ def test_reload_raises_and_keeps_the_users(store, file):
     with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
         store.reload()
     assert knows(store, "alice")
+
+
+def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
+    file.write_text("rubbish")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
+            store.reload()
+        pass_time(listener)
+    assert list(failures(listener).values()) == [1]
+    assert errors(caplog) == 0, "who asked for it is told by the exception"
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(OSError, match="No such file"):
+            store.reload()
+    assert list(failures(listener).values()) == [2]
 
 
 def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from klamm.config.setting import convert
 from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
-from klamm_ssl.settings import SslSettings
+from klamm_ssl.settings import SniSettings, SslSettings
 from tests.tls_files import TlsFiles
 
 PASSWORD = "not told to anybody"
@@ -155,6 +156,111 @@ def test_the_digest_tells_whether_any_content_has_changed(files, tmp_path):
     assert SslFiles(settings, {}).digest != before
 
 
+def authorities_in_a_row(files, tmp_path, revoked_by_root=()):
+    """A client of an intermediate authority, and the revocation lists of root and intermediate."""
+    below = files.authority.intermediate("CN=below", now=files.now)
+    client = files.write("of-below", below.issue("CN=bob", now=files.now))
+    revoked = [below.identity.certificate] if revoked_by_root else []
+    lists = {"root": files.authority.revocation_list(revoked, now=files.now, days=20)}
+    lists["below"] = below.revocation_list([], now=files.now, days=7)
+    for name, content in lists.items():
+        (tmp_path / f"{name}.crl").write_bytes(content)
+    return client, (tmp_path / "root.crl", tmp_path / "below.crl")
+
+
+@pytest.mark.parametrize(
+    ("check", "given", "revoked", "verify_code"),
+    [
+        ("chain", "both", False, None),
+        ("chain", "both", True, 23),
+        ("chain", "below", False, 3),
+        ("leaf", "both", True, None),
+        ("leaf", "below", False, None),
+        ("leaf", "root", False, 3),
+    ],
+)
+def test_revocation_lists_are_asked_of_every_authority_or_of_the_last(
+    files, tmp_path, check, given, revoked, verify_code
+):
+    client, (root, below) = authorities_in_a_row(files, tmp_path, revoked)
+    lists = {"both": (root, below), "root": (root,), "below": (below,)}[given]
+    built = contexts(
+        certificate=files.server.both,
+        trust_store=files.ca,
+        client_auth="required",
+        revocation_lists=lists,
+        revocation_check=check,
+    )
+    found = shake_hands(built.context, files.client_context(client))
+    assert (found["error"].verify_code if "error" in found else None) == verify_code
+
+
+def test_trust_and_revocation_lists_have_an_end_as_well(files, tmp_path):
+    _, lists = authorities_in_a_row(files, tmp_path)
+    built = contexts(
+        certificate=files.server.both, trust_store=files.ca, client_auth="required", revocation_lists=lists
+    )
+    days = {name: round((end - files.now).total_seconds() / 86_400) for name, end in built.expirations.items()}
+    assert days == {"default": 397, "trust_store": 3650, "revocation_lists": 7}
+
+
+def test_a_certificate_by_name_comes_from_any_source(files, password_file, tmp_path):
+    encrypted = tmp_path / "encrypted.key"
+    keystore = tmp_path / "sni.p12"
+    identities = {name: files.issue(name, f"CN={name}", hosts=("localhost",)) for name in ("inline", "variable")}
+    encrypted.write_bytes(identities["variable"].identity.key_pem(PASSWORD))
+    keystore.write_bytes(files.issue("stored", "CN=stored", hosts=("localhost",)).identity.pkcs12(PASSWORD))
+    table = {
+        "certificate": str(files.server.both),
+        "sni": {
+            "a.example.org": {
+                "certificate_pem": identities["inline"].certificate.read_text(),
+                "private_key_pem": identities["inline"].key.read_text(),
+            },
+            "b.example.org": {
+                "certificate": str(identities["variable"].certificate),
+                "private_key": str(encrypted),
+                "key_password_env": "KEY",
+            },
+            "c.example.org": {"keystore": "sni.p12", "key_password_file": password_file.name},
+        },
+    }
+    problems = []
+    made = convert(SslSettings, table, lambda *problem: problems.append(problem), tmp_path)
+    assert problems == []
+    built = SslFiles(made, {"KEY": PASSWORD}).contexts()
+    client = files.client_context()
+    client.check_hostname = False
+    shown = [common_name(shake_hands(built.context, client, f"{one}.example.org")) for one in "abcd"]
+    assert shown == ["inline", "variable", "stored", "localhost"]
+
+
+@pytest.mark.parametrize(
+    ("host", "complaint"),
+    [
+        ({}, '"a.example.org" needs one of certificate, certificate_pem and keystore'),
+        ({"certificate": "x", "keystore": "y"}, '"a.example.org" needs one of'),
+        ({"certificat": "x"}, 'certificat: unknown key; did you mean "certificate"?'),
+        ("x", "must be a table"),
+    ],
+)
+def test_what_is_no_certificate_by_name_is_refused(tmp_path, host, complaint):
+    problems = []
+    table = {"sni": {"a.example.org": host}}
+    assert convert(SslSettings, table, lambda *problem: problems.append(problem), tmp_path) is None
+    ((key, message),) = problems
+    assert key == "sni"
+    assert complaint in message
+
+
+def test_a_host_that_is_called_default_is_not_the_default(files):
+    other = files.issue("other", "CN=other", hosts=("default",))
+    built = contexts(certificate=files.server.both, sni={"default": SniSettings(certificate=other.both)})
+    assert set(built.expirations) == {"default", "default."}
+    assert common_name(shake_hands(built.context, files.client_context(), "localhost")) == "localhost"
+    assert common_name(shake_hands(built.context, files.client_context(), "default")) == "other"
+
+
 BROKEN = {
     "nothing": ({}, "one of certificate, certificate_pem and keystore must be set"),
     "two certificates": ({"certificate": "server", "keystore": "server"}, "one of certificate"),
@@ -175,6 +281,32 @@ BROKEN = {
     "a keystore with a wrong password": ({"keystore": "p12", "key_password_file": "rubbish"}, "the password is wrong"),
     "no trust": ({"certificate": "server", "client_auth": "required"}, "needs trust_store"),
     "trust in rubbish": ({"certificate": "server", "trust_store": "pem-rubbish"}, "trust_store or revocation_lists"),
+    "lists without trust": (
+        {"certificate": "server", "client_auth": "requested", "revocation_lists": "rubbish"},
+        "revocation_lists need trust_store",
+    ),
+    "lists for nobody": (
+        {"certificate": "server", "trust_store": "certificate", "revocation_lists": "rubbish"},
+        "revocation_lists need client_auth",
+    ),
+    "no lists": (
+        {
+            "certificate": "server",
+            "trust_store": "certificate",
+            "client_auth": "required",
+            "revocation_lists": "rubbish",
+        },
+        "rubbish: there is no revocation list in PEM in it",
+    ),
+    "a broken list": (
+        {
+            "certificate": "server",
+            "trust_store": "certificate",
+            "client_auth": "required",
+            "revocation_lists": "crl-rubbish",
+        },
+        "crl-rubbish: not a revocation list",
+    ),
     "no ciphers": ({"certificate": "server", "ciphers": "NONSENSE"}, "OpenSSL knows none of these"),
     "versions": ({"certificate": "server", "min_version": "TLSv1.3", "max_version": "TLSv1.2"}, "is above"),
 }
@@ -189,6 +321,7 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
         "encrypted": files.server.identity.key_pem(PASSWORD),
         "p12": files.server.identity.pkcs12(PASSWORD),
         "rubbish": b"rubbish",
+        "crl-rubbish": b"-----BEGIN X509 CRL-----\nrubbish\n-----END X509 CRL-----\n",
         "pem-rubbish": b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n",
     }
     for name, content in written.items():
@@ -196,6 +329,8 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
     given, complaint = BROKEN[what]
     plain = {"client_auth", "min_version", "max_version", "ciphers", "key_password_env"}
     settings = {key: value if key in plain else tmp_path / value for key, value in given.items()}
+    if "revocation_lists" in settings:
+        settings["revocation_lists"] = (settings["revocation_lists"],)
     with pytest.raises(SslFilesError, match=complaint) as raised:
         contexts(**settings)
     assert PASSWORD not in str(raised.value)

@@ -46,7 +46,8 @@ class FileStore(CredentialStore):
         super().__init__(settings)
         self._path: Path = settings.path
         self._digest = b""
-        self._refused = b""
+        # What was wrong at the last look: a digest or the system's words, and what is said of it.
+        self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
 
     def open(self, listener: ListenerContext) -> None:
@@ -61,27 +62,39 @@ class FileStore(CredentialStore):
         self._timer = services.scheduler.every(self.settings.refresh_ms, self._look)
 
     def reload(self) -> None:
-        """Raises ValueError or OSError; then what was there stays."""
-        data = self._path.read_bytes()
+        """Raises ValueError or OSError; then what was there stays. The same failure again is not counted."""
+        try:
+            data = self._path.read_bytes()
+        except OSError as error:
+            self._failed(str(error), str(error))
+            raise
         digest = hashlib.sha256(data).digest()
         if digest == self._digest:
+            self._failure = None
             return
+        if self._failure is not None and self._failure[0] == digest:
+            raise ValueError(self._failure[1])
         try:
             table = UserTable(parse(data.decode()))
         except ValueError as error:
-            self._refused = digest
-            raise ValueError(f"{self._path}: {error}") from error
-        self._table, self._digest, self._refused = table, digest, b""
+            message = f"{self._path}: {error}"
+            self._failed(digest, message)
+            raise ValueError(message) from error
+        self._table, self._digest, self._failure = table, digest, None
         log.info("%s: %d users", self._path, len(table))
 
+    def _failed(self, what: bytes | str, message: str) -> None:
+        if self._failure is None or self._failure[0] != what:
+            self._failure = (what, message)
+            self._failures.add()
+
     def _look(self) -> None:
+        before = self._failure
         try:
-            if self._refused and hashlib.sha256(self._path.read_bytes()).digest() == self._refused:
-                return
             self.reload()
         except (OSError, ValueError) as error:
-            self._failures.add()
-            log.error("users are kept as they were: %s", error)
+            if self._failure is not before:
+                log.error("users are kept as they were: %s", error)
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self._table.find(user, mechanism)

@@ -1,0 +1,414 @@
+"""A channel and its pump under any order of events, with PLAIN, SCRAM and OAUTHBEARER as they are.
+
+Bytes come in pieces and pipelined, also while a check is under way; answers cannot be written; checks end late; peers
+leave; sessions end, and so does the time to become ready. Nobody is served who has not proved a name, nothing is
+raised, and in the end the channel is READY or closed.
+"""
+
+import base64
+import json
+import logging
+import struct
+from collections import deque
+
+import scramp
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from klamm import (
+    Address,
+    AuthenticatorFactory,
+    ConnectionContext,
+    Counter,
+    ListenerContext,
+    ManualClock,
+    SaslContext,
+    ServerServices,
+    bind_handlers,
+    handles,
+)
+from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.connection_counts import ConnectionCounts
+from klamm.network.dispatcher import RequestDispatcher
+from klamm.network.failures import ConnectionFailures
+from klamm.network.limited_log import LimitedLog
+from klamm.network.poller import HANG_UP, READ, WRITE
+from klamm.network.pump import ChannelPump
+from klamm.network.receive import NetworkReceive
+from klamm.network.selector import Selector
+from klamm.wire.headers import encode_request_header
+from klamm.wire.messages import metadata
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
+from klamm_sasl.authenticator import SaslServerAuthenticator
+from klamm_sasl.oauthbearer import OAuthBearerMechanism
+from klamm_sasl.plain import PlainMechanism
+from klamm_sasl.scram import ScramSha256
+from klamm_sasl.settings import OAuthBearerSettings
+from tests.unit.network.fakes import QuietTransport
+from tests.unit.sasl.users import DictStore, credential
+
+log = logging.getLogger("klamm.network")
+
+DESCRIPTOR, WAKER = 7, 8
+SCRAM, PLAIN, OAUTH = "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"
+SESSION_MS, SETUP_MS, DELAY_MS, MAX_FIRST_BYTES = 1500, 1000, 20, 5000
+ALICE = [("alice", credential("sesame"))]
+
+
+def unsecured(name):
+    claims = {"sub": name, "exp": ManualClock().wall_ms() // 1000 + 3600}
+    parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims))
+    return b".".join(parts) + b"."
+
+
+RIGHT = {PLAIN: b"\0alice\0sesame", OAUTH: b"n,,\x01auth=Bearer " + unsecured("alice") + b"\x01\x01"}
+WRONG = [b"\0alice\0wrong", b"\0nobody\0sesame", b"n,,\x01auth=Bearer a.b.c\x01\x01", b"\x01", b"", b"n,,n=alice,r=x",
+         b"c=biws,r=x,p=AAAA", b"\xff"]  # fmt: skip
+
+
+class Wire(QuietTransport):
+    """What has come and not been read, in pieces, and what was written."""
+
+    def __init__(self):
+        self.incoming = deque()
+        self.written = b""
+        self.writable, self.ended, self.closed = True, "", False
+
+    def read_into(self, buffer):
+        if self.incoming:
+            piece = self.incoming.popleft()
+            count = min(len(piece), len(buffer))
+            buffer[:count] = piece[:count]
+            if piece[count:]:
+                self.incoming.appendleft(piece[count:])
+            return count
+        if self.ended == "reset":
+            raise ConnectionResetError("reset by peer")
+        return -1 if self.ended else 0
+
+    def write(self, chunks, more=False):
+        if self.ended == "reset":
+            raise BrokenPipeError("broken pipe")
+        if not self.writable:
+            return 0
+        data = b"".join(bytes(chunk) for chunk in chunks)
+        self.written += data
+        return len(data)
+
+    def close(self):
+        self.closed = True
+
+
+class OneWire:
+    """A poller that knows what is ready."""
+
+    def __init__(self, wire):
+        self.wire = wire
+        self.masks = {}
+
+    def register(self, descriptor, mask):
+        self.masks[descriptor] = mask
+
+    modify = register
+
+    def unregister(self, descriptor):
+        del self.masks[descriptor]
+
+    def poll(self, timeout_s):
+        wanted, wire = self.masks.get(DESCRIPTOR), self.wire
+        if wanted is None:
+            return []
+        mask = READ if wanted & READ and (wire.incoming or wire.ended) else 0
+        mask |= WRITE if wanted & WRITE and (wire.writable or wire.ended) else 0
+        mask |= HANG_UP if wire.ended == "reset" else 0
+        return [(DESCRIPTOR, mask)] if mask else []
+
+
+class NoWaker:
+    descriptor = WAKER
+
+
+class ManyMechanisms(AuthenticatorFactory):
+    """The real authenticator, whose checks end when the test wants it."""
+
+    def __init__(self, listener, blocking):
+        super().__init__()
+        self.work = deque()
+        self.mechanisms = {
+            PLAIN: PlainMechanism(),
+            SCRAM: ScramSha256(),
+            OAUTH: OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True)),
+        }
+        for mechanism in self.mechanisms.values():
+            mechanism.open(SaslContext(listener, [DictStore(ALICE, blocking=blocking)]))
+
+    def authenticator(self, connection, transport):
+        limits = dict.fromkeys(self.mechanisms, SESSION_MS)
+        return SaslServerAuthenticator(connection, transport, self.mechanisms, limits, Counter(), self.work.append)
+
+
+class Errors(logging.Handler):
+    """Keeps what is logged as an error."""
+
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+class ChannelMachine(RuleBasedStateMachine):
+    @initialize(blocking=st.booleans())
+    def begin(self, blocking):
+        self.clock = ManualClock()
+        services = ServerServices(self.clock)
+        address = Address("127.0.0.1", 1)
+        listener = ListenerContext("fuzz", address, address, "SASL_PLAINTEXT", services)
+        handlers = with_api_versions(list(bind_handlers([self.answer_metadata])))
+        listener.answer_api_versions = ApiVersionsAnswerer(handlers)
+        self.factory = ManyMechanisms(listener, blocking)
+        self.wire, failures = Wire(), ConnectionFailures("fuzz")
+        self.selector = Selector(
+            OneWire(self.wire), NoWaker(), self.clock, idle_timeout_ns=0, pool=None, use_send_file=False,
+            failures=failures, setup_timeout_ns=SETUP_MS * 1_000_000,
+        )  # fmt: skip
+        lines = LimitedLog(log, services.scheduler.schedule)
+        dispatcher = RequestDispatcher(handlers, mode="hybrid", clock=self.clock, failures=lines)
+        self.responses = deque()
+        self.pump = ChannelPump(
+            self, self.selector, services.scheduler, dispatcher.for_processor(None), None, self.factory, None, failures,
+            DELAY_MS, 100_000, self.clock, ConnectionCounts(), None,
+        )  # fmt: skip
+        connection = ConnectionContext(
+            "c-1", listener, address, Address("127.0.0.1", 2), opened_ns=self.clock.monotonic_ns()
+        )
+        receive = NetworkReceive(MAX_FIRST_BYTES)
+        self.channel = KafkaChannel(DESCRIPTOR, self.wire, connection, receive, (), connection.client_address)
+        self.channel.admit(self.wire)
+        self.has_proved = False
+        self.served = 0
+        self.scram = None
+        self.errors = Errors()
+        log.addHandler(self.errors)
+        self.selector.register(self.channel)
+
+    def enqueue(self, response):
+        """As a processor does."""
+        self.responses.append(response)
+
+    @handles(metadata, versions=metadata.VERSIONS, blocking=False)
+    def answer_metadata(self, request, context):
+        self.served += 1
+        assert self.has_proved, "nothing was sent that proves a name"
+        assert context.principal.name == "alice"
+        assert self.channel.state in (ChannelState.READY, ChannelState.CLOSING)
+        assert self.channel.authenticator.complete
+        assert self.selector.now_ns <= self.channel.session_expires_ns, "not after the end of the session"
+        return metadata.MetadataResponse()
+
+    # ---- the peer
+
+    def send(self, message, version, pieces):
+        frame = encode_request_header(message.API_KEY, version, 1, "fuzz") + message.encode(version)
+        self.send_frame(frame, pieces)
+
+    def send_frame(self, frame, pieces):
+        data = struct.pack(">i", len(frame)) + frame
+        step = -(-len(data) // pieces)
+        self.wire.incoming.extend(data[at : at + step] for at in range(0, len(data), step))
+
+    def token(self, data, raw, pieces):
+        if raw:
+            self.send_frame(data, pieces)
+        else:
+            self.send(SaslAuthenticateRequest(data), 2, pieces)
+
+    PIECES = st.sampled_from([1, 1, 1, 2, 5])
+
+    @rule(version=st.integers(0, 4), pieces=PIECES)
+    def asks_for_versions(self, version, pieces):
+        self.send(ApiVersionsRequest("fuzz", "1"), version, pieces)
+
+    @rule(mechanism=st.sampled_from([PLAIN, SCRAM, OAUTH, "NONE"]), version=st.sampled_from([1, 1, 0]), pieces=PIECES)
+    def names_a_mechanism(self, mechanism, version, pieces):
+        self.send(SaslHandshakeRequest(mechanism), version, pieces)
+
+    @rule(mechanism=st.sampled_from(list(RIGHT)), raw=st.booleans(), pieces=PIECES)
+    def proves_a_name(self, mechanism, raw, pieces):
+        self.has_proved = True
+        self.token(RIGHT[mechanism], raw, pieces)
+
+    @rule(data=st.sampled_from(WRONG), raw=st.booleans(), pieces=PIECES)
+    def proves_nothing(self, data, raw, pieces):
+        self.token(data, raw, pieces)
+
+    @rule(
+        mechanism=st.sampled_from([PLAIN, OAUTH]), turns=st.integers(0, 3), right=st.sampled_from([True, True, False])
+    )
+    def logs_in_at_once(self, mechanism, turns, right):
+        """The usual way, pipelined with a request behind it."""
+        self.send(SaslHandshakeRequest(mechanism), 1, 1)
+        if right:
+            self.proves_a_name(mechanism, False, 1)
+        else:
+            self.proves_nothing(b"\0alice\0wrong", False, 1)
+        self.wants_to_be_served(1)
+        for _ in range(turns):
+            self.turn()
+            self.a_check_ends()
+
+    @rule(again=st.booleans(), late=st.booleans(), ends=st.booleans())
+    def stays_for_a_session(self, again, late, ends):
+        """Logs in, and comes back with or without another login, which the end of the session may overtake."""
+        self.wire.writable = True
+        self.logs_in_at_once(PLAIN, 3, True)
+        if again:
+            # At most once a second.
+            self.time_passes(1000)
+            self.send(SaslHandshakeRequest(PLAIN), 1, 1)
+            self.proves_a_name(PLAIN, True, 1) if late else self.proves_nothing(b"\0alice\0wrong", False, 1)
+            self.turn()
+        self.time_passes(SESSION_MS + 1 if late else 1)
+        if ends:
+            self.a_check_ends()
+        self.wants_to_be_served(1)
+        self.turn()
+
+    @rule(password=st.sampled_from(["sesame", "sesame", "wrong"]), pieces=PIECES)
+    def begins_scram(self, password, pieces):
+        self.scram = scramp.ScramClient([SCRAM], "alice", password)
+        self.scram_password = password
+        self.send(SaslHandshakeRequest(SCRAM), 1, pieces)
+        first = self.scram.get_client_first().encode()
+        self.nonce = first[first.rindex(b"r=") :]
+        self.token(first, False, pieces)
+
+    @precondition(lambda self: self.scram is not None)
+    @rule(pieces=PIECES)
+    def ends_scram(self, pieces):
+        """With what the server has challenged it with last, if it has."""
+        at = self.wire.written.rfind(self.nonce)
+        challenge = self.wire.written[at:] if at >= 0 else b""
+        end = challenge.find(b",i=4096")
+        if end < 0:
+            return
+        scram, self.scram = self.scram, None
+        try:
+            scram.set_server_first(challenge[: end + 7].decode())
+        except (scramp.ScramException, UnicodeDecodeError):
+            return
+        self.has_proved = self.has_proved or self.scram_password == "sesame"  # noqa: S105
+        self.token(scram.get_client_final().encode(), False, pieces)
+
+    @rule(pieces=PIECES)
+    def wants_to_be_served(self, pieces):
+        self.send(metadata.MetadataRequest(topics=None), 12, pieces)
+
+    @rule(data=st.binary(max_size=40), pieces=PIECES)
+    def talks_rubbish(self, data, pieces):
+        self.send_frame(data, pieces)
+
+    @rule(size=st.sampled_from([-1, MAX_FIRST_BYTES + 1, 2**31 - 1]))
+    def announces_too_much(self, size):
+        self.wire.incoming.append(struct.pack(">i", size))
+
+    @rule(how=st.sampled_from(["closed", "reset"]), chance=st.integers(0, 5))
+    def leaves(self, how, chance):
+        if chance == 0:
+            self.wire.ended = how
+
+    @rule(writable=st.booleans())
+    def takes_answers_or_not(self, writable):
+        self.wire.writable = writable
+
+    # ---- the server
+
+    @rule()
+    def a_check_ends(self):
+        if self.factory.work:
+            self.factory.work.popleft()()
+
+    @rule(ms=st.sampled_from([1, DELAY_MS, 60, 400, SESSION_MS + 1]))
+    def time_passes(self, ms):
+        self.clock.advance_ms(ms)
+
+    @rule()
+    def turn(self):
+        """As `Processor.run_once`."""
+        pump, selector = self.pump, self.selector
+        responses, self.responses = self.responses, deque()
+        for response in responses:
+            pump.respond(response)
+        selector.poll(0)
+        for name, do in (
+            ("completed_receives", pump.advance),
+            ("completed_sends", pump.sent),
+            ("disconnected", lambda channel: pump.close(channel, channel.close_reason)),
+        ):
+            channels = getattr(selector, name)
+            setattr(selector, name, [])
+            for channel in channels:
+                do(channel)
+        assert not selector.failed_handshakes
+        pump.close_due(selector.now_ns)
+        for channel in selector.overdue_channels():
+            pump.give_up(channel)
+        pump.take_turns()
+
+    @invariant()
+    def nothing_has_gone_wrong(self):
+        if hasattr(self, "channel"):
+            assert self.errors.lines == []
+            assert self.wire.closed == (self.channel.state is ChannelState.CLOSED)
+            if self.channel.state is ChannelState.READY:
+                assert self.has_proved
+
+    def teardown(self):
+        if not hasattr(self, "channel"):
+            return
+        log.removeHandler(self.errors)
+        self.wire.writable = True
+        for _ in range(60):
+            self.a_check_ends()
+            self.turn()
+            self.clock.advance_ms(50)
+        assert self.channel.state in (ChannelState.READY, ChannelState.CLOSED)
+        assert not self.factory.work
+        if self.channel.state is ChannelState.READY:
+            assert not self.channel.receive.frames
+            assert not self.wire.incoming
+
+
+ChannelMachine.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestChannel = ChannelMachine.TestCase
+
+
+def test_the_machine_finds_its_way_in():
+    """So that what it says is not said of a door that is always shut."""
+    for blocking in (False, True):
+        for go in ("plain", "scram", "oauth"):
+            machine = ChannelMachine()
+            machine.begin(blocking)
+            if go == "scram":
+                machine.begins_scram("sesame", 2)
+                for _ in range(12):
+                    machine.turn()
+                    machine.a_check_ends()
+                machine.ends_scram(1)
+                machine.wants_to_be_served(1)
+            else:
+                machine.logs_in_at_once(PLAIN if go == "plain" else OAUTH, 0, True)
+            for _ in range(12):
+                machine.turn()
+                machine.a_check_ends()
+            assert machine.channel.state is ChannelState.READY, go
+            assert machine.served == 1
+            machine.nothing_has_gone_wrong()
+            machine.teardown()
