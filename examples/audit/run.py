@@ -21,10 +21,13 @@ import time
 import webbrowser
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from klamm_spark.report import Report
 
 HERE = Path(__file__).resolve().parent
 USERS = ("alice", "bob", "bulk", "mallory")
@@ -95,8 +98,9 @@ def guess_password(bootstrap: str, number: int) -> int:
     return sum(error.code() == KafkaError._AUTHENTICATION for error in failures)
 
 
-def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], float]:
-    """Run all clients; what they counted, by listener and in the report's words, and how long it took."""
+def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], int, float]:
+    """Run all clients; what they counted, by listener and in the report's words, how many there were that produced,
+    and how long it took."""
     admin = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin"})
     topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("orders", "payroll")]
     for done in admin.create_topics(topics).values():
@@ -132,28 +136,38 @@ def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[s
         here["denied"] += client.answers["TOPIC_AUTHORIZATION_FAILED"]
         here["throttled"] += client.throttled
     counted["secure"]["authentication failures"] = failures
-    return counted, took_s
+    return counted, len(jobs), took_s
 
 
-def reported(spark: Any, lake: Any) -> dict[str, Counter[str]]:
-    """The same numbers from the lake."""
-    from pyspark.sql import functions as F
+def reported(report: Report) -> dict[str, Counter[str]]:
+    """The same numbers as the report's tables have them."""
+    found: dict[str, Counter[str]] = {}
+    for row in rows_of(report, "apis"):
+        if row["api name"] == "Produce":
+            names = {"requests": "produce requests"}
+            counts = {names.get(name, name): row[name] for name in ("requests", "ok", "denied", "throttled")}
+            found[row["listener"]] = Counter(counts)
+    for row in rows_of(report, "listeners"):
+        found[row["listener"]]["authentication failures"] = row["authentication failures"]
+    return found
 
-    from klamm_spark.tables import requests
 
-    produce, outcome = F.col("api_name") == "Produce", F.col("outcome")
-    conditions = (
-        produce,
-        produce & (outcome == "ok"),
-        produce & (outcome == "denied"),
-        produce & (outcome == "throttled"),
-        (F.col("kind") == "authentication") & (F.col("action") == "failure"),
+def rows_of(report: Report, key: str) -> list[dict[str, Any]]:
+    """A table's rows, by the headings that people read."""
+    table = report.tables[key]
+    return [dict(zip((column.title for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+def consistent(report: Report, counted: dict[str, Counter[str]]) -> bool:
+    """Whether the totals at the head of the report, its denials and its throttled principals say the same too."""
+    wanted = sum(counted.values(), Counter())
+    denials = sum(row["requests"] for row in rows_of(report, "denials") if row["api name"] == "Produce")
+    throttled = sum(row["requests"] for row in rows_of(report, "throttled") if row["api name"] == "Produce")
+    return (
+        report.totals["authentication failures"] == wanted["authentication failures"]
+        and report.totals["denied"] == denials == wanted["denied"]
+        and throttled == wanted["throttled"]
     )
-    counts = dict(zip(COMPARED, conditions, strict=True))
-    events = lake.read_events(spark).where("listener is not null")
-    columns = [F.sum(F.when(condition, requests()).otherwise(0)).alias(name) for name, condition in counts.items()]
-    rows = events.groupBy("listener").agg(*columns).collect()
-    return {row["listener"]: Counter({name: row[name] for name in counts}) for row in rows}
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
@@ -202,15 +216,18 @@ def main() -> int:
 
     server, listeners = serve(folder)
     try:
-        counted, took_s = drive(listeners, options.requests)
+        counted, clients, took_s = drive(listeners, options.requests)
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(30)
-    print(f"{options.requests:,} requests of 7 clients, and {WRONG_PASSWORDS} wrong passwords, in {took_s:.1f} s")
+    print(
+        f"{options.requests:,} requests of {clients} clients, and {WRONG_PASSWORDS} wrong passwords, in {took_s:.1f} s"
+    )
 
-    from klamm_spark import report, ship, verify
+    from klamm_spark import report_html, report_text, ship, verify
     from klamm_spark.cli import say
     from klamm_spark.lake import Lake
+    from klamm_spark.report import build
     from klamm_spark.session import open_session
     from klamm_spark.spark_settings import read_pipeline
 
@@ -219,11 +236,14 @@ def main() -> int:
     try:
         ship.run(spark, pipeline, once=True, say=say)
         sound = verify.run(spark, pipeline, say=print) == 0
-        page = folder / "report.html"
-        report.run(spark, pipeline, since=None, html=page, print_line=print)
-        equal = compare(counted, reported(spark, Lake(pipeline.settings.lake, pipeline.settings.sink)))
+        report = build(spark, Lake(pipeline.settings.lake, pipeline.settings.sink))
     finally:
         spark.stop()
+    report_text.show(report)
+    page = folder / "report.html"
+    page.write_text(report_html.render(report), encoding="utf-8")
+    print(f"written: {page}")
+    equal = compare(counted, reported(report)) and consistent(report, counted)
     print("\nthe report says what the clients counted" if equal else "\nthe report and the clients differ")
     if not options.no_browser:
         webbrowser.open(page.as_uri())

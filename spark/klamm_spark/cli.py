@@ -62,7 +62,11 @@ def parser() -> argparse.ArgumentParser:
     )
     compact = commands.add_parser("compact", parents=[common], help="small files of the lake to large ones")
     compact.add_argument(
-        "--keep-hours", type=float, default=24, metavar="N", help="how long files that do not count any more are kept"
+        "--keep-hours",
+        type=float,
+        default=24,
+        metavar="N",
+        help="how long files that do not count any more are kept: at least 1, with Delta at least 168; default: 24",
     )
     commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
     report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")

@@ -2,10 +2,12 @@
 
 Delta does it itself. Of a Parquet table those files are taken that the newest `.compact` file of the commit log names:
 one rename puts an edited copy in its place, and from then on all who follow the log see the large files instead of the
-small ones. Files that a table of aggregates has not read yet are left alone. A shipper that sums up its log at the same
-moment may undo it: then the large files are orphans, and nothing is lost.
+small ones. Files that a table of aggregates has not read yet are left alone; with `aggregates = false` they are merged
+among themselves, and the tables take them up later. A shipper that sums up its log at the same moment may undo it: then
+the large files are orphans, and nothing is lost.
 
 The small files stay for `keep_hours`, for those who still read them; after that, and so do orphans, they are deleted.
+An orphan may be a file that is about to be committed: none is deleted within `MIN_KEEP_HOURS`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.lake import (
+    COMPACTED,
     Lake,
+    LakeError,
     committed_files,
     consumed_files,
     last_compact_log,
@@ -33,50 +38,83 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
-_PREFIX: Final = "compacted-"
+MIN_KEEP_HOURS: Final = 1
+DELTA_MIN_KEEP_HOURS: Final = 168
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:
     """Compact `events` and the tables; the exit code. Raises LakeError."""
+    if not keep_hours >= MIN_KEEP_HOURS:
+        raise LakeError(f"--keep-hours must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed")
     settings = pipeline.settings
     lake = Lake(settings.lake.resolve(), settings.sink)
     lake.require_events()
     tables = [lake.events, *(lake.table(spec.name) for spec in TABLES if lake.has_table(spec.name))]
     if lake.sink == "delta":
+        kept = max(keep_hours, DELTA_MIN_KEEP_HOURS)
         for table in tables:
             spark.sql(f"OPTIMIZE delta.`{table}`")
-            spark.sql(f"VACUUM delta.`{table}` RETAIN {max(keep_hours, 168):g} HOURS")
-            say(f"{table}: optimized")
+            spark.sql(f"VACUUM delta.`{table}` RETAIN {kept:g} HOURS")
+            say(f"{table}: optimized; what does not count any more is kept for {kept:g} hours")
         return 0
     for table in tables:
-        merged, written = compact_table(spark, table, _unread(lake) if table == lake.events else set())
+        if table == lake.events:
+            note = None if settings.aggregates else lake.add_compacted
+            merged, written = compact_table(spark, table, partial(unread_files, lake), note)
+        else:
+            merged, written = compact_table(spark, table)
         deleted = delete_orphans(table, older_than_s=keep_hours * 3600, now_s=time.time())
         say(f"{table}: {merged:,} files are now {written:,}; {deleted:,} that no commit log names deleted")
     return 0
 
 
-def compact_table(spark: SparkSession, table: Path, unread: set[Path]) -> tuple[int, int]:
-    """Compact a Parquet table; how many files were merged into how many. Files in `unread` are left alone."""
+def compact_table(
+    spark: SparkSession,
+    table: Path,
+    unread: Callable[[], dict[str, set[Path]]] = dict,
+    note: Callable[[str, list[str]], None] | None = None,
+) -> tuple[int, int]:
+    """Compact a Parquet table; how many files were merged into how many.
+
+    `unread` tells what readers have still to read. It is left alone without `note`, else merged for itself, and `note`
+    is told a reader and the names of files that it is to read instead.
+    """
     log = last_compact_log(table)
     if log is None:
         return 0, 0
-    entries = read_log(log)
-    groups: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+    entries, before = read_log(log), unread()
+    groups: dict[tuple[Path, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
         path = local_path(entry["path"])
-        if entry["size"] < TARGET_BYTES and path not in unread:
-            groups[path.parent].append(entry)
-    replaced: dict[str, None] = {}
+        readers = _readers(path, before)
+        if entry["size"] < TARGET_BYTES and (note is not None or not readers):
+            groups[path.parent, readers].append(entry)
+    replaced: dict[str, tuple[str, ...]] = {}
     added: list[dict[str, Any]] = []
-    for folder, group in sorted(groups.items()):
+    noted: dict[str, list[str]] = defaultdict(list)
+    for (folder, readers), group in sorted(groups.items()):
         wanted = -(-sum(entry["size"] for entry in group) // TARGET_BYTES)
         if len(group) <= wanted:
             continue
-        added += _merge(spark, folder, [str(local_path(entry["path"])) for entry in group], wanted)
-        replaced |= dict.fromkeys(entry["path"] for entry in group)
+        merged = _merge(spark, folder, [str(local_path(entry["path"])) for entry in group], wanted)
+        added += merged
+        replaced |= dict.fromkeys((entry["path"] for entry in group), readers)
+        for reader in readers:
+            noted[reader] += (local_path(entry["path"]).name for entry in merged)
+    after = unread()
+    if any(_readers(local_path(path), after) != readers for path, readers in replaced.items()):
+        # A table was enabled meanwhile: the next time.
+        return 0, 0
+    for reader, names in noted.items():
+        if note is not None:
+            note(reader, names)
     if added:
         write_log(log, [*(entry for entry in entries if entry["path"] not in replaced), *added])
     return len(replaced), len(added)
+
+
+def _readers(path: Path, unread: dict[str, set[Path]]) -> tuple[str, ...]:
+    return tuple(sorted(reader for reader, files in unread.items() if path in files))
 
 
 def _merge(spark: SparkSession, folder: Path, files: list[str], wanted: int) -> list[dict[str, Any]]:
@@ -85,7 +123,7 @@ def _merge(spark: SparkSession, folder: Path, files: list[str], wanted: int) -> 
     rows.repartition(wanted).write.mode("overwrite").parquet(str(staging))
     entries = []
     for written in sorted(staging.glob("part-*.parquet")):
-        path = written.rename(folder / f"{_PREFIX}{written.name.removeprefix('part-')}")
+        path = written.rename(folder / f"{COMPACTED}{written.name.removeprefix('part-')}")
         status = path.stat()
         entries.append(
             {
@@ -116,12 +154,17 @@ def delete_orphans(table: Path, *, older_than_s: float, now_s: float) -> int:
     return len(deleted)
 
 
-def _unread(lake: Lake) -> set[Path]:
-    """Files of `events` that some table of aggregates has still to read."""
+def unread_files(lake: Lake) -> dict[str, set[Path]]:
+    """Files of `events` that a table of aggregates has still to read, by the table's name."""
     files = set(committed_files(lake.events))
-    unread: set[Path] = set()
+    unread: dict[str, set[Path]] = {}
     for spec in TABLES:
         checkpoint = lake.table_checkpoint(spec.name)
         if checkpoint.is_dir():
-            unread |= files - consumed_files(checkpoint)
+            to_read = lake.compacted_to_read(spec.name)
+            unread[spec.name] = {
+                path
+                for path in files - consumed_files(checkpoint)
+                if not path.name.startswith(COMPACTED) or path.name in to_read
+            }
     return unread

@@ -10,6 +10,7 @@ LAKE/
     tables/NAME/                 streaming aggregates, with commit logs of their own
     checkpoints/ship/            what has been shipped; belongs to `events` as a key to its lock
     checkpoints/tables/NAME/
+    checkpoints/compacted/NAME   names of compacted files that hold what the table has not read
 ```
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COMMIT_LOG: Final = "_spark_metadata"
+COMPACTED: Final = "compacted-"
+"""How the names of files begin that compaction wrote."""
 PARTITIONS: Final = ("date", "hour")
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _LOG_VERSION: Final = "v1"
@@ -62,6 +65,31 @@ class Lake:
         """Of the query that fills it."""
         return self.root / "checkpoints" / "tables" / name
 
+    def compacted_to_read(self, name: str) -> set[str]:
+        """Names of compacted files that hold what a table had not read when they were written, or when it began."""
+        try:
+            return set(self._compacted(name).read_text(encoding="utf-8").splitlines())
+        except FileNotFoundError:
+            return set()
+
+    def add_compacted(self, name: str, files: Iterable[str]) -> None:
+        """Note files that a table is to read although compaction wrote them."""
+        path = self._compacted(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_durably(path, "\n".join(sorted(self.compacted_to_read(name).union(files))))
+
+    def _compacted(self, name: str) -> Path:
+        return self.root / "checkpoints" / "compacted" / name
+
+    def begin_table(self, name: str) -> None:
+        """Before a table's first run: from now on, compaction leaves alone what it has not read."""
+        checkpoint = self.table_checkpoint(name)
+        if self.sink == "parquet" and not (checkpoint / "metadata").exists():
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            self.add_compacted(
+                name, (path.name for path in committed_files(self.events) if path.name.startswith(COMPACTED))
+            )
+
     def require_events(self) -> None:
         """Raises LakeError if nothing was shipped here, or by another sink."""
         if self.has_events():
@@ -92,13 +120,16 @@ class Lake:
             reader = reader.schema(LAKE_SCHEMA)
         return reader.load(str(table or self.events))
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """Rows of `events` as they are committed. Files that compaction wrote hold nothing new and are left out."""
+    def stream(self, spark: SparkSession, compacted: Iterable[str] = ()) -> DataFrame:
+        """Rows of `events` as they are committed. Files that compaction wrote hold nothing new and are left out, but
+        for those that are named."""
         reader = spark.readStream.format(self.sink)
         if self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
 
-            reader = reader.schema(LAKE_SCHEMA).option("pathGlobFilter", "part-*")
+            reader = reader.schema(LAKE_SCHEMA).option(
+                "pathGlobFilter", f"{{{','.join(['part-*', *sorted(compacted)])}}}"
+            )
         return reader.load(str(self.events))
 
     def read_events(self, spark: SparkSession) -> DataFrame:
@@ -123,9 +154,26 @@ def committed_files(table: Path) -> dict[Path, dict[str, Any]]:
 
 def orphan_files(table: Path) -> list[Path]:
     """Parquet files beside the commit log: left by drivers that were killed, or not committed yet."""
+    found = [path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts]
     committed = committed_files(table)
-    found = (path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts)
     return sorted(path for path in found if path.resolve() not in committed)
+
+
+def delta_orphan_files(table: Path, snapshot: Callable[[], Iterable[str]]) -> list[Path]:
+    """Data files of a Delta table that neither `snapshot`, URIs of the latest one's files, nor its log has a word of.
+
+    What a commit has removed is no orphan: older snapshots have it, and VACUUM deletes it.
+    """
+    log = table / _LOGS["delta"]
+    found = [path for path in table.rglob("*.parquet") if log not in path.parents]
+    known = {local_path(uri) for uri in snapshot()}
+    for commit in log.glob("*.json"):
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            file = action.get("add") or action.get("remove")
+            if file is not None:
+                known.add((table / local_path(file["path"])).resolve())
+    return sorted(path for path in found if path.resolve() not in known)
 
 
 def last_compact_log(table: Path) -> Path | None:
@@ -154,9 +202,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def write_log(path: Path, entries: Iterable[dict[str, Any]]) -> None:
     """Put a file of a commit log in place of what is there, at once and durably."""
+    _write_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+
+
+def _write_durably(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.klamm")
     with temporary.open("w", encoding="utf-8") as file:
-        file.write("\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     # Hadoop's checksum of the old content would condemn the new one.

@@ -64,9 +64,3 @@ class Ranges:
     def count(self) -> int:
         """How many numbers there are."""
         return sum(last - first + 1 for first, last in self._pairs)
-
-    def gaps(self) -> Ranges:
-        """What is missing between the first number and the last."""
-        return Ranges(
-            (last + 1, first - 1) for (_, last), (first, _) in zip(self._pairs, self._pairs[1:], strict=False)
-        )

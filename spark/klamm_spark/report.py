@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from klamm_spark.client_versions import is_deprecated
@@ -31,6 +32,7 @@ OUTCOMES: Final = ("ok", "throttled", "denied", "error")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
+_NO_TABLE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,8 @@ def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, rem
     first, last = (datetime.fromtimestamp(span[name] / 1e6, UTC) for name in ("first", "last"))
     bucket_s = bucket_of((last - first).total_seconds())
     tables = [build_table(events) for build_table in _TABLES]
-    tables += [
-        table for name in ("brute_force", "success_after_failures") for table in _alerts(spark, lake, name, since)
-    ]
+    for name in ("brute_force", "success_after_failures"):
+        tables += _alerts(spark, lake, name, since, remote=remote)
     return Report(
         lake=str(lake.root),
         since=since,
@@ -204,6 +205,18 @@ def _listeners(events: DataFrame) -> Table:
     frame = events.where("listener is not null").groupBy("listener").agg(*(c.alias(n) for n, c in counts.items()))
     kinds = dict.fromkeys(counts, "count")
     return _table("listeners", "Listeners", "What came through each door.", frame.orderBy("listener"), kinds)
+
+
+def _apis(events: DataFrame) -> Table:
+    counts = {name: column for name, column in _counts().items() if name == "requests" or name in OUTCOMES}
+    frame = (
+        events.where(_is(REQUEST))
+        .groupBy("listener", "api_name")
+        .agg(*(column.alias(name) for name, column in counts.items()))
+        .orderBy("listener", F.desc("requests"), "api_name")
+    )
+    doc = "How the requests of each API were answered."
+    return _table("apis", "APIs by listener", doc, frame, dict.fromkeys(counts, "count"))
 
 
 def _percentile(name: str, part: float) -> Column:
@@ -401,10 +414,25 @@ def _gaps(events: DataFrame) -> Table:
     return _table("gaps", "Gaps", doc, frame, {"time": "time", "events": "count"}, mark=lambda row: True)
 
 
-def _alerts(spark: SparkSession, lake: Lake, name: str, since: datetime | None) -> list[Table]:
-    if not lake.has_table(name):
+def _alert_rows(spark: SparkSession, lake: Lake, name: str, *, remote: bool) -> DataFrame | None:
+    """A table of aggregates; None if it has not been written. Of a lake elsewhere only Spark knows that."""
+    if not remote:
+        return lake.read(spark, lake.table(name)) if lake.has_table(name) else None
+    try:
+        rows = lake.read(spark, lake.table(name))
+        # Asks the server, which says then whether there is such a table.
+        rows.schema  # noqa: B018
+    except AnalysisException as error:
+        if error.getCondition() in _NO_TABLE:
+            return None
+        raise
+    return rows
+
+
+def _alerts(spark: SparkSession, lake: Lake, name: str, since: datetime | None, *, remote: bool) -> list[Table]:
+    rows = _alert_rows(spark, lake, name, remote=remote)
+    if rows is None:
         return []
-    rows = lake.read(spark, lake.table(name))
     if name == "brute_force":
         rows = rows if since is None else rows.where(F.col("window_end") >= F.lit(since))
         frame = (
@@ -432,6 +460,7 @@ def _alerts(spark: SparkSession, lake: Lake, name: str, since: datetime | None) 
 
 _TABLES: Final = (
     _listeners,
+    _apis,
     _latency,
     _stages_p99,
     _stages_mean,

@@ -10,7 +10,7 @@ from klamm_spark.report import Report, Table
 from klamm_spark.report_text import cell, period, size
 
 _SECTIONS: Final = (
-    ("Traffic", ("traffic", "listeners", "talkers", "errors")),
+    ("Traffic", ("traffic", "listeners", "apis", "talkers", "errors")),
     ("Latency", ("latency", "stages_mean", "stages_p99")),
     ("Security", ("logins", "denials", "failures", "success_after_failures", "brute_force", "refused")),
     ("Throttling", ("throttled",)),

@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,12 @@ from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQU
 from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, SEALED_SUFFIX, Seal, SegmentName, chain_of
 
 _APIS: Final = ((0, "Produce", 11), (1, "Fetch", 17), (3, "Metadata", 12), (12, "Heartbeat", 4), (8, "OffsetCommit", 9))
-_SOFTWARE: Final = (("apache-kafka-java", "4.3.1"), ("librdkafka", "2.8.0"), ("kafka-python", "2.0.4"))
+_SOFTWARE: Final = (
+    ("apache-kafka-java", "4.3.1"),
+    ("librdkafka", "2.8.0"),
+    ("librdkafka", "1.6.1"),
+    ("kafka-python", "2.0.4"),
+)
 _START_US: Final = 1_767_225_600_000_000
 _BOOT: Final = "019b8ff8d000c0ffee00"
 
@@ -34,6 +40,7 @@ def sample_events(
 ) -> Iterator[dict[str, Any]]:
     """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments."""
     choose = random.Random(seed)
+    told = 0
     for seq in range(first_seq, first_seq + count):
         event: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -53,10 +60,11 @@ def sample_events(
                 outcome="error",
                 reason="spool_limit",
                 gap_boot="019b8f000000c0ffee00",
-                gap_first_seq=seq * 10,
-                gap_last_seq=seq * 10 + 9,
+                gap_first_seq=told,
+                gap_last_seq=told + 9,
                 gap_count=10,
             )
+            told += 10
         else:
             event.update(_of_a_client(choose, pick))
         yield event
@@ -64,7 +72,7 @@ def sample_events(
 
 def _of_a_client(choose: random.Random, pick: float) -> dict[str, Any]:
     user = choose.randrange(20)
-    name, version = _SOFTWARE[user % 3]
+    name, version = _SOFTWARE[user % len(_SOFTWARE)]
     secure = user % 2 == 0
     address, port = f"10.0.{user % 4}.{user + 1}", 40_000 + user
     event: dict[str, Any] = {
@@ -163,27 +171,30 @@ def _request(choose: random.Random, user: int) -> dict[str, Any]:
 
 
 def write_sample_spool(
-    spool: Path, events: Iterable[dict[str, Any]], *, events_per_segment: int = 10_000
+    spool: Path, events: Iterable[dict[str, Any]], *, events_per_segment: int = 10_000, final: bool = False
 ) -> list[Path]:
-    """Sealed segments with their seals, for events of one node and boot in order; the segments' paths."""
+    """Sealed segments with their seals, for events of one node and boot in order; the segments' paths.
+
+    They go on from the chain of what is there already. `final` says that the server stopped in order then.
+    """
     written: list[Path] = []
-    chain = NO_CHAIN
+    newest: Seal | None = None
     batch: list[dict[str, Any]] = []
 
     def flush() -> None:
-        nonlocal chain
+        nonlocal newest
         first, last = batch[0], batch[-1]
         folder = spool / first["node"]
         folder.mkdir(parents=True, exist_ok=True)
+        there = newest or max((Seal.read(path) for path in folder.glob(f"*{SEAL_SUFFIX}")), key=_index, default=None)
         stem = SegmentName(first["boot"], first["seq"]).stem
         data = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in batch)
-        sha256, previous = hashlib.sha256(data).hexdigest(), chain
-        chain = chain_of(previous, sha256)
-        seal = Seal(
+        sha256, previous = hashlib.sha256(data).hexdigest(), there.chain if there else NO_CHAIN
+        newest = seal = Seal(
             schema_version=SCHEMA_VERSION,
             node=first["node"],
             boot=first["boot"],
-            index=len(written),
+            index=there.index + 1 if there else 0,
             segment=stem,
             first_seq=first["seq"],
             last_seq=last["seq"],
@@ -191,7 +202,7 @@ def write_sample_spool(
             size_bytes=len(data),
             sha256=sha256,
             previous_chain=previous,
-            chain=chain,
+            chain=chain_of(previous, sha256),
             sealed_time_us=last["time_us"],
         )
         (folder / f"{stem}{SEAL_SUFFIX}").write_bytes(seal.to_json())
@@ -206,7 +217,14 @@ def write_sample_spool(
             flush()
     if batch:
         flush()
+    if final and newest is not None:
+        path = written[-1].with_suffix(SEAL_SUFFIX)
+        path.write_bytes(replace(newest, final=True).to_json())
     return written
+
+
+def _index(seal: Seal) -> int:
+    return seal.index
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -88,12 +88,16 @@ def java_version(java: Path) -> int | None:
 def require_reachable(url: str) -> None:
     """Raises SparkUnavailableError if nothing listens at a `spark://` or `sc://` URL; other URLs are not looked at.
 
-    Spark itself would try for a minute and then stop with a message about something else.
+    Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute and then stop
+    with a message about something else.
     """
-    for address in url.partition(",")[0:1]:
+    scheme, separator, hosts = url.partition("://")
+    if scheme not in _DEFAULT_PORTS:
+        return
+    failures = []
+    for one in hosts.split(","):
+        address = f"{scheme}{separator}{one}"
         parts = urlsplit(address)
-        if parts.scheme not in _DEFAULT_PORTS:
-            return
         try:
             host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
         except ValueError as error:
@@ -101,7 +105,10 @@ def require_reachable(url: str) -> None:
         try:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
         except OSError as error:
-            raise SparkUnavailableError(f"nothing answers at {address}: {error.strerror or error}") from error
+            failures.append(f"nothing answers at {address}: {error.strerror or error}")
+        else:
+            return
+    raise SparkUnavailableError("; ".join(failures))
 
 
 def delta_package() -> str:

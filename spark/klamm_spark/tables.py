@@ -248,7 +248,8 @@ def start_table(
     spark: SparkSession, lake: Lake, settings: SparkSettings, table: TableSpec, *, once: bool = False
 ) -> StreamingQuery:
     """The query that fills a table; `once` ends it when all that is committed now has been read."""
-    events = lake.stream(spark).where("date is not null")
+    lake.begin_table(table.name)
+    events = lake.stream(spark, lake.compacted_to_read(table.name)).where("date is not null")
     writer = (
         table.build(events, settings)
         .writeStream.queryName(table.name)

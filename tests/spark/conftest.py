@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
 
 if importlib.util.find_spec("pyspark") is None:
     # `scripts/test --no-spark` and `--fast` leave the extra out.
@@ -42,6 +45,17 @@ def settings_of(lake: Path, **changes: Any) -> Any:
 
     given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2, "lateness_s": 0}
     return SparkSettings(**(given | changes))
+
+
+def reseal(paths: list[Path]) -> None:
+    """Seals as if these segments, all of a node, had been written as they are now."""
+    chain = NO_CHAIN
+    for path in paths:
+        data, seal = path.read_bytes(), Seal.read(path.with_suffix(SEAL_SUFFIX))
+        sha256, previous = hashlib.sha256(data).hexdigest(), chain
+        chain = chain_of(previous, sha256)
+        seal = replace(seal, sha256=sha256, events=data.count(b"\n"), previous_chain=previous, chain=chain)
+        path.with_suffix(SEAL_SUFFIX).write_bytes(seal.to_json())
 
 
 @pytest.fixture(scope="session")
@@ -96,9 +110,11 @@ def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     paths = write_sample_spool(folder / "spool", events, events_per_segment=EVENTS // 6)
     with paths[1].open("a") as file:
         file.writelines(line + "\n" for line in BAD_LINES)
-    copy = folder / "spool" / "copied" / paths[2].name
-    copy.parent.mkdir()
-    copy.write_bytes(paths[2].read_bytes())
+    reseal(paths)
+    copied = folder / "spool" / "copied"
+    copied.mkdir()
+    for path in (paths[2], paths[2].with_suffix(SEAL_SUFFIX)):
+        (copied / path.name).write_bytes(path.read_bytes())
     settings = settings_of(
         folder / "lake", max_files_per_trigger=4, failures_threshold=THRESHOLD, hot_client_requests_per_minute=HOT
     )

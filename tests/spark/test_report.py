@@ -66,12 +66,26 @@ def test_percentiles_weigh_aggregated_rows(report, shipped):
 
 def test_old_clients_are_marked(report):
     table = report.tables["census"]
-    assert {row[0]: row[2] for row in table.rows} == {
-        "apache-kafka-java": "",
-        "librdkafka": "",
-        "kafka-python": "",
+    assert {row[:3] for row in table.rows} == {
+        ("apache-kafka-java", "4.3.1", ""),
+        ("librdkafka", "1.6.1", "deprecated"),
+        ("librdkafka", "2.8.0", ""),
+        ("kafka-python", "2.0.4", ""),
     }
-    assert not table.marked
+    assert [table.rows[index][:2] for index in table.marked] == [("librdkafka", "1.6.1")]
+
+
+def test_apis_add_up_to_the_listeners(report, shipped):
+    table, names = report.tables["apis"], ["requests", "ok", "throttled", "denied", "error"]
+    assert [column.title for column in table.columns[2:]] == names
+    counts, listeners = Counter(), {}
+    for row in table.rows:
+        counts += Counter({(row[0], name): count for name, count in zip(names, row[2:], strict=True)})
+    for row in report.tables["listeners"].rows:
+        listeners |= {(row[0], name): count for name, count in zip(names, row[1:6], strict=True)}
+    assert counts == Counter(listeners)
+    denied = sum(event["outcome"] == "denied" for event in shipped.events if event.get("api_name") == "Produce")
+    assert sum(row[5] for row in table.rows if row[1] == "Produce") == denied
 
 
 def test_since_counts_only_what_came_after(spark, shipped):

@@ -1,10 +1,13 @@
 """Gaps and orphans are named; what was told of is told apart from what nobody told."""
 
+import json
+
 import pytest
 
 from klamm_spark.ranges import Ranges
 from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from klamm_spark.spool_layout import SEAL_SUFFIX
 from tests.spark.conftest import EVENTS, settings_of
 
 BOOT = "019b8ff8d000c0ffee00"
@@ -67,10 +70,93 @@ def test_an_event_that_is_there_twice_is_found(spark, verify, ship, tmp_path):
     assert (code, "  more than once in the lake: 0-4" in said) == (1, True)
 
 
-def test_comparing_without_spark():
-    from klamm_spark.verify import Life, compare
+def remove(*paths):
+    for path in paths:
+        path.unlink()
+        path.with_suffix(SEAL_SUFFIX).unlink()
 
-    life = Life("n", "b")
-    found = compare({life: Ranges([(0, 9), (20, 29)])}, {life: Ranges([(5, 9)])}, {life: Ranges([(10, 12)])}, {})[life]
-    assert (found.not_shipped, found.told) == (Ranges([(0, 4), (20, 29)]), Ranges([(10, 12)]))
-    assert (found.lost, found.sound) == (Ranges([(13, 19)]), False)
+
+def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    spool, later = tmp_path / "spool", "019b8ff8d001c0ffee00"
+
+    def write(node, boots):
+        return [
+            write_sample_spool(
+                spool, [event(node, boot, seq) for seq in range(30)], events_per_segment=10, final=boot != later
+            )
+            for boot in boots
+        ]
+
+    (head,) = write("head", [later])
+    tail, _ = write("tail", [BOOT, later])
+    whole, _ = write("whole", [BOOT, later])
+    first, middle, last = write("middle", ["019b8ff8cfffc0ffee00", BOOT, later])
+    remove(head[0], tail[2], *whole, *middle)
+    ship(spool, settings)
+    code, said = verify(Pipeline(spool, settings))
+    text = "\n".join(said)
+    assert code == 1
+    assert (
+        f"head/{later}: spool 20 events (10-29), lake 20 events (10-29)\n  lost, and no audit_gap tells why: 0-9"
+        in text
+    )
+    assert f"of head; of those before it 0 are in the lake, and no audit_gap tells of the others" in text
+    assert (
+        f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n  no end, and no audit_gap tells why: from 20 on"
+        in text
+    )
+    assert f"tail/{later}-{0:020d}: 1 segments between it and {tail[1].stem} were removed" in text
+    assert f"broken chain: {later}-{0:020d} is segment 3 of whole; of those before it 0 are in the lake" in text
+    assert f"middle/{later}-{0:020d}: 3 segments between it and {first[2].stem} were removed" in text
+
+
+def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    spool, later = tmp_path / "spool", "019b8ff8d001c0ffee00"
+    old = write_sample_spool(spool, [event("n", BOOT, seq) for seq in range(30)], events_per_segment=10)
+    deleted = {"action": "segments_deleted", "gap_boot": BOOT, "gap_first_seq": 0, "gap_last_seq": 9, "gap_count": 10}
+    crash = {"action": "unclean_stop", "gap_boot": BOOT, "gap_first_seq": 30}
+    remove(old[0])
+    write_sample_spool(spool, [event("n", later, seq, **gap) for seq, gap in enumerate((crash, deleted))])
+    ship(spool, settings)
+    # The next segment is being written, and tells of a number that was dropped.
+    dropped = event("n", later, 3, action="dropped", gap_boot=later, gap_first_seq=2, gap_last_seq=2, gap_count=1)
+    (spool / "n" / f"{later}-{3:020d}.open").write_text(json.dumps(dropped) + '\n{"kind":"audit_gap"')
+    code, said = verify(Pipeline(spool, settings))
+    assert code == 0, said
+    assert "  told by audit_gap: 0-9" in said
+    assert "  told by audit_gap: a crash took what there was from 30 on" in said
+    assert "  told by audit_gap: 2" in said
+
+
+def event(node, boot, seq, **gap):
+    required = {"schema_version": 1, "event_id": f"{node}/{boot}/{seq}", "node": node, "boot": boot, "seq": seq}
+    kind = {"kind": "audit_gap", "outcome": "error"} if gap else {"kind": "admin", "outcome": "ok"}
+    return required | {"time_us": 1_767_225_600_000_000 + seq, "action": "server_started"} | kind | gap
+
+
+def test_a_changed_segment_is_named(ship, verify, tmp_path):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
+    ship(tmp_path / "spool", settings)
+    paths[0].write_bytes(paths[0].read_bytes().replace(b"orders-1", b"orders-2"))
+    code, said = verify(Pipeline(tmp_path / "spool", settings))
+    assert code == 1
+    assert f"broken chain: {paths[0]} was changed: its SHA-256 is not that of its seal" in said
+
+
+def test_comparing_without_spark():
+    from klamm_spark.verify import Ends, Life, Told, compare
+
+    life, other = Life("n", "b"), Life("n", "a")
+    spool, lake = {life: Ranges([(1, 9), (20, 29)])}, {life: Ranges([(5, 9)])}
+    told = Told({life: Ranges([(10, 12)]), other: Ranges([(5, 9)])}, {other: 20})
+    findings = compare(spool, lake, told, {}, Ends({life: 32}, frozenset([life, other])))
+    found = findings[life]
+    assert (found.not_shipped, found.told) == (Ranges([(1, 4), (20, 29)]), Ranges([(10, 12)]))
+    assert (found.lost, found.sound) == (Ranges([(0, 0), (13, 19), (30, 31)]), False)
+    assert (found.crashed_from, found.unended_from) == (None, 32)
+    found = findings[other]
+    assert (found.told, found.lost) == (Ranges([(5, 9)]), Ranges([(0, 4), (10, 19)]))
+    assert (found.crashed_from, found.unended_from) == (20, None)

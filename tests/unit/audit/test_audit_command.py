@@ -121,6 +121,20 @@ def free_port():
         yield taken.getsockname()[1]
 
 
+def test_one_of_several_masters_is_enough(free_port):
+    import socket
+
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", 0))
+        there.listen()
+        answering = f"127.0.0.1:{there.getsockname()[1]}"
+        session.require_reachable(f"spark://127.0.0.1:{free_port},{answering}")
+        session.require_reachable(f"spark://{answering},127.0.0.1:{free_port}")
+    one = f"nothing answers at spark://127.0.0.1:{free_port}: Connection refused"
+    with pytest.raises(SparkUnavailableError, match=f"^{one}; {one}$"):
+        session.require_reachable(f"spark://127.0.0.1:{free_port},127.0.0.1:{free_port}")
+
+
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
 def test_other_masters_are_left_to_spark(url):
     session.require_reachable(url)

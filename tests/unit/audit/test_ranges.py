@@ -33,12 +33,6 @@ def test_they_are_sorted_and_do_not_touch(one):
     assert all(last + 1 < first for (_, last), (first, _) in zip(pairs, pairs[1:], strict=False))
 
 
-@given(numbers)
-def test_gaps_are_what_is_missing_between_the_ends(one):
-    missing = members(ranges(one).gaps())
-    assert missing == (set(range(min(one), max(one) + 1)) - one if one else set())
-
-
 def test_text():
     assert str(Ranges([(0, 4), (9, 9), (5, 6)])) == "0-6, 9"
 

@@ -1,0 +1,147 @@
+"""The hash chain of a spool, checked without Spark: what was changed, removed or inserted since it was sealed.
+
+A server may write meanwhile and retention may delete: segments go away from the oldest on, so that seals in front of
+the first segment are no break. What follows the newest seal can be cut off unseen, as in every chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import cramjam
+
+from klamm_spark.event import AUDIT_GAP
+from klamm_spark.spool_layout import (
+    NO_CHAIN,
+    OPEN_SUFFIX,
+    SEAL_SUFFIX,
+    Seal,
+    chain_of,
+    open_segments,
+    parse_name,
+    sealed_segments,
+)
+
+_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain")
+_NUMBERS: Final = ("index", "first_seq", "last_seq", "events", "size_bytes")
+
+
+@dataclass(slots=True)
+class NodeFolder:
+    """What the files of one folder of a spool say.
+
+    `first` is the seal of the oldest segment that is there. `ends` has the newest seal of each boot, `open` the first
+    number of each boot's segment that is being written. `gaps` are the `audit_gap` events in those. `breaks` are
+    sentences.
+    """
+
+    node: str
+    first: Seal | None = None
+    ends: dict[str, Seal] = field(default_factory=dict)
+    open: dict[str, int] = field(default_factory=dict)
+    gaps: list[dict[str, object]] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+
+
+def read_folder(folder: Path) -> NodeFolder:
+    """Read and check every segment of one node; takes about a second per gigabyte."""
+    found = NodeFolder(folder.name)
+    # Seals before segments, and segments before those that are open: what is sealed meanwhile is seen in one of them.
+    stems = {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
+    for path in open_segments(folder):
+        name = parse_name(path.name)
+        if name is not None:
+            found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
+            found.gaps += _gaps_of(path)
+    segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
+    previous: Seal | None = None
+    for stem in sorted(stems | segments.keys()):
+        segment = segments.get(stem)
+        if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
+            continue
+        try:
+            seal = _read_seal(folder / f"{stem}{SEAL_SUFFIX}")
+        except (OSError, ValueError):
+            if segment is not None and segment.exists():
+                found.breaks.append(f"{segment} was inserted, or its seal was removed: none can be read")
+            continue
+        found.node = seal.node
+        found.ends[seal.boot] = seal
+        data = _content(segment) if segment is not None else None
+        if data is not None:
+            found.first = found.first or seal
+            found.breaks += (f"{segment} was changed: {change}" for change in _changes(data, seal))
+        elif found.first is not None:
+            found.breaks.append(f"{folder / stem} was removed: only its seal is there")
+        found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
+        previous = seal
+    return found
+
+
+def _read_seal(path: Path) -> Seal:
+    seal = Seal.read(path)
+    texts = all(isinstance(getattr(seal, name), str) and getattr(seal, name).isascii() for name in _TEXTS)
+    if not texts or not all(isinstance(getattr(seal, name), int) for name in _NUMBERS):
+        raise ValueError(f"{path}: a value has the wrong type")
+    return seal
+
+
+def _content(segment: Path) -> bytes | None:
+    """Its lines; no bytes at all if they cannot be unpacked, None if retention has just deleted it."""
+    try:
+        data = segment.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        if segment.suffix == ".zst":
+            return bytes(cramjam.zstd.decompress(data))
+        return bytes(cramjam.gzip.decompress(data)) if segment.suffix == ".gz" else data
+    except cramjam.DecompressionError:
+        return b""
+
+
+def _changes(data: bytes, seal: Seal) -> Iterator[str]:
+    if hashlib.sha256(data).hexdigest() != seal.sha256:
+        yield "its SHA-256 is not that of its seal"
+    events = data.count(b"\n")
+    if events != seal.events:
+        yield f"it has {events:,} events, and had {seal.events:,}"
+
+
+def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
+    if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
+        yield f"its seal is that of {seal.segment}"
+    if seal.chain != chain_of(seal.previous_chain, seal.sha256):
+        yield "its seal was changed: the chain is not that of its SHA-256"
+    if previous is None:
+        if seal.index == 0 and seal.previous_chain != NO_CHAIN:
+            yield "it says that it is the first, and its chain goes on from another"
+        return
+    missing = seal.index - previous.index - 1
+    if missing > 0:
+        yield f"{missing:,} segments between it and {previous.segment} were removed"
+    elif missing < 0:
+        yield f"it or {previous.segment} was inserted: they have the indexes {seal.index} and {previous.index}"
+    elif seal.previous_chain != previous.chain:
+        yield f"its chain does not go on from {previous.segment}: one of them was replaced"
+
+
+def _gaps_of(path: Path) -> Iterator[dict[str, object]]:
+    """The `audit_gap` events in a segment that is being written."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    for line in lines:
+        if line.endswith(b"\n") and AUDIT_GAP.encode() in line:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("kind") == AUDIT_GAP:
+                yield event

@@ -1,0 +1,111 @@
+"""What was changed, removed or inserted in a spool is named; what retention and the writer do is not."""
+
+import json
+from dataclasses import replace
+
+import cramjam
+import pytest
+
+from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spool_chain import read_folder
+from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return write_sample_spool(tmp_path, sample_events(50), events_per_segment=10)
+
+
+def breaks(paths):
+    return read_folder(paths[0].parent).breaks
+
+
+def seal_of(path):
+    return path.with_suffix(SEAL_SUFFIX)
+
+
+def write_seal(path, **changes):
+    seal_of(path).write_bytes(replace(Seal.read(seal_of(path)), **changes).to_json())
+
+
+def test_a_spool_as_it_was_written_has_no_break(paths):
+    found = read_folder(paths[0].parent)
+    assert (found.breaks, found.node, found.first) == ([], "node-1", Seal.read(seal_of(paths[0])))
+    assert [seal.last_seq for seal in found.ends.values()] == [49]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".zst", cramjam.zstd.compress), (".gz", cramjam.gzip.compress)])
+def test_packed_segments_are_checked_by_their_lines(paths, suffix, pack):
+    for path in paths:
+        path.with_name(path.name + suffix).write_bytes(bytes(pack(path.read_bytes())))
+        path.unlink()
+    assert breaks(paths) == []
+    broken = paths[1].with_name(paths[1].name + suffix)
+    broken.write_bytes(b"not packed")
+    assert breaks(paths)[0] == f"{broken} was changed: its SHA-256 is not that of its seal"
+
+
+def test_a_changed_segment(paths):
+    lines = paths[2].read_bytes().splitlines(keepends=True)
+    paths[2].write_bytes(b"".join(lines[:-1]))
+    assert breaks(paths) == [
+        f"{paths[2]} was changed: its SHA-256 is not that of its seal",
+        f"{paths[2]} was changed: it has 9 events, and had 10",
+    ]
+
+
+def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_behind_it(paths):
+    seal = Seal.read(seal_of(paths[2]))
+    write_seal(paths[2], sha256="ab" * 32)
+    assert breaks(paths)[1:] == [
+        f"{paths[2].with_suffix('')}: its seal was changed: the chain is not that of its SHA-256"
+    ]
+    write_seal(paths[2], chain=chain_of(seal.previous_chain, "ab" * 32))
+    assert breaks(paths)[1:] == [
+        f"{paths[3].with_suffix('')}: its chain does not go on from {paths[2].stem}: one of them was replaced"
+    ]
+
+
+def test_a_removed_segment(paths):
+    paths[2].unlink()
+    assert breaks(paths) == [f"{paths[2].with_suffix('')} was removed: only its seal is there"]
+    seal_of(paths[2]).unlink()
+    assert breaks(paths) == [f"{paths[3].with_suffix('')}: 1 segments between it and {paths[1].stem} were removed"]
+
+
+def test_an_inserted_segment(paths):
+    extra = paths[2].with_name(paths[2].name.replace("20.", "25."))
+    extra.write_bytes(b"{}\n")
+    assert breaks(paths) == [f"{extra} was inserted, or its seal was removed: none can be read"]
+    extra.unlink()
+    seal = Seal.read(seal_of(paths[2]))
+    extra.write_bytes(paths[2].read_bytes())
+    seal_of(extra).write_bytes(replace(seal, segment=extra.stem, first_seq=25).to_json())
+    named = "\n".join(breaks(paths))
+    assert f"{extra.with_suffix('')}: it or {paths[2].stem} was inserted: they have the indexes 2 and 2" in named
+
+
+def test_a_seal_of_another_segment_or_without_sense(paths):
+    seal_of(paths[1]).write_bytes(seal_of(paths[2]).read_bytes())
+    assert f"{paths[1].with_suffix('')}: its seal is that of {paths[2].stem}" in breaks(paths)
+    for text in ('{"index": 1}', "[]", "", json.dumps(json.loads(seal_of(paths[0]).read_bytes()) | {"index": "1"})):
+        seal_of(paths[1]).write_text(text)
+        assert breaks(paths)[0] == f"{paths[1]} was inserted, or its seal was removed: none can be read"
+
+
+def test_another_beginning(paths):
+    write_seal(paths[0], previous_chain="1" * 64, chain=chain_of("1" * 64, Seal.read(seal_of(paths[0])).sha256))
+    assert breaks(paths)[0].endswith("it says that it is the first, and its chain goes on from another")
+    assert NO_CHAIN not in breaks(paths)[0]
+
+
+def test_what_retention_and_the_writer_leave_is_no_break(paths):
+    # The oldest segment is deleted, its seal not yet; of the next both are.
+    paths[1].unlink()
+    seal_of(paths[0]).unlink()
+    paths[0].unlink()
+    # The newest is sealed, and has not got its name yet.
+    paths[4].rename(paths[4].with_suffix(".open"))
+    found = read_folder(paths[0].parent)
+    assert (found.breaks, found.first.segment) == ([], paths[2].stem)
+    assert found.open == {found.first.boot: 40}
