@@ -101,7 +101,7 @@ def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
         f"head/{later}: spool 20 events (10-29), lake 20 events (10-29)\n  lost, and no audit_gap tells why: 0-9"
         in text
     )
-    assert f"of head; of those before it 0 are in the lake, and no audit_gap tells of the others" in text
+    assert "of head; of those before it 0 are in the lake, and no audit_gap tells of the others" in text
     assert (
         f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n  no end, and no audit_gap tells why: from 20 on"
         in text
