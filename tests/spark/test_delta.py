@@ -1,0 +1,41 @@
+"""The commands on a Delta lake: tables, report, compaction, and which files are orphans."""
+
+from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spark_settings import Pipeline
+from tests.spark.conftest import settings_of
+
+EVENTS = 400
+
+
+def test_tables_report_compact_and_verify(spark, ship, tmp_path):
+    from klamm_spark import compact, verify
+    from klamm_spark.lake import Lake
+    from klamm_spark.report import build
+    from klamm_spark.tables import TABLES, start_table
+
+    settings = settings_of(tmp_path / "lake", sink="delta", aggregates=False, max_files_per_trigger=1)
+    pipeline, lake = Pipeline(tmp_path / "spool", settings), Lake(tmp_path / "lake", "delta")
+    events = list(sample_events(EVENTS))
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 2)
+    ship(tmp_path / "spool", settings)
+    for table in TABLES:
+        if table.name in ("denials", "success_after_failures"):
+            start_table(spark, lake, settings, table, once=True).awaitTermination()
+    denied = sorted(e["event_id"] for e in events if e["outcome"] == "denied" and e["kind"] == "request")
+    rows = lake.read(spark, lake.table("denials")).select("event_id").collect()
+    assert sorted(row.event_id for row in rows) == denied
+    said = []
+    assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
+    assert f"{lake.events}: optimized; what does not count any more is kept for 168 hours" in said
+    report = build(spark, lake)
+    assert (report.totals["events"], report.totals["denied"]) == (EVENTS, len(denied))
+    assert "success_after_failures" in report.tables
+    # Small files that OPTIMIZE has replaced are no orphans; what no commit knows is.
+    assert len(list(lake.events.rglob("part-*.parquet"))) > len(lake.read(spark).inputFiles())
+    orphan = lake.events / "date=2026-01-01" / "hour=0" / "part-orphan.parquet"
+    orphan.write_bytes(b"left by a driver")
+    said = []
+    assert verify.run(spark, pipeline, say=said.append) == 0, said
+    assert [line for line in said if line.startswith("orphan")] == [
+        f"orphan: {orphan} is not in the commit log, and read by nobody"
+    ]
