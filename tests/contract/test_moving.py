@@ -320,14 +320,14 @@ class FullPoller:
         raise OSError(28, "No space left on device")
 
 
-def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve):
+def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve, client_options):
     server = serve("listeners.default.processors=2", "listeners.default.gates=connection_quota")
     counts = server.server.services.shared.once("connection_counts", dict)
     listener = listener_of(server)
     gone = listener.processors[1]
     listener.resize(1)
     wait_until(lambda: gone.ended)
-    with RawClient(server.address()) as client:
+    with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)
         assert counts.total == 1
         (processor,) = listener.processors
@@ -339,10 +339,10 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
     assert counts.by_ip == {}
 
 
-def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve):
+def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve, client_options):
     """The pool tells all selectors at once, and the connection is with none of them at that moment."""
     server = serve("listeners.default.processors=2", "server.queued_max_request_bytes=100000")
-    with RawClient(server.address()) as client:
+    with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)
         client.send_bytes(struct.pack(">ihh", 90_000, 3, 12) + bytes(5000))
         first, second = listener_of(server).processors

@@ -339,7 +339,7 @@ class Processor:
     def run_once(self) -> None:
         """One turn, in the order of Kafka's `Processor.run`."""
         if self._new_connections:
-            self._configure_new_connections()
+            self._configure_new_connection()
         if self._adopted:
             self._take_over()
         if self._responses:
@@ -365,18 +365,18 @@ class Processor:
         if self._pump.unfinished:
             self._pump.take_turns()
 
-    def _configure_new_connections(self) -> None:
-        for _ in range(min(len(self._new_connections), self._max_incoming)):
-            with self._room:
-                sock, peer, gates = self._new_connections.popleft()
-                self._room.notify()
-            try:
-                self._register(sock, peer, gates)
-            except Exception as error:
-                level = logging.INFO if isinstance(error, OSError) else logging.ERROR
-                log.log(level, "listener=%s peer=%s: connection failed: %r", self.listener.name, peer, error)
-                sock.close()
-                release_gates(gates, peer)
+    def _configure_new_connection(self) -> None:
+        # One a turn, for those who are in. Kafka takes up to 20.
+        with self._room:
+            sock, peer, gates = self._new_connections.popleft()
+            self._room.notify()
+        try:
+            self._register(sock, peer, gates)
+        except Exception as error:
+            level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+            log.log(level, "listener=%s peer=%s: connection failed: %r", self.listener.name, peer, error)
+            sock.close()
+            release_gates(gates, peer)
 
     def _register(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         name = sock.getsockname()

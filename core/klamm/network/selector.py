@@ -29,6 +29,9 @@ _MEMORY_POLL_S: Final = 0.01
 _EVICTED: Final = "the rest of its request does not come, and memory is short"
 # Looked up for every request; a global is faster than a member of an enum.
 _HANDSHAKE: Final = ChannelState.HANDSHAKE
+_AUTHENTICATE: Final = ChannelState.AUTHENTICATE
+_READY: Final = ChannelState.READY
+_NOT_SET_UP: Final = frozenset({_HANDSHAKE, _AUTHENTICATE})
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
@@ -66,7 +69,8 @@ class Selector:
         self._reading_stopped = False
         self.measuring = False
         self._buffered: set[KafkaChannel] = set()
-        self._handshakes: dict[KafkaChannel, None] = {}
+        self._newcomers: dict[KafkaChannel, None] = {}
+        self._taken_up: KafkaChannel | None = None
         self._memory_waiters: set[KafkaChannel] = set()
         self._seen_evictions = 0
         self.completed_receives: list[KafkaChannel] = []
@@ -93,7 +97,7 @@ class Selector:
     def begin_handshake(self, channel: KafkaChannel) -> None:
         """Take the first step of what the transport has to do."""
         if channel.may_buffer:
-            self._handshakes[channel] = None
+            self._newcomers[channel] = None
             return
         try:
             self._handshake(channel)
@@ -132,7 +136,7 @@ class Selector:
         if self._memory_waiters:
             # Memory may come back on another processor, which wakes nobody.
             timeout_s = 0.0 if self._resume_memory_waiters() else min(timeout_s, _MEMORY_POLL_S)
-        if self._buffered or self._handshakes:
+        if self._buffered or self._newcomers:
             timeout_s = 0.0
         if self._pool is not None and self._pool.evictions != self._seen_evictions:
             self._close_evicted()
@@ -147,8 +151,8 @@ class Selector:
             self._process(events)
         if self._buffered:
             self._read_buffered(now_ns)
-        if self._handshakes:
-            self._next_handshake()
+        if self._newcomers:
+            self._next_newcomer()
 
     def _process_measured(self, events: list[tuple[int, int]]) -> None:
         begun_ns = self.now_ns
@@ -179,9 +183,11 @@ class Selector:
                 if mask & READ:
                     self._read(channel)
                 elif mask & (HANG_UP | ERROR):
-                    self._lost(channel, "connection reset by peer")
+                    # Who waits for a turn may have said something before.
+                    if channel not in self._newcomers:
+                        self._lost(channel, "connection reset by peer")
                 elif mask & WRITE and channel.state is _HANDSHAKE:
-                    self._handshakes[channel] = None
+                    self._put_off(channel)
             except OSError as error:
                 self._lost(channel, str(error))
             except InvalidReceiveError as error:
@@ -193,8 +199,7 @@ class Selector:
                 self.reject(channel, f"channel failed: {error!r}")
 
     def _read(self, channel: KafkaChannel) -> None:
-        if channel.state is _HANDSHAKE:
-            self._handshakes[channel] = None
+        if channel.state is not _READY and self._put_off(channel):
             return
         receive = channel.receive
         # `channel.may_read`, spelled out: this runs for every request.
@@ -238,17 +243,35 @@ class Selector:
         if channel.may_buffer and channel.transport.has_buffered_data:
             self._buffered.add(channel)
 
-    def _next_handshake(self) -> None:
-        # One a turn: a step takes as long as a hundred requests, and who is in must not wait for a crowd outside.
-        channel = next(iter(self._handshakes))
-        del self._handshakes[channel]
+    def _put_off(self, channel: KafkaChannel) -> bool:
+        """Have a channel that is not set up wait for its turn; False if it has none to wait for."""
+        if channel is self._taken_up or channel.state not in _NOT_SET_UP:
+            return False
+        self._newcomers[channel] = None
+        self._watch(channel, Interest.NONE)
+        return True
+
+    def _next_newcomer(self) -> None:
+        # One a turn: a step takes as long as many requests, and who is in must not wait for a crowd outside.
+        channel = next(iter(self._newcomers))
+        del self._newcomers[channel]
         try:
-            self._handshake(channel)
+            if channel.state is _HANDSHAKE:
+                self._handshake(channel)
+            elif channel.state is _AUTHENTICATE or channel.state is _READY:
+                self._taken_up = channel
+                self._read(channel)
+                self.update_interest(channel)
         except OSError as error:
             self._lost(channel, str(error))
+        except InvalidReceiveError as error:
+            self.completed_receives.append(channel)
+            self._reject_receive(channel, error)
         except Exception as error:
             log.exception("%s: channel failed", describe(channel))
             self.reject(channel, f"channel failed: {error!r}")
+        finally:
+            self._taken_up = None
 
     def _handshake(self, channel: KafkaChannel) -> None:
         try:
@@ -421,7 +444,7 @@ class Selector:
         self._forget(channel)
         self._memory_waiters.discard(channel)
         self._buffered.discard(channel)
-        self._handshakes.pop(channel, None)
+        self._newcomers.pop(channel, None)
         self._setting_up.discard(channel)
         if channel.send is not None:
             channel.send.close()

@@ -1,0 +1,60 @@
+"""The renderings of `klamm_spark.renderers` as views in Spark: one JSON text per event.
+
+from klamm_spark.lake import Lake
+from klamm_spark.views import register_views
+
+register_views(spark, Lake(Path("lake"), "parquet"))
+spark.sql("select value from klamm_ocsf where kind = 'authentication'").write.text("ocsf")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from klamm_spark.event import FIELD_NAMES
+from klamm_spark.renderers import RENDERERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from klamm_spark.lake import Lake
+
+
+def register_views(spark: SparkSession, lake: Lake) -> None:
+    """Views `klamm_kip673`, `klamm_cloudevents` and `klamm_ocsf` over a lake, for this session.
+
+    Each has the columns `event_id`, `time`, `kind` and `value`, the rendering in JSON; events that a rendering does not
+    know are left out.
+    """
+    events = lake.read_events(spark)
+    for name in RENDERERS:
+        rendered(events, name).createOrReplaceTempView(f"klamm_{name}")
+
+
+def rendered(events: DataFrame, name: str) -> DataFrame:
+    """`event_id`, `time`, `kind` and the rendering of each event as `value`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType
+
+    render = RENDERERS[name]
+    # A lambda: Spark warns of annotations that it does not know.
+    to_json = F.udf(lambda row: _to_json(render, row), StringType())
+    value = to_json(F.struct(*FIELD_NAMES)).alias("value")
+    return events.select("event_id", "time", "kind", value).where("value is not null")
+
+
+def event_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The event that a row of the lake was: without the fields that it does not have."""
+    event = {name: value for name, value in row.items() if value is not None}
+    if "resources" in event:
+        event["resources"] = [
+            {key: value for key, value in resource.items() if value is not None} for resource in event["resources"]
+        ]
+    return event
+
+
+def _to_json(render: Callable[[dict[str, Any]], dict[str, Any] | None], row: Any) -> str | None:
+    found = render(event_of(row.asDict(recursive=True)))
+    return None if found is None else json.dumps(found, sort_keys=True)

@@ -1,0 +1,24 @@
+"""The views render events as the plain functions do, by the same vectors."""
+
+import json
+
+from klamm_spark.renderers import RENDERERS
+from klamm_spark.views import register_views
+from tests.spark.conftest import settings_of
+from tests.unit.audit.test_renderers import VECTORS
+
+
+def test_views_give_the_stored_renderings(spark, ship, tmp_path):
+    from klamm_spark.lake import Lake
+
+    folder = tmp_path / "spool" / "node-1"
+    folder.mkdir(parents=True)
+    events = [vector["event"] for vector in VECTORS]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_text(lines)
+    ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+    register_views(spark, Lake(tmp_path / "lake", "parquet"))
+    for name in RENDERERS:
+        found = {row.event_id: json.loads(row.value) for row in spark.table(f"klamm_{name}").collect()}
+        wanted = {vector["event"]["event_id"]: vector[name] for vector in VECTORS if vector[name] is not None}
+        assert found == wanted, name

@@ -1,0 +1,135 @@
+"""Who is in is read at once; those who are not set up yet take turns."""
+
+from collections import deque
+
+import pytest
+
+from klamm import ManualClock
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.failures import ConnectionFailures
+from klamm.network.poller import HANG_UP, READ
+from klamm.network.receive import NetworkReceive
+from klamm.network.selector import Selector
+from tests.unit.network.fakes import QuietTransport, connection_context
+
+FRAME = b"\0\0\0\4abcd"
+
+
+class Bytes(QuietTransport):
+    """What has come and was not read."""
+
+    def __init__(self, *pieces):
+        self.pieces = deque(pieces)
+
+    def read_into(self, buffer):
+        if not self.pieces:
+            return 0
+        piece = self.pieces.popleft()
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class Poller:
+    """Says of each descriptor what the test has put there, as far as it is watched; level-triggered."""
+
+    def __init__(self):
+        self.watched, self.events = {}, {}
+
+    def register(self, descriptor, interest):
+        self.watched[descriptor] = interest
+
+    def modify(self, descriptor, interest):
+        self.watched[descriptor] = interest
+
+    def unregister(self, descriptor):
+        del self.watched[descriptor]
+
+    def poll(self, timeout_s):
+        found = []
+        for descriptor, mask in self.events.items():
+            mask &= self.watched[descriptor] | HANG_UP
+            if mask:
+                found.append((descriptor, mask))
+        return found
+
+
+class Waker:
+    descriptor = 0
+
+
+@pytest.fixture
+def poller():
+    return Poller()
+
+
+@pytest.fixture
+def selector(poller):
+    return Selector(
+        poller,
+        Waker(),
+        ManualClock(),
+        idle_timeout_ns=10**12,
+        pool=None,
+        use_send_file=False,
+        failures=ConnectionFailures("l"),
+        setup_timeout_ns=10**12,
+    )
+
+
+def join(selector, descriptor, state, *pieces):
+    context = connection_context()
+    channel = KafkaChannel(descriptor, Bytes(*pieces), context, NetworkReceive(1000), (), context.client_address)
+    channel.admit(channel.transport)
+    selector.register(channel)
+    if state is ChannelState.READY:
+        channel.move(ChannelState.READY)
+    selector.completed_receives.clear()
+    return channel
+
+
+def received(selector):
+    channels, selector.completed_receives = selector.completed_receives, []
+    return channels
+
+
+def test_newcomers_are_read_one_a_turn_and_others_at_once(selector, poller):
+    newcomers = [join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2)]
+    members = [join(selector, number, ChannelState.READY, FRAME) for number in (3, 4)]
+    poller.events = dict.fromkeys((1, 2, 3, 4), READ)
+    selector.poll(0)
+    assert received(selector) == [*members, newcomers[0]]
+    poller.events = {1: 0, 2: READ}
+    selector.poll(0)
+    assert received(selector) == [newcomers[1]]
+    assert poller.watched == dict.fromkeys((Waker.descriptor, 1, 2, 3, 4), READ)
+
+
+def test_who_waits_for_a_turn_is_not_asked_about_again(selector, poller):
+    for number in (1, 2, 3):
+        join(selector, number, ChannelState.AUTHENTICATE, FRAME)
+    poller.events = dict.fromkeys((1, 2, 3), READ)
+    selector.poll(0)
+    assert poller.poll(0) == [(1, READ)]
+
+
+def test_what_a_newcomer_said_before_it_went_is_read(selector, poller):
+    first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
+    poller.events = dict.fromkeys((1, 2), READ)
+    selector.poll(0)
+    poller.events = {2: HANG_UP}
+    selector.poll(0)
+    assert received(selector) == [first, second]
+    assert selector.disconnected == []
+    selector.poll(0)
+    assert selector.disconnected == [second]
+
+
+def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
+    _first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
+    poller.events = dict.fromkeys((1, 2), READ)
+    selector.poll(0)
+    second.move(ChannelState.READY)
+    poller.events = {}
+    selector.poll(0)
+    assert received(selector)[-1] is second
+    assert poller.watched[2] == READ
