@@ -165,7 +165,8 @@ def consistent(report: Report, counted: dict[str, Counter[str]]) -> bool:
     throttled = sum(row["requests"] for row in rows_of(report, "throttled") if row["api name"] == "Produce")
     return (
         report.totals["authentication failures"] == wanted["authentication failures"]
-        and report.totals["denied"] == denials == wanted["denied"]
+        and report.totals["denied"] == sum(row["denied"] for row in rows_of(report, "listeners"))
+        and denials == wanted["denied"]
         and throttled == wanted["throttled"]
     )
 
