@@ -15,6 +15,7 @@ DEADLINE_S = 150
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("default_compaction")
 def test_it_ships_until_a_signal_comes(spark, tmp_path):
     from klamm_spark.lake import Lake
 
