@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -32,16 +33,22 @@ class SpoolFiles:
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """A file that is there whole and synced, or not at all; the directory is not synced yet."""
-        temporary = path.with_name(path.name + ".tmp")
+        # Hidden, so that nobody who looks for segments takes it for one.
+        temporary = path.with_name(f".{path.name}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[self.write(descriptor, view) :]
-            self.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        self.rename(temporary, path)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[self.write(descriptor, view) :]
+                self.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name."""
@@ -54,6 +61,10 @@ class SpoolFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def stat(self, path: Path) -> os.stat_result:
+        """Size and times of a file."""
+        return path.stat()
 
     def remove(self, path: Path) -> None:
         """Delete a file; it is no error that it is gone."""

@@ -14,7 +14,7 @@ from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
 from klamm_spark.resources import TopicNames
 from klamm_spark.settings import SINK_KEYS
-from klamm_spark.spool import Deleted, Spool, SpoolError
+from klamm_spark.spool import Deleted, Spool, SpoolError, Unsynced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +56,8 @@ class AuditSink:
         self._thread: threading.Thread | None = None
         self._unwritten: list[tuple[bytes, int, int, int]] = []
         self._next_first = 0
-        self._retry_ns = 0
-        self._failing = ""
+        self._write_retry_ns = self._tick_retry_ns = 0
+        self._write_error = self._tick_error = ""
         self.events_written = 0
         self.bytes_written = 0
         self.events_dropped = 0
@@ -160,14 +160,21 @@ class AuditSink:
 
     def _pause_s(self) -> float:
         now_ns = self._clock.monotonic_ns()
-        due_ns = self._retry_ns if self._failing else self.spool.next_tick_ns
+        due_ns = max(self.spool.next_tick_ns, self._tick_retry_ns)
+        if self._unwritten:
+            due_ns = min(due_ns, self._write_retry_ns)
         return min(_SWEEP_S, max(0.0, (due_ns - now_ns) / 1e9))
 
     def run_once(self) -> None:
         """Record what waits, write it, and do what is due. While writing fails, nothing is taken from the queue."""
+        if not self._unwritten or self._write():
+            self._take()
+            self._write()
+        # Due whatever became of the writing: it may be what makes room.
+        self._tick()
+
+    def _take(self) -> None:
         recorder = self._recorder
-        if self._unwritten and not self._write():
-            return
         recorder.set_time()
         entries, dropped = self.queue.take()
         for entry in entries:
@@ -178,9 +185,6 @@ class AuditSink:
             recorder.dropped(self.spool.boot, dropped, "queue_full")
         recorder.sweep()
         self._collect()
-        if self._write() and self._tick() and self._failing:
-            log.warning("audit: the spool is written again")
-            self._failing = ""
 
     def _record(self, entry: tuple[Any, ...]) -> None:
         try:
@@ -201,54 +205,69 @@ class AuditSink:
 
     def _write(self) -> bool:
         """Write what is unwritten; False while that fails."""
-        if self._unwritten and self._clock.monotonic_ns() < self._retry_ns:
+        if self._unwritten and self._clock.monotonic_ns() < self._write_retry_ns:
             return False
         while self._unwritten:
             lines, first, last, count = self._unwritten[0]
             try:
                 self.spool.write(lines, first, last, count)
             except SpoolError as error:
-                self._failed(error)
+                self._write_error = self._failed(error, self._write_error)
+                self._write_retry_ns = self._clock.monotonic_ns() + _RETRY_NS
                 return False
             del self._unwritten[0]
             self.events_written += count
             self.bytes_written += len(lines)
+        if self._write_error:
+            log.warning("audit: the spool is written again")
+            self._write_error = ""
         self.queue.done()
         return True
 
-    def _failed(self, error: SpoolError) -> None:
+    def _failed(self, error: SpoolError, before: str) -> str:
         self.write_errors += 1
-        self._retry_ns = self._clock.monotonic_ns() + _RETRY_NS
-        if str(error) != self._failing:
-            self._failing = str(error)
+        if str(error) != before:
             log.error("audit: %s; on_full = %s counts when the queue is full", error, self.settings.on_full)
+        return str(error)
 
-    def _tick(self) -> bool:
-        if self._clock.monotonic_ns() < self._retry_ns:
-            return False
-        try:
-            deleted = self.spool.tick()
-        except SpoolError as error:
-            self._failed(error)
-            return False
-        for one in deleted:
-            self._gap_of(one)
-        self._collect()
-        return self._write()
+    def _tick(self) -> None:
+        """Sync, seal and delete, and tell of what is gone."""
+        if self._clock.monotonic_ns() >= self._tick_retry_ns:
+            try:
+                self.spool.tick()
+            except SpoolError as error:
+                self._tick_error = self._failed(error, self._tick_error)
+                self._tick_retry_ns = self._clock.monotonic_ns() + _RETRY_NS
+            else:
+                if self._tick_error:
+                    log.warning("audit: the spool is in order again")
+                    self._tick_error = ""
+        self._tell_notices()
 
-    def _gap_of(self, deleted: Deleted) -> None:
-        self._recorder.gap(
-            "segments_deleted",
-            deleted.reason,
-            gap_boot=deleted.boot,
-            gap_first_seq=deleted.first_seq,
-            gap_last_seq=deleted.last_seq,
-            gap_count=deleted.events,
-        )
+    def _tell_notices(self) -> None:
+        notices = self.spool.take_notices()
+        if notices:
+            for one in notices:
+                self._gap_of(one)
+            self._collect()
+            self._write()
+
+    def _gap_of(self, notice: Deleted | Unsynced) -> None:
+        numbers: dict[str, Any] = {
+            "gap_boot": notice.boot,
+            "gap_first_seq": notice.first_seq,
+            "gap_last_seq": notice.last_seq,
+        }
+        if isinstance(notice, Deleted):
+            self._recorder.gap("segments_deleted", notice.reason, **numbers, gap_count=notice.events)
+        else:
+            detail = "the disk has not confirmed these events; some may be missing"
+            self._recorder.gap("torn_tail", "fsync_failed", **numbers, detail=detail)
 
     def close(self) -> None:
-        """Write and seal what is left. What cannot be written now is lost, and the log says how much."""
-        self._retry_ns = 0
+        """Write and seal what is left. What cannot be written now is lost: the log says how much, and the next start
+        leaves an `audit_gap`."""
+        self._write_retry_ns = self._tick_retry_ns = 0
         try:
             self.run_once()
             self._recorder.sweep(everything=True)
@@ -256,10 +275,11 @@ class AuditSink:
             self._write()
         except Exception:
             log.exception("audit: the last turn of the writer failed")
-        lost = max(sum(count for *_, count in self._unwritten), self.queue.size) if self._unwritten else 0
+        _, dropped = self.queue.take()
+        lost = max(sum(count for *_, count in self._unwritten), self.queue.size) + dropped
         if lost:
             log.error("audit: the spool cannot be written; about %d events are lost", lost)
         try:
-            self.spool.close()
+            self.spool.close(final=not lost)
         except SpoolError as error:
             log.error("audit: %s; the next start will seal it", error)

@@ -1,7 +1,8 @@
 """Writing the spool: segments, syncs, seals, limits, and what is left to do after a crash.
 
 One thread uses a `Spool`. Every failure of the disk leaves it in order: what was being written is cut off again, and
-the caller tries again later. Layout and names: `klamm_spark.spool_layout`.
+the caller tries again later. A segment that has its final name is never touched again; what may be left to do then is
+to make the name durable and to clean up. Layout and names: `klamm_spark.spool_layout`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import logging
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,19 +57,42 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Segments of one boot that retention deleted; `reason` is the setting that asked for it."""
+    """Segments of one boot that retention deleted; `reason` is the setting that asked for it.
+
+    `last_seq` and `events` are None where a seal is missing and the names do not tell.
+    """
+
+    boot: str
+    first_seq: int
+    last_seq: int | None
+    events: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """Events of one boot that the disk may not have taken: syncing them failed."""
 
     boot: str
     first_seq: int
     last_seq: int
-    events: int
-    reason: str
 
 
 class _OpenSegment:
-    """The segment that is being written."""
+    """The segment that is being written. Once `failed`, its descriptor is closed and it only waits to be sealed."""
 
-    __slots__ = ("descriptor", "events", "first_write_ns", "last_seq", "name", "path", "sha256", "size_bytes")
+    __slots__ = (
+        "descriptor",
+        "events",
+        "failed",
+        "first_write_ns",
+        "last_seq",
+        "name",
+        "path",
+        "sha256",
+        "size_bytes",
+        "synced_seq",
+    )
 
     def __init__(self, name: SegmentName, path: Path, descriptor: int, now_ns: int) -> None:
         self.name = name
@@ -75,9 +100,17 @@ class _OpenSegment:
         self.descriptor = descriptor
         self.first_write_ns = now_ns
         self.events = 0
-        self.last_seq = name.first_seq - 1
+        self.last_seq = self.synced_seq = name.first_seq - 1
         self.size_bytes = 0
         self.sha256 = hashlib.sha256()
+        self.failed = False
+
+    def take_stock(self, data: bytes) -> int:
+        """Count the whole events that a file really holds; how many bytes behind them are torn."""
+        self.events, self.last_seq = 0, self.name.first_seq - 1
+        self.size_bytes = _sound_lines(data, self)
+        self.sha256 = hashlib.sha256(data[: self.size_bytes])
+        return len(data) - self.size_bytes
 
 
 class Spool:
@@ -98,6 +131,9 @@ class Spool:
         self._next_retention_ns = 0
         self._newest: Seal | None = None
         self._sealed: dict[Path, int] = {}
+        self._notices: list[Deleted | Unsynced] = []
+        self._leftovers: list[Path] = []
+        self._directory_unsynced = False
         self.sealed_count = 0
 
     # ---- the beginning and the end
@@ -123,20 +159,37 @@ class Spool:
         self._last_sync_ns = self._clock.monotonic_ns()
         return recovered
 
-    def close(self) -> None:
-        """Seal what is open and let the folder go. Raises SpoolError if that cannot be; the next start will do it."""
+    def close(self, *, final: bool = True) -> None:
+        """Seal what is open and let the folder go. Raises SpoolError if that cannot be; the next start will do it.
+
+        `final` False: events were lost, and the next start is to tell so.
+        """
         try:
-            if self._segment is not None and self._segment.events:
-                self._seal(final=True)
-            elif self._newest is not None and self._newest.boot == self.boot:
-                self._mark_final(self._newest)
+            segment, newest = self._segment, self._newest
+            if segment is not None and segment.events:
+                self._seal(final=final)
+            elif newest is not None and newest.boot == self.boot:
+                if final:
+                    self._mark_final(newest)
+            elif segment is None and not final:
+                self._begin_unfinished()
+            self._settle()
         finally:
-            if self._segment is not None:
-                self._files.close(self._segment.descriptor)
-                if not self._segment.events:
-                    self._files.remove(self._segment.path)
+            segment = self._segment
+            if segment is not None:
+                self._close_descriptor(segment)
+                if final and not segment.events:
+                    with contextlib.suppress(OSError):
+                        self._files.remove(segment.path)
                 self._segment = None
             self._unlock()
+
+    def _begin_unfinished(self) -> None:
+        """An empty segment: nothing else would tell the next start that this boot has been."""
+        try:
+            self._begin(0)
+        except OSError as error:
+            raise SpoolError(f"{self.folder}: {error.strerror or error}") from error
 
     def _mark_final(self, seal: Seal) -> None:
         try:
@@ -161,9 +214,16 @@ class Spool:
         """Append whole lines, all or none. Raises SpoolError."""
         limit = self._settings.retention_bytes
         if self._settings.on_limit == "stop" and 0 <= limit < self.size_bytes + len(lines):
-            raise SpoolError(f"{self.folder} has reached retention_bytes = {limit} and on_limit is stop")
+            # Perhaps somebody has made room by hand.
+            with contextlib.suppress(OSError):
+                self._sealed = self._scan()
+            if limit < self.size_bytes + len(lines):
+                raise SpoolError(f"{self.folder} has reached retention_bytes = {limit} and on_limit is stop")
+        if self._segment is not None and self._segment.failed:
+            self._seal(final=False)
         try:
             segment = self._segment or self._begin(first_seq)
+            self._sync_directory()
             self._cut_torn(segment)
             self._torn = True
             view = memoryview(lines)
@@ -181,7 +241,9 @@ class Spool:
         segment.last_seq = last_seq
         self._unsynced = True
         if self._settings.fsync_interval_ms == 0:
-            self._sync()
+            # The lines are written, and must not be written twice; `tick` goes on from a failure.
+            with contextlib.suppress(SpoolError):
+                self._sync()
 
     def _cut_torn(self, segment: _OpenSegment) -> None:
         if self._torn:
@@ -191,65 +253,146 @@ class Spool:
     def _begin(self, first_seq: int) -> _OpenSegment:
         name = SegmentName(self.boot, first_seq)
         path = self.folder / f"{name.stem}{OPEN_SUFFIX}"
-        descriptor = self._files.open_append(path)
-        self._segment = _OpenSegment(name, path, descriptor, self._clock.monotonic_ns())
-        self._files.sync_directory(self.folder)
+        self._directory_unsynced = True
+        self._segment = _OpenSegment(name, path, self._files.open_append(path), self._clock.monotonic_ns())
         return self._segment
 
-    def tick(self) -> list[Deleted]:
-        """Sync, seal and delete what is due; what was deleted. Raises SpoolError, having done what could be."""
-        now_ns = self._clock.monotonic_ns()
-        segment = self._segment
-        if segment is not None and segment.events:
-            age_ns = now_ns - segment.first_write_ns
-            if (
-                segment.size_bytes >= self._settings.segment_bytes
-                or age_ns >= self._settings.segment_age_ms * 1_000_000
-            ):
-                self._seal(final=False)
-                self._next_retention_ns = now_ns
-        if self._unsynced and now_ns - self._last_sync_ns >= self._settings.fsync_interval_ms * 1_000_000:
+    def tick(self) -> None:
+        """Sync, seal and delete what is due, each even if another fails. Raises the first SpoolError."""
+        errors: list[SpoolError] = []
+        for step in (self._settle, self._sync_if_due, self._seal_if_due, self._delete_if_due):
+            try:
+                step()
+            except SpoolError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def take_notices(self) -> list[Deleted | Unsynced]:
+        """What is gone, or may be, since the last call; whoever takes it has to tell of it."""
+        notices, self._notices = _joined(self._notices), []
+        return notices
+
+    def _sync_if_due(self) -> None:
+        interval_ns = self._settings.fsync_interval_ms * 1_000_000
+        if self._unsynced and self._clock.monotonic_ns() - self._last_sync_ns >= interval_ns:
             self._sync()
+
+    def _seal_if_due(self) -> None:
+        segment, settings = self._segment, self._settings
+        if segment is None or not segment.events:
+            return
+        now_ns = self._clock.monotonic_ns()
+        old = now_ns - segment.first_write_ns >= settings.segment_age_ms * 1_000_000
+        if old or segment.failed or segment.size_bytes >= settings.segment_bytes:
+            self._next_retention_ns = now_ns
+            self._seal(final=False)
+
+    def _delete_if_due(self) -> None:
+        now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_retention_ns:
+            self._delete_old()
             self._next_retention_ns = now_ns + _RETENTION_CHECK_NS
-            return self._delete_old()
-        return []
 
     @property
     def next_tick_ns(self) -> int:
         """When `tick` next has work."""
         due_ns = self._next_retention_ns
+        if self._directory_unsynced or self._leftovers:
+            return 0
         if self._segment is not None:
+            if self._segment.failed:
+                return 0
             due_ns = min(due_ns, self._segment.first_write_ns + self._settings.segment_age_ms * 1_000_000)
         if self._unsynced:
             due_ns = min(due_ns, self._last_sync_ns + self._settings.fsync_interval_ms * 1_000_000)
         return due_ns
 
     def _sync(self) -> None:
-        assert self._segment is not None
-        try:
-            self._files.fsync(self._segment.descriptor)
-        except OSError as error:
-            raise SpoolError(f"{self._segment.path}: fsync: {error.strerror or error}") from error
+        segment = self._segment
+        assert segment is not None
         self._unsynced = False
         self._last_sync_ns = self._clock.monotonic_ns()
+        try:
+            self._files.fsync(segment.descriptor)
+        except OSError as error:
+            # The system may have forgotten what it could not write: a second fsync would succeed and prove nothing.
+            segment.failed = True
+            self._torn = False
+            self._close_descriptor(segment)
+            if segment.last_seq > segment.synced_seq:
+                self._notices.append(Unsynced(segment.name.boot, segment.synced_seq + 1, segment.last_seq))
+            raise SpoolError(f"{segment.path}: fsync: {error.strerror or error}") from error
+        segment.synced_seq = segment.last_seq
+
+    def _close_descriptor(self, segment: _OpenSegment) -> None:
+        if segment.descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._files.close(segment.descriptor)
+            segment.descriptor = -1
+
+    def _sync_directory(self) -> None:
+        if self._directory_unsynced:
+            self._files.sync_directory(self.folder)
+            self._directory_unsynced = False
+
+    def _settle(self) -> None:
+        """Make names durable, then clean up behind them. Raises SpoolError; the next call goes on with it."""
+        try:
+            self._sync_directory()
+            while self._leftovers:
+                self._files.remove(self._leftovers[-1])
+                self._leftovers.pop()
+        except OSError as error:
+            raise SpoolError(f"{self.folder}: {error.strerror or error}") from error
 
     # ---- sealing
 
     def _seal(self, *, final: bool) -> None:
         segment = self._segment
         assert segment is not None
+        unsynced: SpoolError | None = None
         try:
-            self._cut_torn(segment)
-            self._sync()
-            self._finish(segment, final=final)
+            if not segment.failed:
+                self._cut_torn(segment)
+                try:
+                    self._sync()
+                except SpoolError as error:
+                    unsynced = error
+            if segment.failed:
+                self._finish_failed(segment)
+            else:
+                self._finish(segment, final=final)
         except OSError as error:
-            # It stays open and grows on until sealing works.
+            # It stays open and, unless it has failed, grows on until sealing works.
             raise SpoolError(f"{segment.path}: {error.strerror or error}") from error
-        self._files.close(segment.descriptor)
         self._segment = None
+        self._close_descriptor(segment)
+        self._settle()
+        if unsynced is not None:
+            raise unsynced
 
-    def _finish(self, segment: _OpenSegment, *, final: bool = False, clean: bool = True, torn_bytes: int = 0) -> None:
+    def _finish_failed(self, segment: _OpenSegment) -> None:
+        """Seal a copy of what can still be read, so that it is synced as a whole."""
+        data = segment.path.read_bytes()[: segment.size_bytes]
+        torn_bytes = 0
+        if hashlib.sha256(data).digest() != segment.sha256.digest():
+            torn_bytes = segment.take_stock(data)
+        if segment.events:
+            self._finish(segment, clean=False, torn_bytes=torn_bytes, copied=data[: segment.size_bytes])
+        else:
+            self._leftovers.append(segment.path)
+
+    def _finish(
+        self,
+        segment: _OpenSegment,
+        *,
+        final: bool = False,
+        clean: bool = True,
+        torn_bytes: int = 0,
+        copied: bytes | None = None,
+    ) -> None:
+        """Write the seal and give the segment its final name. An OSError means that it does not have it yet."""
         sha256, previous = segment.sha256.hexdigest(), self._newest
         previous_chain = previous.chain if previous is not None else NO_CHAIN
         seal = Seal(
@@ -272,48 +415,93 @@ class Spool:
         )
         self._files.write_whole(self.folder / f"{seal.segment}{SEAL_SUFFIX}", seal.to_json())
         target = self.folder / f"{seal.segment}{self._suffix}"
-        if self._settings.compression == "none":
-            self._files.rename(segment.path, target)
-        else:
-            self._files.write_whole(target, _compress(segment.path.read_bytes(), self._settings.compression))
-            self._files.remove(segment.path)
-        self._files.sync_directory(self.folder)
-        self._sealed[target] = target.stat().st_size
+        codec, size_bytes = self._settings.compression, segment.size_bytes
+        renamed = codec == "none" and copied is None
+        self._directory_unsynced = True
+        try:
+            if renamed:
+                self._files.rename(segment.path, target)
+            else:
+                packed = _packed(segment.path.read_bytes() if copied is None else copied, codec)
+                size_bytes = len(packed)
+                self._files.write_whole(target, packed)
+        except OSError:
+            # A network file system may have done what it could not confirm.
+            if not target.exists():
+                raise
+        if not renamed:
+            self._leftovers.append(segment.path)
+        self._sealed[target] = size_bytes
         self._newest = seal
         self.sealed_count += 1
         if previous is not None and not self._has_segment(previous.segment):
-            self._files.remove(self.folder / f"{previous.segment}{SEAL_SUFFIX}")
+            self._leftovers.append(self.folder / f"{previous.segment}{SEAL_SUFFIX}")
 
     def _has_segment(self, stem: str) -> bool:
         return any(path.name.partition(".")[0] == stem for path in self._sealed)
 
     # ---- limits
 
-    def _delete_old(self) -> list[Deleted]:
-        settings, deleted = self._settings, []
+    def _scan(self) -> dict[Path, int]:
+        """The sealed segments that are there, with their sizes."""
+        found: dict[Path, int] = {}
+        for path in sealed_segments(self.folder):
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = self._files.stat(path).st_size
+        return found
+
+    def _delete_old(self) -> None:
+        settings, reason, count = self._settings, "", 0
         total = self.size_bytes
         limit_us = self._clock.wall_us() - settings.retention_ms * 1000
-        for path in sorted(self._sealed):
-            seal = self._seal_of(path)
-            if settings.retention_ms >= 0 and seal is not None and seal.sealed_time_us < limit_us:
-                reason = "retention_ms"
-            elif settings.on_limit == "delete_oldest" and 0 <= settings.retention_bytes < total:
-                reason = "retention_bytes"
-            else:
-                break
-            total -= self._sealed[path]
-            self._delete(path, seal)
-            if seal is not None:
-                deleted.append(Deleted(seal.boot, seal.first_seq, seal.last_seq, seal.events, reason))
-        if deleted:
-            log.warning(
-                "audit spool %s: %d segments with %d events deleted (%s)",
-                self.folder,
-                len(deleted),
-                sum(one.events for one in deleted),
-                deleted[-1].reason,
-            )
-        return _joined(deleted)
+        paths = sorted(self._sealed)
+        try:
+            for path, following in zip_longest(paths, paths[1:]):
+                try:
+                    stat = self._files.stat(path)
+                except FileNotFoundError:
+                    # Somebody else has deleted it, and knows.
+                    total -= self._sealed[path]
+                    self._forget(path)
+                    continue
+                seal = self._seal_of(path)
+                sealed_us = seal.sealed_time_us if seal is not None else stat.st_mtime_ns // 1000
+                if settings.retention_ms >= 0 and sealed_us < limit_us:
+                    reason = "retention_ms"
+                elif settings.on_limit == "delete_oldest" and 0 <= settings.retention_bytes < total:
+                    reason = "retention_bytes"
+                else:
+                    break
+                self._files.remove(path)
+                total -= self._sealed[path]
+                self._forget(path)
+                self._notices.append(self._deleted(path, seal, following, reason))
+                count += 1
+        except OSError as error:
+            raise SpoolError(f"{path}: {error.strerror or error}") from error
+        finally:
+            if count:
+                log.warning("audit spool %s: %d segments deleted (%s)", self.folder, count, reason)
+        self._settle()
+
+    def _forget(self, path: Path) -> None:
+        """A segment is gone; its seal goes too, unless the chain goes on from it."""
+        del self._sealed[path]
+        self._directory_unsynced = True
+        stem = path.name.partition(".")[0]
+        if self._newest is None or stem != self._newest.segment:
+            self._leftovers.append(self.folder / f"{stem}{SEAL_SUFFIX}")
+
+    def _deleted(self, path: Path, seal: Seal | None, following: Path | None, reason: str) -> Deleted:
+        if seal is not None:
+            return Deleted(seal.boot, seal.first_seq, seal.last_seq, seal.events, reason)
+        name = parse_name(path.name)
+        assert name is not None
+        after = parse_name(following.name) if following is not None else None
+        if after is None and self._segment is not None:
+            after = self._segment.name
+        last_seq = after.first_seq - 1 if after is not None and after.boot == name.boot else None
+        return Deleted(name.boot, name.first_seq, last_seq, None, reason)
 
     def _seal_of(self, path: Path) -> Seal | None:
         name = parse_name(path.name)
@@ -324,34 +512,45 @@ class Spool:
             log.error("audit spool %s: no seal: %s", path, error)
             return None
 
-    def _delete(self, path: Path, seal: Seal | None) -> None:
-        try:
-            self._files.remove(path)
-            if seal is not None and (self._newest is None or seal.index != self._newest.index):
-                self._files.remove(self.folder / f"{seal.segment}{SEAL_SUFFIX}")
-            self._files.sync_directory(self.folder)
-        except OSError as error:
-            raise SpoolError(f"{path}: {error.strerror or error}") from error
-        del self._sealed[path]
-
     # ---- after a crash
 
     def _recover(self) -> list[Recovered]:
         for leftover in self.folder.glob("*.tmp"):
             self._files.remove(leftover)
-        opened = open_segments(self.folder)
-        sealed_stems = {path.name.partition(".")[0] for path in sealed_segments(self.folder)}
-        for path in [path for path in opened if path.stem in sealed_stems]:
-            # The crash came after the compressed segment was whole.
-            self._files.remove(path)
-            opened.remove(path)
-        self._sealed = {path: path.stat().st_size for path in sealed_segments(self.folder)}
-        self._newest = self._newest_seal({path.stem for path in opened})
+        self._directory_unsynced = True
+        sealed = {path.name.partition(".")[0]: path for path in sealed_segments(self.folder)}
+        left = {self._left_open(path, sealed.get(path.stem)) for path in open_segments(self.folder)}
+        opened = sorted(path for path in left if path is not None)
+        self._sealed = self._scan()
+        newest = self._newest = self._newest_seal({path.stem for path in opened})
         recovered = [self._recover_segment(path) for path in opened]
-        if not opened and self._newest is not None and not self._newest.final:
-            recovered.append(Recovered(self._newest.boot, self._newest.last_seq, 0))
-        self._files.sync_directory(self.folder)
+        # A boot that came after it and left no more than a beginning may not have got to tell of it.
+        if newest is not None and not newest.final and newest.boot not in {one.boot for one in recovered}:
+            recovered.insert(0, Recovered(newest.boot, newest.last_seq, 0))
+        self._settle()
         return recovered
+
+    def _left_open(self, path: Path, sealed: Path | None) -> Path | None:
+        """What of an open segment, of which there may be a sealed copy, is in no sealed one; None if there is nothing.
+
+        The copy may have been there, and been read, before the last lines were written: those get a segment of their
+        own.
+        """
+        if sealed is None:
+            return path
+        seal = self._seal_of(path)
+        if seal is None:
+            # Nobody can say what the copy must hold.
+            self._files.remove(sealed)
+            return path
+        rest = None
+        tail = path.read_bytes()[seal.size_bytes :]
+        if tail:
+            rest = self.folder / f"{SegmentName(seal.boot, seal.last_seq + 1).stem}{OPEN_SUFFIX}"
+            self._files.write_whole(rest, tail)
+            self._files.sync_directory(self.folder)
+        self._files.remove(path)
+        return rest
 
     def _newest_seal(self, unsealed: set[str]) -> Seal | None:
         newest: Seal | None = None
@@ -370,11 +569,10 @@ class Spool:
         data = path.read_bytes()
         segment = _OpenSegment(name, path, self._files.open_append(path), self._clock.monotonic_ns())
         try:
-            end = _sound_lines(data, segment)
-            torn_bytes = len(data) - end
+            torn_bytes = segment.take_stock(data)
             if torn_bytes:
                 log.warning("audit spool %s: a torn tail of %d bytes is cut off", path, torn_bytes)
-                self._files.truncate(segment.descriptor, end)
+                self._files.truncate(segment.descriptor, segment.size_bytes)
             self._files.fsync(segment.descriptor)
         finally:
             self._files.close(segment.descriptor)
@@ -382,8 +580,6 @@ class Spool:
             self._files.remove(path)
             last_seq = name.first_seq - 1 if name.first_seq else None
             return Recovered(name.boot, last_seq, torn_bytes)
-        segment.size_bytes = end
-        segment.sha256.update(data[:end])
         self._finish(segment, clean=False, torn_bytes=torn_bytes)
         return Recovered(name.boot, segment.last_seq, torn_bytes)
 
@@ -404,19 +600,27 @@ def _sound_lines(data: bytes, segment: _OpenSegment) -> int:
         position = end + 1
 
 
-def _joined(deleted: list[Deleted]) -> list[Deleted]:
-    """Neighbours of one boot and reason as one."""
-    joined: list[Deleted] = []
-    for one in deleted:
+def _joined(notices: list[Deleted | Unsynced]) -> list[Deleted | Unsynced]:
+    """Neighbours of one boot and reason as one, where both know what they had."""
+    joined: list[Deleted | Unsynced] = []
+    for one in notices:
         last = joined[-1] if joined else None
-        if last is not None and (last.boot, last.reason) == (one.boot, one.reason):
+        if (
+            isinstance(last, Deleted)
+            and isinstance(one, Deleted)
+            and (last.boot, last.reason) == (one.boot, one.reason)
+            and last.events is not None
+            and one.events is not None
+        ):
             joined[-1] = replace(last, last_seq=one.last_seq, events=last.events + one.events)
         else:
             joined.append(one)
     return joined
 
 
-def _compress(data: bytes, codec: str) -> bytes:
+def _packed(data: bytes, codec: str) -> bytes:
+    if codec == "none":
+        return data
     import cramjam
 
     return bytes(cramjam.zstd.compress(data) if codec == "zstd" else cramjam.gzip.compress(data))

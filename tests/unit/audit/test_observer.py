@@ -493,6 +493,70 @@ def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
     assert second.events()[0] == event
 
 
+def _at_the_limit(make, **settings):
+    """A spool with one event that is as large as it may be, and one that waits for room."""
+    audit = make(retention_bytes=1500, on_limit="stop", aggregate_above_per_second=-1, **settings)
+    connection = audit.connection()
+    audit.complete(ping(audit, connection))
+    audit.flush()
+    audit.complete(ping(audit, connection))
+    audit.flush()
+    assert audit.sink.write_errors == 1
+    return audit
+
+
+def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make):
+    audit = _at_the_limit(make, fsync_interval_ms=100, segment_age_ms=5000, retention_ms=60_000)
+    folder = audit.sink.spool.folder
+    audit.clock.advance_ms(100)
+    audit.flush()
+    assert audit.files.fsyncs == 1
+    audit.clock.advance_ms(5000)
+    audit.flush()
+    assert len(list(folder.glob("*.jsonl"))) == 1
+    audit.clock.advance_ms(60_001)
+    audit.flush()
+    assert list(folder.glob("*.jsonl")) == []
+    audit.clock.advance_ms(1000)
+    events = audit.events()
+    assert [(event["kind"], event["seq"]) for event in events] == [("request", 1), ("audit_gap", 2)]
+    assert (events[1]["action"], events[1]["gap_first_seq"], events[1]["gap_last_seq"]) == ("segments_deleted", 0, 0)
+
+
+def test_an_orderly_stop_that_loses_events_is_told_by_the_next_boot(tmp_path):
+    first = _at_the_limit(lambda **settings: Observing(tmp_path, **settings))
+    boot = first.sink.spool.boot
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    gap = Observing(tmp_path).events()[-1]
+    assert (gap["action"], gap["gap_boot"], gap["gap_first_seq"]) == ("unclean_stop", boot, 1)
+
+
+def test_an_orderly_stop_that_loses_nothing_tells_nothing(tmp_path):
+    first = Observing(tmp_path)
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    assert [event["kind"] for event in Observing(tmp_path).events()] == ["request"]
+
+
+def test_events_that_the_disk_did_not_confirm_are_told(make):
+    audit = make(fsync_interval_ms=100)
+    audit.complete(ping(audit, audit.connection()))
+    audit.flush()
+    audit.files.broken = {"fsync"}
+    audit.clock.advance_ms(100)
+    audit.flush()
+    audit.files.broken = set()
+    audit.clock.advance_ms(1000)
+    gap = audit.events()[-1]
+    assert (gap["action"], gap["reason"], gap["gap_first_seq"], gap["gap_last_seq"]) == (
+        "torn_tail",
+        "fsync_failed",
+        0,
+        0,
+    )
+
+
 def test_a_thread_that_waits_for_room_does_not_hold_up_the_writer(make):
     audit = make(queue_capacity=1, on_full="block", aggregate_above_per_second=0)
     connection = audit.connection()

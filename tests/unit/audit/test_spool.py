@@ -1,5 +1,6 @@
 """Segments, seals, limits and recovery, on a disk that can be full and with a clock that stands still."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -11,7 +12,7 @@ import pytest
 from klamm import ManualClock
 from klamm_spark.files import SpoolFiles
 from klamm_spark.settings import AuditSettings
-from klamm_spark.spool import Deleted, Recovered, Spool, SpoolError
+from klamm_spark.spool import Deleted, Recovered, Spool, SpoolError, Unsynced
 from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
 
 
@@ -31,15 +32,29 @@ class BadDisk(SpoolFiles):
         return written
 
     def fsync(self, descriptor):
-        if "fsync" in self.broken:
-            raise OSError(errno.EIO, "broken")
+        self._check("fsync")
         self.fsyncs += 1
         super().fsync(descriptor)
 
     def rename(self, source, target):
-        if "rename" in self.broken:
-            raise OSError(errno.EIO, "broken")
+        self._check("rename")
         super().rename(source, target)
+
+    def sync_directory(self, path):
+        self._check("sync_directory")
+        super().sync_directory(path)
+
+    def remove(self, path):
+        self._check("remove")
+        super().remove(path)
+
+    def stat(self, path):
+        self._check("stat")
+        return super().stat(path)
+
+    def _check(self, call):
+        if call in self.broken:
+            raise OSError(errno.EIO, "broken")
 
 
 class Writer:
@@ -64,9 +79,13 @@ class Writer:
             self.spool.write(line, self.seq, self.seq, 1)
             self.seq += 1
 
+    def tick(self):
+        self.spool.tick()
+        return self.spool.take_notices()
+
     def die(self):
         """As after `kill -9`: what was written is there, nothing else happens."""
-        if self.spool._segment is not None:
+        if self.spool._segment is not None and not self.spool._segment.failed:
             os.close(self.spool._segment.descriptor)
         os.close(self.spool._lock)
 
@@ -261,15 +280,233 @@ def test_a_segment_that_cannot_be_sealed_stays_open(tmp_path):
     writer.start()
     writer.write()
     writer.clock.advance_ms(10)
-    for what in ("fsync", "rename"):
-        writer.files.broken = {what}
-        with pytest.raises(SpoolError, match="broken"):
-            writer.spool.tick()
-        writer.write()
+    writer.files.broken = {"rename"}
+    with pytest.raises(SpoolError, match="broken"):
+        writer.spool.tick()
+    writer.write()
     writer.files.broken = set()
     writer.spool.tick()
     (sealed,) = sealed_segments(writer.folder)
-    assert seqs(sealed) == [0, 1, 2]
+    assert seqs(sealed) == [0, 1]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("broken", ["sync_directory", "remove", "stat"])
+def test_a_segment_that_has_its_name_never_changes_whatever_fails_behind_it(tmp_path, compression, broken):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000, compression=compression)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(60_011)
+    writer.spool.tick()
+    # The seal before this one goes with it, so that there is something to remove.
+    writer.clock.advance_ms(60_011)
+    writer.tick()
+    writer.write(2)
+    writer.clock.advance_ms(10)
+    writer.files.broken = {broken}
+    with contextlib.suppress(SpoolError):
+        writer.spool.tick()
+    (sealed,) = sealed_segments(writer.folder)
+    before = sealed.read_bytes()
+    try:
+        writer.write()
+    except SpoolError:
+        assert broken == "sync_directory", "what cannot be cleaned up is in nobody's way"
+    writer.files.broken = set()
+    writer.write()
+    writer.spool.close()
+    assert sealed.read_bytes() == before
+    assert open_segments(writer.folder) == []
+    assert [seal.index for seal in seals(writer.folder)] == [1, 2]
+    assert (seals(writer.folder)[0].first_seq, seals(writer.folder)[1].first_seq) == (1, 3)
+
+
+def test_a_rename_that_worked_and_failed_is_a_rename(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(10)
+    rename = writer.files.rename
+
+    def unconfirmed(source, target):
+        rename(source, target)
+        if target.suffix == ".jsonl":
+            _fail()
+
+    writer.files.rename = unconfirmed
+    writer.spool.tick()
+    writer.write()
+    assert [parse_name(path.name).first_seq for path in sealed_segments(writer.folder)] == [0]
+    assert [parse_name(path.name).first_seq for path in open_segments(writer.folder)] == [1]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_what_an_open_segment_has_beyond_its_sealed_copy_is_kept(tmp_path, compression):
+    writer = Writer(tmp_path / "n", compression=compression)
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    (path,) = open_segments(writer.folder)
+    head = path.read_bytes()
+    writer.spool.close()
+    (sealed,) = sealed_segments(writer.folder)
+    packed = sealed.read_bytes()
+    tail = b"".join(b'{"seq":%d,"boot":"%s"}\n' % (seq, boot.encode()) for seq in (2, 3))
+    path.write_bytes(head + tail + b'{"se')
+    assert writer.start("11111111") == [Recovered(boot, 3, 4)]
+    assert sealed.read_bytes() == packed
+    assert open_segments(writer.folder) == []
+    first, second = seals(writer.folder)
+    assert (second.first_seq, second.last_seq, second.events) == (2, 3, 2)
+    assert second.previous_chain == first.chain
+    assert second.sha256 == hashlib.sha256(tail).hexdigest()
+
+
+def test_a_copy_without_a_seal_is_made_again(tmp_path):
+    writer = Writer(tmp_path / "n", compression="gzip")
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    path.with_suffix(".jsonl.gz").write_bytes(b"nothing")
+    assert writer.start("11111111") == [Recovered(boot, 1, 0)]
+    (sealed,) = sealed_segments(writer.folder)
+    assert len(bytes(cramjam.gzip.decompress(sealed.read_bytes())).splitlines()) == 2
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_no_temporary_file_looks_like_a_segment(tmp_path, compression):
+    writer = Writer(tmp_path / "n", compression=compression)
+    writer.start()
+    writer.write()
+    rename, left = writer.files.rename, []
+
+    def killed(source, target):
+        left.append((source.name, source.read_bytes()))
+        rename(source, target)
+
+    writer.files.rename = killed
+    writer.spool.close()
+    writer.files.rename = rename
+    temporaries = [(name, data) for name, data in left if name.endswith(".tmp")]
+    assert len(temporaries) == (1 if compression == "none" else 2)
+    for name, data in temporaries:
+        (writer.folder / name).write_bytes(data)
+        assert parse_name(name) is None
+        assert name.startswith("."), "Spark looks at no hidden file"
+    before = sealed_segments(writer.folder)
+    assert writer.start("11111111") == []
+    assert list(writer.folder.glob("*.tmp")) == []
+    assert sealed_segments(writer.folder) == before
+
+
+def test_a_temporary_file_does_not_fill_the_disk_on(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(10)
+    writer.files.room = 10
+    with pytest.raises(SpoolError, match="No space left"):
+        writer.spool.tick()
+    assert list(writer.folder.glob("*.tmp")) == []
+
+
+# ---- syncs that fail
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_after_a_failed_fsync_the_segment_is_given_up_and_the_doubt_is_told(tmp_path, compression):
+    writer = Writer(tmp_path / "n", fsync_interval_ms=100, compression=compression)
+    writer.start()
+    writer.write()
+    writer.clock.advance_ms(100)
+    writer.spool.tick()
+    writer.write(2)
+    writer.clock.advance_ms(100)
+    writer.files.broken = {"fsync"}
+    with pytest.raises(SpoolError, match="fsync: broken"):
+        writer.spool.tick()
+    with pytest.raises(SpoolError, match="broken"):
+        writer.write()
+    writer.files.broken = set()
+    writer.write()
+    assert writer.tick() == [Unsynced(writer.spool.boot, 1, 2)]
+    (seal,) = seals(writer.folder)
+    assert (seal.first_seq, seal.last_seq, seal.events, seal.clean, seal.final) == (0, 2, 3, False, False)
+    assert [parse_name(path.name).first_seq for path in open_segments(writer.folder)] == [3]
+    writer.spool.close()
+    assert writer.start("11111111") == []
+
+
+def test_one_failed_fsync_is_not_tried_again_on_the_same_file(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    writer.write()
+    (opened,) = open_segments(writer.folder)
+    inode = opened.stat().st_ino
+    writer.clock.advance_ms(10)
+    fsync = writer.files.fsync
+
+    def once(descriptor):
+        writer.files.fsync = fsync
+        _fail()
+
+    writer.files.fsync = once
+    with pytest.raises(SpoolError, match="fsync: broken"):
+        writer.spool.tick()
+    (sealed,) = sealed_segments(writer.folder)
+    assert sealed.stat().st_ino != inode
+    assert open_segments(writer.folder) == []
+    assert writer.spool.take_notices() == [Unsynced(writer.spool.boot, 0, 0)]
+
+
+def test_what_the_disk_has_lost_of_a_segment_that_is_given_up_is_cut_off(tmp_path):
+    writer = Writer(tmp_path / "n", fsync_interval_ms=100)
+    writer.start()
+    writer.write(3)
+    (opened,) = open_segments(writer.folder)
+    writer.clock.advance_ms(100)
+    writer.files.broken = {"fsync"}
+    with pytest.raises(SpoolError):
+        writer.spool.tick()
+    lines = opened.read_bytes().splitlines(keepends=True)
+    opened.write_bytes(lines[0] + b"\0" * len(lines[1] + lines[2]))
+    writer.files.broken = set()
+    assert writer.tick() == [Unsynced(writer.spool.boot, 0, 2)]
+    (sealed,) = sealed_segments(writer.folder)
+    (seal,) = seals(writer.folder)
+    assert sealed.read_bytes() == lines[0]
+    assert (seal.last_seq, seal.torn_bytes) == (0, len(lines[1] + lines[2]))
+    assert seal.sha256 == hashlib.sha256(lines[0]).hexdigest()
+
+
+def test_with_an_interval_of_zero_a_failed_fsync_writes_nothing_twice(tmp_path):
+    writer = Writer(tmp_path / "n", fsync_interval_ms=0)
+    writer.start()
+    writer.files.broken = {"fsync"}
+    writer.write()
+    writer.files.broken = set()
+    assert writer.tick() == [Unsynced(writer.spool.boot, 0, 0)]
+    (sealed,) = sealed_segments(writer.folder)
+    assert seqs(sealed) == [0]
+
+
+def test_nothing_is_written_before_the_name_of_a_segment_is_durable(tmp_path):
+    writer = Writer(tmp_path / "n")
+    writer.start()
+    writer.files.broken = {"sync_directory"}
+    for _ in range(2):
+        with pytest.raises(SpoolError, match="broken"):
+            writer.write()
+    (opened,) = open_segments(writer.folder)
+    assert opened.read_bytes() == b""
+    writer.files.broken = set()
+    writer.write()
+    assert seqs(opened) == [0]
+
+
+# ---- limits
 
 
 def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
@@ -279,7 +516,7 @@ def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
     for _ in range(4):
         writer.write(padding=1000)
         writer.clock.advance_ms(10)
-        deleted += writer.spool.tick()
+        deleted += writer.tick()
     boot = writer.spool.boot
     assert deleted == [Deleted(boot, 0, 0, 1, "retention_bytes"), Deleted(boot, 1, 1, 1, "retention_bytes")]
     assert [parse_name(path.name).first_seq for path in sealed_segments(writer.folder)] == [2, 3]
@@ -295,13 +532,85 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
         writer.spool.tick()
     last = seals(writer.folder)[-1]
     writer.clock.advance_ms(60_001)
-    assert writer.spool.tick() == [Deleted(writer.spool.boot, 0, 1, 2, "retention_ms")]
+    assert writer.tick() == [Deleted(writer.spool.boot, 0, 1, 2, "retention_ms")]
     assert sealed_segments(writer.folder) == []
     assert seals(writer.folder) == [last]
     writer.write()
     writer.spool.close()
     (seal,) = seals(writer.folder)
     assert (seal.index, seal.previous_chain) == (2, last.chain)
+
+
+def _aged(writer, count):
+    writer.start()
+    for _ in range(count):
+        writer.write()
+        writer.clock.advance_ms(10)
+        writer.spool.tick()
+    return sealed_segments(writer.folder)
+
+
+def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    _, second, _ = _aged(writer, 3)
+    writer.clock.advance_ms(60_001)
+    remove = writer.files.remove
+    writer.files.remove = lambda path: _fail() if path == second else remove(path)
+    with pytest.raises(SpoolError, match="broken"):
+        writer.spool.tick()
+    assert writer.spool.take_notices() == [Deleted(writer.spool.boot, 0, 0, 1, "retention_ms")]
+    writer.files.remove = remove
+    assert writer.tick() == [Deleted(writer.spool.boot, 1, 2, 2, "retention_ms")]
+    assert sealed_segments(writer.folder) == []
+
+
+def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    paths = _aged(writer, 3)
+    wall_s = writer.clock.wall_us() / 1e6
+    for path in (paths[0], paths[2]):
+        path.with_suffix(".seal").write_bytes(b"{}")
+        os.utime(path, (wall_s, wall_s))
+    assert writer.tick() == []
+    writer.clock.advance_ms(60_001)
+    boot = writer.spool.boot
+    assert writer.tick() == [
+        Deleted(boot, 0, 0, None, "retention_ms"),
+        Deleted(boot, 1, 1, 1, "retention_ms"),
+        Deleted(boot, 2, None, None, "retention_ms"),
+    ]
+
+
+def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    first, _ = _aged(writer, 2)
+    first.unlink()
+    writer.clock.advance_ms(60_001)
+    assert writer.tick() == [Deleted(writer.spool.boot, 1, 1, 1, "retention_ms")]
+
+
+def test_a_failed_sync_keeps_nothing_else_from_being_done(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    _aged(writer, 1)
+    writer.write()
+    writer.clock.advance_ms(60_001)
+    writer.files.broken = {"fsync"}
+    with pytest.raises(SpoolError, match="fsync: broken"):
+        writer.spool.tick()
+    assert sealed_segments(writer.folder) == []
+
+
+def test_deleting_by_hand_makes_room_at_once(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_bytes=1500, on_limit="stop")
+    writer.start()
+    writer.write(padding=1000)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    with pytest.raises(SpoolError, match="retention_bytes = 1500"):
+        writer.write(padding=1000)
+    sealed_segments(writer.folder)[0].unlink()
+    writer.write(padding=1000)
+    assert seqs(open_segments(writer.folder)[0]) == [1]
 
 
 def test_on_limit_stop_refuses_what_would_go_beyond(tmp_path):
@@ -338,6 +647,38 @@ def test_a_crash_after_compressing_leaves_one_copy(tmp_path):
     writer.start("11111111")
     assert open_segments(writer.folder) == []
     assert len(sealed_segments(writer.folder)) == 1
+
+
+@pytest.mark.parametrize("written", [0, 2])
+def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(written)
+    writer.spool.close(final=False)
+    assert writer.start("11111111") == [Recovered(boot, written - 1 if written else None, 0)]
+    writer.spool.close()
+
+
+def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    _aged(writer, 1)
+    boot = writer.spool.boot
+    writer.spool.close(final=False)
+    assert writer.start("11111111") == [Recovered(boot, 0, 0)]
+
+
+def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    _aged(writer, 1)
+    first = writer.spool.boot
+    writer.die()
+    assert writer.start("11111111") == [Recovered(first, 0, 0)]
+    second = writer.spool.boot
+    writer.write()
+    (opened,) = open_segments(writer.folder)
+    writer.die()
+    opened.write_bytes(b"")
+    assert writer.start("22222222") == [Recovered(first, 0, 0), Recovered(second, None, 0)]
 
 
 def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
