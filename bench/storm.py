@@ -56,6 +56,8 @@ def begin_scram(client: RawClient) -> None:
 
 def storm(kind: str, port: int, ca: str, connections: int, at_once: int) -> None:
     """Come and fail that many times, so many side by side."""
+    # Attackers have machines of their own: here they get only what is left of this one.
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     context = ssl.create_default_context(cafile=ca) if kind == "tls" else None
     numbers = count()
 
@@ -134,8 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     if kind != "tls" and client.log_in(PASSWORD):
                         raise RuntimeError("the good client cannot log in")
                     quiet.append(p99_us(client, time.perf_counter() + 2)[0])
-                    # Attackers have machines of their own: here they get only what is left of this one.
-                    command = ["nice", "-n", "15", sys.executable, "-m", "bench.storm"]
+                    command = [sys.executable, "-m", "bench.storm"]
                     command += ["--connections", str(chosen.connections), "--at-once", str(chosen.at_once)]
                     begun = time.perf_counter()
                     with subprocess.Popen([*command, "--storm", kind, str(ports[kind]), str(files.ca)]) as process:
