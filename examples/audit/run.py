@@ -2,7 +2,7 @@
 
     scripts/audit-demo [--requests 100000] [--folder DIR]
 
-Serves klamm.toml of this folder, drives clients of librdkafka and kafka-python through both listeners, of which some are
+Serves klamm.toml of this folder, drives librdkafka and kafka-python clients through both listeners, of which some are
 denied, some fail to authenticate and some are throttled, stops the server, ships its spool, verifies the lake, writes
 the report and compares. Exit code 1 if one number differs.
 """
