@@ -17,7 +17,7 @@ from klamm.api_versions import unsupported_version_response
 from klamm.clock import Clock
 from klamm.context import ConnectionContext, RequestContext, Responder
 from klamm.contracts import Buffer, Throttle
-from klamm.network.kept_answers import CountedAnswers, KeptAnswers
+from klamm.network.kept_answers import KeptAnswers
 from klamm.network.limited_log import LimitedLog
 from klamm.network.observation import Observation
 from klamm.network.recorder import AnyVersion, RequestCount, RequestRecorder
@@ -109,7 +109,7 @@ class RequestDispatcher:
         self._refusals = observation.refusals if observation is not None else ()
         # Whoever observes, charges or authorizes requests must see each of them.
         observed = observation is not None and observation.repeats_after is None
-        self.kept: KeptAnswers = KeptAnswers()
+        self.kept = KeptAnswers()
         for handler in handlers:
             route = self._routes[handler.api_key] = Route(handler, mode)
             if observed or authorized:
@@ -126,7 +126,7 @@ class RequestDispatcher:
     def for_processor(self, recorder: RequestRecorder | None) -> RequestDispatcher:
         """The same, for one processor, whose requests are recorded there."""
         dispatcher = copy.copy(self)
-        dispatcher.kept = KeptAnswers() if recorder is None else CountedAnswers()
+        dispatcher.kept = KeptAnswers()
         dispatcher.charge_to(self._throttles)
         if recorder is not None:
             dispatcher._recorded = True

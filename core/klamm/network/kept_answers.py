@@ -7,38 +7,40 @@ requests equally, so the whole frame, less its correlation id, is the key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from klamm.context import RequestContext
 from klamm.contracts import Buffer
 
 if TYPE_CHECKING:
     from klamm.network.channel import KafkaChannel
+    from klamm.network.recorder import RequestCount
 
 _CAPACITY: Final = 256
 _REQUEST_UP_TO_BYTES: Final = 1024
 _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 
 
-_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, Any]"
+_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, RequestCount | None]"
 _Note: TypeAlias = "Callable[[KafkaChannel, Buffer, RequestContext], None]"
-
-
-def _ignore(_channel: KafkaChannel, _frame: Buffer, _request: RequestContext) -> None:
-    """Nobody observes."""
 
 
 class KeptAnswers:
     """What a processor has answered. It alone looks; any thread may `keep`, and losing an entry in a race costs only
-    another look at the request."""
+    another look at the request.
 
-    __slots__ = ("_answers", "_api_keys", "_keeping", "note")
+    `note`, if there is one, is told of each request that is answered, unless its channel repeats the one before.
+    Answers are counted when they are given where requests are; `sampled` is set when one is due to be timed.
+    """
+
+    __slots__ = ("_answers", "_api_keys", "_keeping", "note", "sampled")
 
     def __init__(self) -> None:
         self._api_keys: set[int] = set()
         self._answers: dict[bytes, _Entry] = {}
         self._keeping = True
-        self.note: _Note = _ignore
+        self.note: _Note | None = None
+        self.sampled: RequestContext | None = None
 
     def allow(self, keeping: bool) -> None:
         """Keep answers from now on, or forget those that are there and keep no more. From any thread."""
@@ -46,7 +48,7 @@ class KeptAnswers:
         # Whoever is about to keep one has the old dictionary, or sees that none is kept.
         self._answers = {}
 
-    def find(self, frame: Buffer) -> bytes | None:
+    def find(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request must be looked at."""
         try:
             # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
@@ -57,27 +59,19 @@ class KeptAnswers:
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
-        unchanged_while, token, size, rest, _request, _count = kept
-        return size + frame[4:8] + rest if unchanged_while() == token else None
-
-    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
-        """`find`, where `note` is told of the request unless the channel repeats the one before."""
-        try:
-            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
-            if frame[1] not in self._api_keys:
-                return None
-        except IndexError:
-            return None
-        kept = self._answers.get(bytes(frame[:4]) + frame[8:])
-        if kept is None:
-            return None
-        unchanged_while, token, size, rest, request, _count = kept
+        unchanged_while, token, size, rest, request, count = kept
         if unchanged_while() != token:
             return None
-        if channel.repeating is request:
-            channel.repeated += 1
-        else:
-            self.note(channel, frame, request)
+        if self.note is not None:
+            if channel.repeating is request:
+                channel.repeated += 1
+            else:
+                self.note(channel, frame, request)
+        if count is not None:
+            until_sample = count.until_sample - 1
+            count.until_sample = until_sample
+            if until_sample < 0:
+                self.sampled = request
         return size + frame[4:8] + rest
 
     def keep(
@@ -95,59 +89,7 @@ class KeptAnswers:
         if len(answers) >= _CAPACITY:
             answers.clear()
         counts = request.handler.counts
-        # Nobody asks for the count where nothing is recorded.
+        # There are none where nothing is recorded.
         count = counts[request.api_version] if counts else None
         self._api_keys.add(frame[1])
         answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
-
-
-class CountedAnswers(KeptAnswers):
-    """Kept answers that are counted when they are given. `sampled` is set when one is due to be timed."""
-
-    __slots__ = ("sampled",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sampled: RequestContext | None = None
-
-    def find(self, frame: Buffer) -> bytes | None:
-        try:
-            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
-            if frame[1] not in self._api_keys:
-                return None
-        except IndexError:
-            return None
-        kept = self._answers.get(bytes(frame[:4]) + frame[8:])
-        if kept is None:
-            return None
-        unchanged_while, token, size, rest, request, count = kept
-        if unchanged_while() != token:
-            return None
-        until_sample = count.until_sample - 1
-        count.until_sample = until_sample
-        if until_sample < 0:
-            self.sampled = request
-        return size + frame[4:8] + rest
-
-    def find_for(self, channel: KafkaChannel, frame: Buffer) -> bytes | None:
-        try:
-            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
-            if frame[1] not in self._api_keys:
-                return None
-        except IndexError:
-            return None
-        kept = self._answers.get(bytes(frame[:4]) + frame[8:])
-        if kept is None:
-            return None
-        unchanged_while, token, size, rest, request, count = kept
-        if unchanged_while() != token:
-            return None
-        if channel.repeating is request:
-            channel.repeated += 1
-        else:
-            self.note(channel, frame, request)
-        until_sample = count.until_sample - 1
-        count.until_sample = until_sample
-        if until_sample < 0:
-            self.sampled = request
-        return size + frame[4:8] + rest

@@ -29,7 +29,6 @@ from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteSta
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
-from klamm.network.kept_answers import CountedAnswers
 from klamm.network.observation import Observation
 from klamm.network.recorder import RequestRecorder
 from klamm.network.repeats import Repeats, Tally
@@ -82,9 +81,8 @@ class ChannelPump:
         self._scheduler = scheduler
         self._dispatcher = dispatcher
         self._recorder = recorder
-        self._counted = dispatcher.kept if isinstance(dispatcher.kept, CountedAnswers) else None
+        self._kept = dispatcher.kept
         self._find_kept = dispatcher.kept.find
-        self._find_kept_for = dispatcher.kept.find_for
         self._authenticators = authenticators
         self._observation = observation
         self._failures = failures
@@ -221,14 +219,14 @@ class ChannelPump:
             and channel.mute_state is _NOT_MUTED
             and channel.state is _READY
         ):
-            answer = self._find_kept(frames[0]) if self._repeats is None else self._find_kept_for(channel, frames[0])
+            answer = self._find_kept(channel, frames[0])
             if answer is not None:
                 channel.requests += 1
                 channel.receive.release(len(frames.popleft()))
-                if self._counted is None or self._counted.sampled is None:
+                if self._kept.sampled is None:
                     self._selector.send_at_once(channel, answer)
                 else:
-                    timed = self._sampled(channel, self._counted)
+                    timed = self._sampled(channel, self._kept.sampled)
                     self._selector.send_at_once(channel, answer)
                     self._record(timed)
                 return
@@ -260,8 +258,8 @@ class ChannelPump:
         finally:
             channel.requests += _FRAMES_A_TURN - left
             sampled: RequestContext | None = None
-            if self._counted is not None and self._counted.sampled is not None:
-                sampled = self._sampled(channel, self._counted)
+            if self._kept.sampled is not None:
+                sampled = self._sampled(channel, self._kept.sampled)
             # Also when a later request fails: what was answered before it goes out.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
@@ -277,7 +275,7 @@ class ChannelPump:
             if step is not None:
                 channel.receive.release(len(frame))
                 return self._take_step(channel, step) or None
-        answer = self._find_kept(frame) if self._repeats is None else self._find_kept_for(channel, frame)
+        answer = self._find_kept(channel, frame)
         if answer is not None:
             channel.receive.release(len(frame))
             return [answer]
@@ -357,10 +355,9 @@ class ChannelPump:
         if self._observation is not None:
             self._observation.completed(requests)
 
-    def _sampled(self, channel: KafkaChannel, counted: CountedAnswers) -> RequestContext:
+    def _sampled(self, channel: KafkaChannel, kept: RequestContext) -> RequestContext:
         """A request that was answered from kept answers, with its times."""
-        kept, counted.sampled = counted.sampled, None
-        assert kept is not None
+        self._kept.sampled = None
         size_bytes = kept.size_bytes
         request = RequestContext(
             channel.connection, self._processor, kept.api_key, kept.api_version, 0, kept.client_id, size_bytes

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from klamm.context import RequestContext
-from klamm.network.kept_answers import CountedAnswers, KeptAnswers
+from klamm.network.kept_answers import KeptAnswers
 from klamm.network.recorder import RequestCount
 from tests.unit.network.fakes import connection_context
 
@@ -14,28 +14,35 @@ ANSWER = b"\0\0\0\6" + b"\0\0\0\1" + b"yes"
 
 
 class Channel:
-    """What `find_for` needs of a channel."""
+    """What `find` needs of a channel."""
 
     def __init__(self):
         self.repeating = None
         self.repeated = 0
 
 
-def kept_in(answers):
+COUNTED = pytest.mark.parametrize("counts", [(), [RequestCount(always=False)] * 13], ids=["uncounted", "counted"])
+
+
+def keep_in(answers, counts=()):
     request = RequestContext(connection_context(), None, 3, 12, 1, None)
-    request.handler = SimpleNamespace(counts=[RequestCount(always=False)] * 13)
+    request.handler = SimpleNamespace(counts=counts)
     answers.keep(FRAME, lambda: 1, 1, ANSWER, request)
+    return request
+
+
+def kept(counts=()):
+    answers = KeptAnswers()
+    keep_in(answers, counts)
     return answers
 
 
-@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
-def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(kind):
+@COUNTED
+def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(counts):
     again = FRAME[:4] + b"\0\0\0\2" + FRAME[8:]
-    assert kept_in(kind()).find(again) == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
-    assert kept_in(kind()).find_for(Channel(), again) == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
+    assert kept(counts).find(Channel(), again) == ANSWER[:4] + b"\0\0\0\2" + ANSWER[8:]
 
 
-@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
 @pytest.mark.parametrize(
     "frame",
     [
@@ -50,29 +57,45 @@ def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(kind):
         memoryview(FRAME + bytes(100_000)),
     ],
 )
-def test_any_other_frame_gets_none(kind, frame):
-    assert kept_in(kind()).find(frame) is None
-    assert kept_in(kind()).find_for(Channel(), frame) is None
-    assert kind().find(frame) is None
+def test_any_other_frame_gets_none(frame):
+    assert kept().find(Channel(), frame) is None
+    assert KeptAnswers().find(Channel(), frame) is None
 
 
-@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
-def test_a_channel_counts_what_it_repeats_and_others_are_noted(kind):
-    answers, channel, noted = kept_in(kind()), Channel(), []
+@COUNTED
+def test_a_channel_counts_what_it_repeats_and_others_are_noted(counts):
+    answers, channel, noted = kept(counts), Channel(), []
     answers.note = lambda *what: noted.append(what)
-    answers.find_for(channel, FRAME)
+    answers.find(channel, FRAME)
     ((_, frame, request),) = noted
     assert (frame, request.api_key, channel.repeated) == (FRAME, 3, 0)
     channel.repeating = request
-    answers.find_for(channel, FRAME)
+    answers.find(channel, FRAME)
     assert (len(noted), channel.repeated) == (1, 1)
 
 
-@pytest.mark.parametrize("kind", [KeptAnswers, CountedAnswers])
-def test_nothing_is_kept_while_that_is_not_allowed(kind):
-    answers = kept_in(kind())
+def test_each_answer_is_counted_and_one_is_sampled_when_that_is_due():
+    answers, count = KeptAnswers(), RequestCount(always=False)
+    request = keep_in(answers, [count] * 13)
+    count.until_sample = before = 2
+    for sampled in (None, None, request):
+        assert answers.find(Channel(), FRAME) is not None
+        assert answers.sampled is sampled
+    assert before - count.until_sample == 3
+
+
+def test_none_is_sampled_where_nothing_is_counted():
+    answers = kept()
+    assert answers.find(Channel(), FRAME) is not None
+    assert answers.sampled is None
+
+
+def test_nothing_is_kept_while_that_is_not_allowed():
+    answers = kept()
     answers.allow(False)
-    assert answers.find(FRAME) is None
-    assert kept_in(answers).find(FRAME) is None
+    assert answers.find(Channel(), FRAME) is None
+    keep_in(answers)
+    assert answers.find(Channel(), FRAME) is None
     answers.allow(True)
-    assert kept_in(answers).find(FRAME) is not None
+    keep_in(answers)
+    assert answers.find(Channel(), FRAME) is not None
