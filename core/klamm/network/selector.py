@@ -188,15 +188,8 @@ class Selector:
                         self._lost(channel, "connection reset by peer")
                 elif mask & WRITE and channel.state is _HANDSHAKE:
                     self._put_off(channel)
-            except OSError as error:
-                self._lost(channel, str(error))
-            except InvalidReceiveError as error:
-                # What came whole before it is still answered.
-                self.completed_receives.append(channel)
-                self._reject_receive(channel, error)
             except Exception as error:
-                log.exception("%s: channel failed", describe(channel))
-                self.reject(channel, f"channel failed: {error!r}")
+                self._failed(channel, error)
 
     def _read(self, channel: KafkaChannel) -> None:
         if channel.state is not _READY and self._put_off(channel):
@@ -262,14 +255,8 @@ class Selector:
                 self._taken_up = channel
                 self._read(channel)
                 self.update_interest(channel)
-        except OSError as error:
-            self._lost(channel, str(error))
-        except InvalidReceiveError as error:
-            self.completed_receives.append(channel)
-            self._reject_receive(channel, error)
         except Exception as error:
-            log.exception("%s: channel failed", describe(channel))
-            self.reject(channel, f"channel failed: {error!r}")
+            self._failed(channel, error)
         finally:
             self._taken_up = None
 
@@ -312,13 +299,8 @@ class Selector:
                 ):
                     channel.last_active_ns = now_ns
                     self._read(channel)
-            except OSError as error:
-                self._lost(channel, str(error))
-            except InvalidReceiveError as error:
-                self._reject_receive(channel, error)
             except Exception as error:
-                log.exception("%s: channel failed", describe(channel))
-                self.reject(channel, f"channel failed: {error!r}")
+                self._failed(channel, error)
 
     def _look_for_buffered(self, channel: KafkaChannel) -> None:
         try:
@@ -408,6 +390,18 @@ class Selector:
         if self._reading_stopped:
             interest &= ~READ
         self._watch(channel, interest)
+
+    def _failed(self, channel: KafkaChannel, error: Exception) -> None:
+        """Reading or writing a channel has raised; called while the error is handled."""
+        if isinstance(error, OSError):
+            self._lost(channel, str(error))
+        elif isinstance(error, InvalidReceiveError):
+            # What came whole before it is still answered.
+            self.completed_receives.append(channel)
+            self._reject_receive(channel, error)
+        else:
+            log.exception("%s: channel failed", describe(channel))
+            self.reject(channel, f"channel failed: {error!r}")
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
         """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""

@@ -133,3 +133,26 @@ def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
     selector.poll(0)
     assert received(selector)[-1] is second
     assert poller.watched[2] == READ
+
+
+class Hoarded(Bytes):
+    """As TLS does, it has read from the socket what nobody has read from it."""
+
+    @property
+    def has_buffered_data(self):
+        return bool(self.pieces)
+
+
+@pytest.mark.parametrize("state", [ChannelState.AUTHENTICATE, ChannelState.READY])
+@pytest.mark.parametrize("split_at", [0, 3])
+def test_what_came_whole_before_an_invalid_size_is_handed_on(selector, poller, state, split_at):
+    channel = join(selector, 1, state)
+    data = FRAME + b"\xff\xff\xff\xff"
+    channel.admit(Hoarded(*filter(None, (data[:split_at], data[split_at:]))))
+    poller.events = {1: READ}
+    for _ in range(3):
+        selector.poll(0)
+        poller.events = {}
+    assert [bytes(frame) for frame in channel.receive.frames] == [b"abcd"]
+    assert received(selector) == [channel]
+    assert selector.disconnected == [channel]
