@@ -4,6 +4,7 @@ from klamm.announcements import Announcement
 from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
 from klamm.clock import Clock, ManualClock, SystemClock
+from klamm.config.checks import check_networks
 from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
 from klamm.config.section import load_settings
@@ -186,6 +187,7 @@ __all__ = [
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
+    "check_networks",
     "client_quota_key",
     "client_quotas",
     "compile_java",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import setting
+from klamm import check_networks, setting
 from klamm.wire.api_keys import ApiKey
 
 OFF: Final = "off"
@@ -57,15 +56,6 @@ def _check_levels(levels: dict[str, str]) -> str | None:
     return next((problem for level in levels.values() if (problem := _check_level(level))), None)
 
 
-def _check_networks(networks: tuple[str, ...]) -> str | None:
-    for network in networks:
-        try:
-            ipaddress.ip_network(network, strict=False)
-        except ValueError:
-            return f'"{network}" is no address or CIDR network'
-    return None
-
-
 def _check_node(node: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9._-]{0,200}", node) and node not in (".", ".."):
         return None
@@ -97,7 +87,7 @@ class AuditSettings:
     exclude_principals: tuple[str, ...] = setting((), doc="Principals that are not told of, e.g. `User:probe`.")
     exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not told of.")
     exclude_networks: tuple[str, ...] = setting(
-        (), check=_check_networks, doc="Addresses and CIDR networks whose clients are not told of."
+        (), check=check_networks, doc="Addresses and CIDR networks whose clients are not told of."
     )
     aggregate_above_per_second: int = setting(
         10,

@@ -6,21 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from klamm.config.checks import check_networks
 from klamm.config.setting import setting
 from klamm.network.slow_log import check_thresholds
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-
-
-def _check_networks(networks: tuple[str, ...]) -> str | None:
-    import ipaddress
-
-    for network in networks:
-        try:
-            ipaddress.ip_network(network, strict=False)
-        except ValueError:
-            return f'"{network}" is no address or CIDR network'
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +148,7 @@ class ListenerSettings:
         choices=("off", "optional", "required"),
     )
     trusted_proxies: tuple[str, ...] = setting(
-        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=_check_networks
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=check_networks
     )
     poller: str = setting(
         "auto",

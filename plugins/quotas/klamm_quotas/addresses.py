@@ -1,9 +1,9 @@
-"""Addresses of peers: how they are written, and settings that hold for networks."""
+"""Addresses of peers: how they are written, and values that hold for networks."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from klamm import Address
@@ -41,13 +41,3 @@ class NetworkMap(Generic[T]):
                 if address in network:
                     return value
         return default
-
-
-def check_networks(networks: Iterable[str]) -> str | None:
-    """What is wrong with one of these, for `setting(check=…)`."""
-    for network in networks:
-        try:
-            ipaddress.ip_network(network, strict=False)
-        except ValueError:
-            return f'"{network}" is no address or CIDR network'
-    return None

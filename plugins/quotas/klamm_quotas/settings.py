@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from klamm import setting
-from klamm_quotas.addresses import check_networks
+from klamm import check_networks, setting
 
 UNLIMITED: Final = 2_147_483_647
 """Kafka's default for every number of connections."""
