@@ -193,6 +193,18 @@ def require_token_requests(context: RequestContext) -> None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
+def new_expiry(context: RequestContext, change: Callable[[], int]) -> tuple[ErrorCode, int]:
+    """What a request that moves a token's expiry is answered: an error code, and in milliseconds what `change` returns.
+
+    -1 where the asker may not ask, or `change` raises KafkaError.
+    """
+    try:
+        require_token_requests(context)
+        return ErrorCode.NONE, change()
+    except KafkaError as error:
+        return error.error_code, -1
+
+
 def _to_row(token: DelegationToken) -> dict[str, Any]:
     return {
         "owner": [token.owner.type, token.owner.name],

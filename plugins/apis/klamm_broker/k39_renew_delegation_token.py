@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import handles
 from klamm.wire.messages import renew_delegation_token
 from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from klamm_broker.delegation_tokens import require_token_requests
+from klamm_broker.delegation_tokens import new_expiry
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -26,9 +26,7 @@ def renew_token(
     broker: Broker, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
     """Put the expiry off."""
-    try:
-        require_token_requests(context)
-        expiry_ms = broker.delegation_tokens.renew(request.hmac, context.principal, request.renew_period_ms)
-    except KafkaError as error:
-        return RenewDelegationTokenResponse(error.error_code, expiry_timestamp_ms=-1)
-    return RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
+    error_code, expiry_ms = new_expiry(
+        context, lambda: broker.delegation_tokens.renew(request.hmac, context.principal, request.renew_period_ms)
+    )
+    return RenewDelegationTokenResponse(error_code, expiry_timestamp_ms=expiry_ms)

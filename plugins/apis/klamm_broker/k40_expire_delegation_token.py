@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import KafkaError, handles
+from klamm import handles
 from klamm.wire.messages import expire_delegation_token
 from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
-from klamm_broker.delegation_tokens import require_token_requests
+from klamm_broker.delegation_tokens import new_expiry
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -22,9 +22,7 @@ def expire_token(
     broker: Broker, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
     """Move the expiry."""
-    try:
-        require_token_requests(context)
-        expiry_ms = broker.delegation_tokens.expire(request.hmac, context.principal, request.expiry_time_period_ms)
-    except KafkaError as error:
-        return ExpireDelegationTokenResponse(error.error_code, expiry_timestamp_ms=-1)
-    return ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
+    error_code, expiry_ms = new_expiry(
+        context, lambda: broker.delegation_tokens.expire(request.hmac, context.principal, request.expiry_time_period_ms)
+    )
+    return ExpireDelegationTokenResponse(error_code, expiry_timestamp_ms=expiry_ms)
