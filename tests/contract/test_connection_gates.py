@@ -20,6 +20,7 @@ from klamm.wire.messages.alter_client_quotas import (
     RequestEntryData,
 )
 from klamm.wire.messages.metadata import MetadataRequest
+from tests.waiting import wait_until
 
 GATES = '["connection_quota", "creation_rate", "handshake_limit", "authentication_penalty"]'
 LISTENERS = f"""
@@ -94,13 +95,6 @@ def answers(client):
     return client.call(ASK, 12).cluster_id == "klamm-echo"
 
 
-def wait_for(condition, timeout_s=10):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
 def test_one_too_many_of_an_address_is_closed_at_once(serve):
     served = serve("[connection_quota]\nmax_connections_per_ip = 2")
     assert answers(served.connect())
@@ -126,7 +120,7 @@ def test_sockets_that_are_to_be_closed_later_are_closed_when_the_server_stops(se
     assert answers(served.connect())
     late = [served.connect() for _ in range(80)]
     delayed = served.acceptor().outcomes.delayed
-    wait_for(lambda: served.acceptor().accepted + sum(delayed.values()) == 81)
+    wait_until(lambda: served.acceptor().accepted + sum(delayed.values()) == 81)
     assert delayed["per_ip_rate"] > 0
     served.embedded.stop()
     assert all(client.at_end() for client in late)
@@ -138,10 +132,10 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     assert answers(first)
     second = served.connect()
     second.send(ASK, 12)
-    wait_for(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
+    wait_until(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     assert answers(served.connect("inner"))
     # It is told while it lasts.
-    wait_for(lambda: served.metric("kafka.network:type=Acceptor,name=AcceptorBlockedPercent")[("outer",)] > 0.02)
+    wait_until(lambda: served.metric("kafka.network:type=Acceptor,name=AcceptorBlockedPercent")[("outer",)] > 0.02)
     start = time.monotonic()
     first.close()
     second.receive(ASK.API_KEY, 12, 1)
@@ -170,14 +164,14 @@ def test_the_protected_listener_costs_another_its_least_recently_used_connection
     assert middle.at_end()
     assert answers(oldest)
     assert answers(newest)
-    wait_for(lambda: served.counts.total == 3)
+    wait_until(lambda: served.counts.total == 3)
 
 
 def test_a_stop_does_not_wait_for_a_full_listener(serve):
     served = serve("[connection_quota]\nmax_connections = 1")
     assert answers(served.connect())
     served.connect()
-    wait_for(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
+    wait_until(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     start = time.monotonic()
     served.embedded.stop()
     assert time.monotonic() - start < 5
@@ -268,7 +262,7 @@ def test_a_rate_set_with_alter_client_quotas_counts_at_once(tmp_path):
         assert client.call(AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
         acceptor = server.server.listeners[0].acceptor
         others = [socket.create_connection(server.address()) for _ in range(30)]
-        wait_for(lambda: acceptor.outcomes.delayed["per_ip_rate"] > 0)
+        wait_until(lambda: acceptor.outcomes.delayed["per_ip_rate"] > 0)
         for sock in others:
             sock.close()
 
@@ -342,7 +336,7 @@ max_handshakes = 10
     for thread in threads:
         thread.join()
     counts = served.counts
-    wait_for(lambda: counts.total == 0)
+    wait_until(lambda: counts.total == 0)
     assert counts.by_ip == {}
     assert [listener.connections for listener in counts.listeners.values()] == [0, 0]
     assert served.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("outer",): 0, ("inner",): 0}

@@ -19,6 +19,7 @@ from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsReques
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
+from tests.waiting import wait_until
 
 BATCH = bytes(encode_batch([Record(value=bytes(100_000), timestamp_ms=1)]))
 PRODUCE = ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, BATCH)])])
@@ -166,20 +167,13 @@ def connect_from(server, host, count):
 
     before, let_in = seen(), acceptor.accepted
     sockets = [socket.create_connection(server.address(), source_address=(host, 0)) for _ in range(count)]
-    wait_for(lambda: seen() == before + count)
+    wait_until(lambda: seen() == before + count)
     return acceptor.accepted - let_in, sockets
 
 
 def close_all(sockets):
     for sock in sockets:
         sock.close()
-
-
-def wait_for(condition, timeout_s=10):
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 def served(sock):

@@ -11,7 +11,6 @@ import copy
 import inspect
 import socket
 import threading
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -41,6 +40,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import fetch, heartbeat, metadata
 from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransportLayer
+from tests.waiting import klamm_threads, wait_until
 
 REFUSED, PENDING, EXPIRING, MALLORY = b"refused", b"pending", b"expiring", b"mallory"
 
@@ -344,10 +344,6 @@ def build(tmp_path):
     Fault.at = ""
 
 
-def klamm_threads():
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
-
-
 def connect(server, listener, name=b"alice", timeout_s=10.0):
     client = RawClient(server.address(listener), timeout_s=timeout_s)
     if listener == "named":
@@ -387,14 +383,7 @@ def use_everything(server):
     list(server.server.services.metrics.collect())
     assert "serving" in banner(server.server, 0)
     if "rebalance" in Fault.at:
-        wait_for(lambda: Fault.raised)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert condition()
+        wait_until(lambda: Fault.raised)
 
 
 def start_with_fault(build, callback):
@@ -457,4 +446,4 @@ def test_a_callback_that_raises_costs_nobody_else_anything(build, caplog, callba
             server.server.request_channel.wake_handler()
     assert Fault.raised, "nothing here calls it"
     assert "turn failed" not in caplog.text
-    wait_for(lambda: klamm_threads() == before)
+    wait_until(lambda: klamm_threads() == before)

@@ -16,6 +16,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_plaintext.transport import PlaintextTransport
 from tests.contract.api_sets import Plugin
+from tests.waiting import klamm_threads
 
 TWO_LISTENERS = """
 [listeners.one]
@@ -28,10 +29,6 @@ api_set = "echo"
 """
 
 
-def threads():
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-")}
-
-
 @pytest.fixture
 def taken_port():
     with socket.socket() as taken:
@@ -41,7 +38,7 @@ def taken_port():
 
 
 def test_a_failed_bind_says_host_port_and_cause_and_leaves_nothing_behind(tmp_path, taken_port):
-    before = threads()
+    before = klamm_threads()
     file = tmp_path / "klamm.toml"
     file.write_text(TWO_LISTENERS.format(port=taken_port))
     server = EmbeddedServer(file=file)
@@ -50,7 +47,7 @@ def test_a_failed_bind_says_host_port_and_cause_and_leaves_nothing_behind(tmp_pa
     host, port = server.address("one")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, port), timeout=5)
-    assert threads() == before
+    assert klamm_threads() == before
 
 
 class Broken(ApiSet):
@@ -67,13 +64,13 @@ class BrokenPlugin:
 
 
 def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):
-    before = threads()
+    before = klamm_threads()
     server = EmbeddedServer(["listeners.default.api_set=broken"], plugins=[BrokenPlugin()])
     with pytest.raises(StartError, match="api set broken .*: the disk is on fire"):
         server.start()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(server.address(), timeout=5)
-    assert threads() == before
+    assert klamm_threads() == before
 
 
 class BrokenTransport(PlaintextTransport):
@@ -90,12 +87,12 @@ class BrokenTransportPlugin:
 
 
 def test_a_part_that_cannot_open_stops_the_start():
-    before = threads()
+    before = klamm_threads()
     settings = ["listeners.default.api_set=echo", "listeners.default.transport=broken"]
     server = EmbeddedServer(settings, plugins=[BrokenTransportPlugin()])
     with pytest.raises(StartError, match="listener default: .*BrokenTransport: no certificate"):
         server.start()
-    assert threads() == before
+    assert klamm_threads() == before
 
 
 def test_nobody_is_answered_before_every_handler_set_is_open():
@@ -128,11 +125,11 @@ def test_nobody_is_answered_before_every_handler_set_is_open():
 
 
 def test_stop_ends_every_thread_and_closes_every_door():
-    before = threads()
+    before = klamm_threads()
     with EmbeddedServer(["listeners.default.api_set=echo"]) as server:
-        assert threads() > before
+        assert set(klamm_threads()) > set(before)
         address = server.address()
-    assert threads() == before
+    assert klamm_threads() == before
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=5)
 

@@ -3,7 +3,6 @@
 import random
 import struct
 import threading
-import time
 
 import pytest
 
@@ -21,6 +20,7 @@ from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.contract.api_sets import Plugin
 from tests.sasl_client import log_in, users_setting
+from tests.waiting import wait_until
 
 
 class HoardingLayer(TransportLayer):
@@ -85,15 +85,16 @@ def serve(on_channel):
         server.stop()
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
-
-
 def listener_of(server):
     return server.server.listeners[0]
+
+
+def only_channel(server):
+    """`(its processor, the other one, the channel)` of a server with two processors and one connection."""
+    first, second = listener_of(server).processors
+    source, target = (first, second) if first.connection_count else (second, first)
+    (channel,) = source.channels
+    return source, target, channel
 
 
 class Mover:
@@ -179,9 +180,7 @@ def test_a_connection_moves_only_when_its_request_is_answered(serve, client_opti
     client = RawClient(server.address(), **client_options)
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
-    first, second = listener_of(server).processors
-    source, target = (first, second) if first.connection_count else (second, first)
-    (channel,) = source.channels
+    source, target, channel = only_channel(server)
     source.move(channel, target)
     wait_until(lambda: channel.moving)
     assert target.connection_count == 0
@@ -197,9 +196,7 @@ def test_half_a_frame_moves_with_its_connection(serve, client_options):
     server = serve("listeners.default.processors=2")
     client = RawClient(server.address(), **client_options)
     client.call(MetadataRequest(topics=None), 12)
-    first, second = listener_of(server).processors
-    source, target = (first, second) if first.connection_count else (second, first)
-    (channel,) = source.channels
+    source, target, channel = only_channel(server)
     client.send_bytes(struct.pack(">ih", 10, 18))
     wait_until(lambda: not channel.receive.idle)
     source.move(channel, target)
@@ -214,15 +211,13 @@ def test_a_connection_that_closes_before_it_moves_is_forgotten(serve, client_opt
     client = RawClient(server.address(), **client_options)
     client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
-    first, second = listener_of(server).processors
-    source, target = (first, second) if first.connection_count else (second, first)
-    (channel,) = source.channels
+    source, target, channel = only_channel(server)
     source.move(channel, target)
     wait_until(lambda: channel.moving)
     client.close()
     server.api_set("trying").release.set()
     wait_until(lambda: channel.state is ChannelState.CLOSED)
-    assert (first.connection_count, second.connection_count) == (0, 0)
+    assert (source.connection_count, target.connection_count) == (0, 0)
 
 
 def test_light_connections_leave_a_hot_processor(serve, client_options):
@@ -345,9 +340,7 @@ def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve
     with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)
         client.send_bytes(struct.pack(">ihh", 90_000, 3, 12) + bytes(5000))
-        first, second = listener_of(server).processors
-        source, target = (first, second) if first.connection_count else (second, first)
-        (channel,) = source.channels
+        source, target, channel = only_channel(server)
         wait_until(lambda: server.server.pool.used_bytes >= 5000)
         adopt = target.adopt
 

@@ -6,7 +6,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.contract.api_sets import GATES, Plugin
 from tests.tls_files import TlsFiles
+from tests.waiting import wait_until
 
 FAILURES = "klamm:type=Listener,name=ConnectionFailures"
 
@@ -60,14 +60,6 @@ def metric(server, name, **labels):
         for sample in family.samples
         if family.name == name and labels.items() <= sample.labels.items()
     )
-
-
-def wait_for(condition):
-    """What another thread is about to do."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def ssl_part(server):
@@ -238,7 +230,7 @@ def test_a_failed_handshake_is_logged_and_counted_and_harms_nobody(mutual, files
     reason, attempt = REFUSED[what]
     attempt(server, files, revoked)
     # The gates are told last.
-    wait_for(lambda: [gate.failed for gate in GATES] == [1])
+    wait_until(lambda: [gate.failed for gate in GATES] == [1])
     assert metric(server, FAILURES, listener="default", reason=reason) == metric(server, FAILURES) == 1
     (line,) = [record.getMessage() for record in caplog.records if "authentication failed" in record.getMessage()]
     assert re.match(r"listener=default connection_id=127.0.0.1:\d+-127.0.0.1:\d+-0-0 .*: authentication failed: ", line)
@@ -256,7 +248,7 @@ def test_a_failed_handshake_is_logged_and_counted_and_harms_nobody(mutual, files
 def test_a_version_that_is_not_allowed_is_refused(serve, files, setting, option, reason):
     server = serve(*files.server_settings(), f"listeners.default.ssl.{setting}")
     handshake(server, files, **dict([option]))
-    wait_for(lambda: metric(server, FAILURES, reason=reason) == 1)
+    wait_until(lambda: metric(server, FAILURES, reason=reason) == 1)
 
 
 def test_ciphers_are_what_the_settings_say(serve, files):
@@ -267,7 +259,7 @@ def test_ciphers_are_what_the_settings_say(serve, files):
     context.set_ciphers("ECDHE-ECDSA-CHACHA20-POLY1305")
     with pytest.raises(ssl.SSLError):
         RawClient(server.address(), ssl_context=context)
-    wait_for(lambda: metric(server, FAILURES, reason="no_shared_cipher") == 1)
+    wait_until(lambda: metric(server, FAILURES, reason="no_shared_cipher") == 1)
 
 
 def test_tls_sent_to_a_plaintext_listener_says_so(serve, files, caplog):
@@ -282,7 +274,7 @@ def test_tls_sent_to_a_plaintext_listener_says_so(serve, files, caplog):
 def test_a_peer_that_goes_away_in_the_handshake_is_counted_and_is_no_failed_authentication(serve, files):
     server = serve(*files.server_settings())
     socket.create_connection(server.address(), timeout=10).close()
-    wait_for(lambda: metric(server, FAILURES, reason="closed_by_peer") == 1)
+    wait_until(lambda: metric(server, FAILURES, reason="closed_by_peer") == 1)
     assert [gate.failed for gate in GATES] == [0]
 
 
@@ -342,9 +334,9 @@ def test_certificates_are_swapped_under_load_without_a_dropped_connection(serve,
     for number in range(5):
         files.issue("server", f"CN=generation {number}", hosts=("localhost", "127.0.0.1"))
         # A reload may have seen the certificate before its key; what counts is what serves in the end.
-        wait_for(lambda generation=number: f"generation {generation}" in subject_served(server, context, serials))
+        wait_until(lambda generation=number: f"generation {generation}" in subject_served(server, context, serials))
     before = list(served)
-    wait_for(lambda: all(now > then for now, then in zip(served, before, strict=True)))
+    wait_until(lambda: all(now > then for now, then in zip(served, before, strict=True)))
     stop.set()
     for thread in threads:
         thread.join()
@@ -365,14 +357,14 @@ def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, capl
     server = serve(*files.server_settings(reload_interval_ms=10))
     files.server.key.write_text("rubbish")
     failures = "klamm:type=SslTransport,name=ReloadFailures"
-    wait_for(lambda: metric(server, failures, listener="default") == 1)
+    wait_until(lambda: metric(server, failures, listener="default") == 1)
     assert answers(server, ssl_context=files.client_context())
     # Looked at many more times by now, and still the same content.
     threading.Event().wait(0.1)
     assert metric(server, failures) == 1
     assert "listener=default: new files cannot be used, the old ones stay" in caplog.text
     files.issue("server", "CN=mended", hosts=("127.0.0.1",))
-    wait_for(lambda: "mended" in subject_served(server, files.client_context(), set()))
+    wait_until(lambda: "mended" in subject_served(server, files.client_context(), set()))
 
 
 def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
@@ -381,7 +373,7 @@ def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
     saved = files.server.certificate.read_bytes()
     for times in (1, 2):
         files.server.certificate.unlink()
-        wait_for(lambda times=times: metric(server, failures, listener="default") == times)
+        wait_until(lambda times=times: metric(server, failures, listener="default") == times)
         threading.Event().wait(0.1)
         assert metric(server, failures) == times
         assert caplog.text.count("new files cannot be used") == times
@@ -414,7 +406,7 @@ def test_a_client_may_be_revoked_while_the_server_runs(serve, files):
         assert server.server.reload() == []
         with pytest.raises((ssl.SSLError, ConnectionError)):
             answers(server, ssl_context=context)
-        wait_for(lambda: metric(server, FAILURES, reason="certificate_revoked") == 1)
+        wait_until(lambda: metric(server, FAILURES, reason="certificate_revoked") == 1)
         there.call(MetadataRequest(topics=None), 12)
 
 
@@ -441,7 +433,7 @@ def test_a_name_that_no_certificate_is_for_is_counted_and_said_but_served(serve,
     handshake(server, files, hostname="wrong.example.org")
     context.check_hostname = False
     assert answers(server, ssl_context=context, server_hostname="wrong.example.org")
-    wait_for(lambda: metric(server, name, listener="default") == 2)
+    wait_until(lambda: metric(server, name, listener="default") == 2)
     (line,) = [record.getMessage() for record in caplog.records if "no certificate is for" in record.getMessage()]
     assert re.fullmatch(
         r"listener=default peer=127.0.0.1:\d+: no certificate is for the server name 'wrong.example.org';"

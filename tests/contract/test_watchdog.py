@@ -24,6 +24,7 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransportLayer
+from tests.waiting import klamm_threads
 
 GOOD, BAD = 1, 2
 
@@ -198,10 +199,6 @@ def serve():
         server.stop()
 
 
-def threads():
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
-
-
 def talk(client):
     assert client.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
     assert client.call(HeartbeatRequest(group_id="ok"), 4).error_code == 0
@@ -296,7 +293,7 @@ def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve,
 
 def check(server, begin, *, closes, also_good=True, talks=1):
     """One connection from before, one that meets the failure, one from after it."""
-    before = threads()
+    before = klamm_threads()
     with RawClient(server.address()) as early:
         begin(early)
         talk(early)
@@ -316,7 +313,7 @@ def check(server, begin, *, closes, also_good=True, talks=1):
             talk(late)
         if also_good:
             talk(early)
-    assert threads() == before
+    assert klamm_threads() == before
 
 
 def test_a_failed_authentication_is_answered_and_closed_after_the_delay(serve, caplog):

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tests.peers.probe import API_VERSIONS_V0, answers_api_versions, receive_fra
 from tests.peers.server import HOST, Server
 from tests.peers.target import TARGET, target_server
 from tests.peers.wire_client import encode_frame
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.faults,
@@ -51,13 +52,6 @@ def _many_files() -> Iterator[None]:
 
 def open_files(server: Server) -> int:
     return len(os.listdir(f"/proc/{server.pid}/fd"))
-
-
-def wait_until(condition: Callable[[], bool], within_s: float, what: str) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 class Storm:
@@ -133,7 +127,7 @@ def test_an_accept_storm(tmp_path: Path) -> None:
         assert storm.most_outstanding >= STORM_OUTSTANDING
         assert storm.failed == 0
         assert storm.answered == sum(number % 3 == 0 for number in range(STORM_CONNECTIONS))
-        wait_until(lambda: open_files(server) <= before + 2, 20, "connections stay open")
+        wait_until(lambda: open_files(server) <= before + 2, "connections stay open", within_s=20)
 
 
 def test_a_thousand_slow_clients(tmp_path: Path) -> None:
@@ -210,19 +204,21 @@ def test_the_limit_of_open_files(tmp_path: Path) -> None:
             peers = [stack.enter_context(socket.create_connection((HOST, server.port), 10)) for _ in range(40)]
             for peer in peers:
                 peer.sendall(API_VERSIONS_V0)
-            wait_until(lambda: "accepting pauses" in server.log_tail(), 10, "it is not said that accepting pauses")
+            wait_until(
+                lambda: "accepting pauses" in server.log_tail(), "it is not said that accepting pauses", within_s=10
+            )
             spent = cpu_seconds(server.pid)
             time.sleep(1.0)
             assert cpu_seconds(server.pid) - spent < 0.5, "waiting for a free descriptor takes processor time"
             for peer in peers[:15]:
                 peer.close()
-            wait_until(lambda: "accepting again" in server.log_tail(), 10, "it is not accepted again")
+            wait_until(lambda: "accepting again" in server.log_tail(), "it is not accepted again", within_s=10)
             for peer in peers[15:25]:
                 receive_frame(peer)
             for peer in peers:
                 peer.close()
             # The newcomer that `unharmed` sends in the end must not be late for what was still in the backlog.
-            wait_until(lambda: answers_api_versions(HOST, server.port), 10, "nobody is accepted any more")
+            wait_until(lambda: answers_api_versions(HOST, server.port), "nobody is accepted any more", within_s=10)
         log = server.log_tail(1000)
         assert log.count("accepting pauses") <= 5, "the log is filled"
 

@@ -11,7 +11,6 @@ import resource
 import socket
 import ssl
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.peers.probe import API_VERSIONS_V0, receive_frame
 from tests.peers.wire_client import encode_frame
 from tests.sasl_client import log_in, plain, users_setting
 from tests.tls_files import TlsFiles
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
@@ -308,13 +308,6 @@ def client_hello(tls: ssl.SSLContext) -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return out.read()
-
-
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def told(server: EmbeddedServer, name: str, key: str) -> dict[str, float]:

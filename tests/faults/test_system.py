@@ -48,6 +48,7 @@ from tests.peers.klamm_server import KlammServer
 from tests.peers.server import HOST, Server
 from tests.peers.target import TARGET, target_server
 from tests.peers.wire_client import WireClient
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.faults,
@@ -195,10 +196,7 @@ def test_a_full_disk(small_disk: Path) -> None:
             assert client.call(heartbeat, 4).error_code == ErrorCode.NONE
             ballast.unlink()
             (small_disk / "more").unlink()
-            deadline = time.monotonic() + 20
-            while produce(client, "full") is not ErrorCode.NONE:
-                assert time.monotonic() < deadline, "it does not recover"
-                time.sleep(0.05)
+            wait_until(lambda: produce(client, "full") is ErrorCode.NONE, "it does not recover")
             create(client, "later")
             assert commit(client, "full", member, 3) is ErrorCode.NONE
             assert set_quota(client, 3e9) is ErrorCode.NONE
@@ -234,10 +232,7 @@ def test_no_file_can_be_opened(tmp_path: Path) -> None:
             assert max(0, committed(client, "small")) == offset
             assert fetched_bytes(client, "small", taken - 1) > 400_000
             resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
-            deadline = time.monotonic() + 20
-            while produce(client, "small") is not ErrorCode.NONE:
-                assert time.monotonic() < deadline, "it does not recover"
-                time.sleep(0.05)
+            wait_until(lambda: produce(client, "small") is ErrorCode.NONE, "it does not recover")
         create(client, "another")
         assert commit(client, "small", member, 2) is ErrorCode.NONE
         assert produce(client, "another") is ErrorCode.NONE

@@ -3,8 +3,6 @@
 import errno
 import logging
 import queue
-import threading
-import time
 
 import pytest
 
@@ -14,15 +12,9 @@ from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import READ
+from tests.waiting import wait_until
 
 SECOND_NS = 1_000_000_000
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
 
 
 class Listening:
