@@ -305,15 +305,20 @@ def _denials(events: DataFrame) -> Table:
 
 
 def _failures(events: DataFrame) -> Table:
-    frame = (
-        events.where(_is(AUTHENTICATION, "failure", "reauthentication_failure"))
-        .groupBy("listener", "client_address", "sasl_mechanism", F.coalesce("reason", "error_name").alias("reason"))
-        .agg(F.count(F.lit(1)).alias("failures"), F.max("time").alias("last"))
-        .orderBy(F.desc("failures"), "client_address")
-        .limit(TOP)
-    )
+    failed = events.where(_is(AUTHENTICATION, "failure", "reauthentication_failure"))
+    frame = _by_address(failed, "failures", "sasl_mechanism", F.coalesce("reason", "error_name").alias("reason"))
     doc = "Authentications that failed, by where they came from."
     return _table("failures", "Authentication failures", doc, frame, {"failures": "count", "last": "time"})
+
+
+def _by_address(events: DataFrame, count: str, *columns: str | Column) -> DataFrame:
+    """The addresses that most events came from: how many, and when the last."""
+    return (
+        events.groupBy("listener", "client_address", *columns)
+        .agg(F.count(F.lit(1)).alias(count), F.max("time").alias("last"))
+        .orderBy(F.desc(count), "client_address")
+        .limit(TOP)
+    )
 
 
 def _errors(events: DataFrame) -> Table:
@@ -329,13 +334,7 @@ def _errors(events: DataFrame) -> Table:
 
 
 def _refused(events: DataFrame) -> Table:
-    frame = (
-        events.where(_is(CONNECTION, "refused"))
-        .groupBy("listener", "client_address", "reason")
-        .agg(F.count(F.lit(1)).alias("connections"), F.max("time").alias("last"))
-        .orderBy(F.desc("connections"), "client_address")
-        .limit(TOP)
-    )
+    frame = _by_address(events.where(_is(CONNECTION, "refused")), "connections", "reason")
     doc = "Connections that were turned away before a request."
     return _table("refused", "Refused connections", doc, frame, {"connections": "count", "last": "time"})
 
