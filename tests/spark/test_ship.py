@@ -12,18 +12,16 @@ from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
 from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from klamm_spark.views import event_of
 from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
 
 
 def plain(row):
-    """A row of the lake as the event that it was: without nulls, and without what shipping added."""
-    event = row.asDict(recursive=True)
-    found = {name: event[name] for name in FIELD_NAMES if event[name] is not None}
-    if "resources" in found:
-        found["resources"] = [{k: v for k, v in item.items() if v is not None} for item in found["resources"]]
-    return found
+    """A row of the lake as the event that it was: also without what shipping added."""
+    found = row.asDict(recursive=True)
+    return event_of({name: found[name] for name in FIELD_NAMES})
 
 
 def test_every_event_is_there_once_and_as_it_was(spark, shipped):
