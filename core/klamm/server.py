@@ -70,7 +70,11 @@ class SocketServer:
         except StartError:
             self.stop(deadline_ms=0)
             raise
-        except (BindError, PartError, PluginError) as error:
+        except PluginError as error:
+            self.services.announce("plugin_failed", str(error), failed=True)
+            self.stop(deadline_ms=0)
+            raise StartError(str(error)) from error
+        except (BindError, PartError) as error:
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except BaseException:
