@@ -40,16 +40,6 @@ class StartError(Exception):
     """The server cannot start; the message says what and why. Everything that was opened is closed again."""
 
 
-@contextmanager
-def _needed(what: str, part: PartPlan) -> Iterator[None]:
-    """What a part raises here stops the start, in the part's name."""
-    try:
-        yield
-    except Exception as error:
-        log.debug("%s failed at start", what, exc_info=True)
-        raise StartError(f"{what} ({part.distribution}): {str(error) or repr(error)}") from error
-
-
 class SocketServer:
     """A running klamm. `start` returns once every listener answers; `stop` once everything is closed.
 
@@ -80,7 +70,11 @@ class SocketServer:
         except StartError:
             self.stop(deadline_ms=0)
             raise
-        except (BindError, PartError, PluginError) as error:
+        except PluginError as error:
+            self.services.announce("plugin_failed", str(error), failed=True)
+            self.stop(deadline_ms=0)
+            raise StartError(str(error)) from error
+        except (BindError, PartError) as error:
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except BaseException:
@@ -117,7 +111,7 @@ class SocketServer:
                 request_metrics=request_metrics,
             )
             name = listener.plan.api_set
-            with _needed(f"api set {name}", self.plan.api_sets[name]):
+            with self._needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
         ServerMetrics(self).register(self.services.metrics)
         for part in self.plan.extensions:
@@ -130,8 +124,19 @@ class SocketServer:
         self._announce_parts()
         self.services.announce("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
-            with _needed(f"extension {part.name}", part):
+            with self._needed(f"extension {part.name}", part):
                 extension.ready()
+
+    @contextmanager
+    def _needed(self, what: str, part: PartPlan) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("%s failed at start", what, exc_info=True)
+            text = f"{what} ({part.distribution}): {str(error) or repr(error)}"
+            self.services.announce("plugin_failed", text, failed=True)
+            raise StartError(text) from error
 
     def _announce_parts(self) -> None:
         plan = self.plan
@@ -146,7 +151,7 @@ class SocketServer:
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
-        with _needed(f"extension {part.name}", part):
+        with self._needed(f"extension {part.name}", part):
             extension.open(self.services)
         self.extensions.append(extension)
 
@@ -170,7 +175,7 @@ class SocketServer:
             data_dir.mkdir(parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
-            with _needed(f"api set {name}", part):
+            with self._needed(f"api set {name}", part):
                 api_set.open(
                     ServerContext(
                         data_dir,
@@ -184,7 +189,7 @@ class SocketServer:
                     )
                 )
             self._opened_sets.append((name, api_set))
-            with _needed(f"api set {name}", part):
+            with self._needed(f"api set {name}", part):
                 handlers[name] = list(api_set.handlers())
         return handlers
 

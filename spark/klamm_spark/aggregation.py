@@ -36,6 +36,9 @@ _MEASURED_EVERY: Final = 8
 """Of a window, the times of so many and then of every so-many-th request are measured."""
 _KEPT_UP_TO_BYTES: Final = 2048
 """Requests that moved more are read on the spot, so that nobody holds their frames."""
+MAX_WINDOWS: Final = 64
+"""Of one connection. Who has more client ids, APIs and results in a second has the others told of one by one."""
+_NO_CLIENT_ID_YET: Final = object()
 
 
 class ListenerAudit:
@@ -62,11 +65,11 @@ class ListenerAudit:
 
 
 class Window:
-    """Requests of one connection, API and result in one second, from its first on: some alone, the others summed up.
+    """Requests of one connection, client id, API and result in one second: some alone, the others summed up.
 
     The sums of the moments that a request passes are enough to tell the means of its stages: `received_ns`,
     `started_ns`, `completed_ns` and `sent_ns`; of many requests only a part is `measured`. `left` more are told of by
-    themselves.
+    themselves. The second begins with the first of them.
     """
 
     __slots__ = (
@@ -124,9 +127,14 @@ class Window:
 
 
 class Client:
-    """One connection. Its processor's thread and the writer's share it, under `lock`."""
+    """One connection. Its processor's thread and the writer's share it, under `lock`.
+
+    The key of a window is the API key, with `client_id`, the first one that the connection named, or both the API key
+    and the client id; then what went wrong.
+    """
 
     __slots__ = (
+        "client_id",
         "connection",
         "counting",
         "excluded",
@@ -144,6 +152,7 @@ class Client:
         self.listener = listener
         self.lock = threading.Lock()
         self.windows: dict[Any, Window] = {}
+        self.client_id: Any = _NO_CLIENT_ID_YET
         self.counting = False
         self._take_over()
 
@@ -173,10 +182,13 @@ class Client:
         """Hand over the requests that are told of by themselves, and count the others."""
         alone: list[RequestContext] = []
         over: list[Window] = []
-        windows = self.windows
+        windows, client_id = self.windows, self.client_id
         with self.lock:
             for request in requests:
                 key: Any = request.api_key
+                if request.client_id != client_id:
+                    key = self._key_of_other(request)
+                    client_id = self.client_id
                 if request.error_code or request.throttle_time_ms:
                     if request.error_code and _is_denial(request):
                         alone.append(request)
@@ -184,7 +196,11 @@ class Client:
                     key = (key, request.error_code, request.refused, request.throttle_time_ms > 0)
                 window = windows.get(key)
                 if window is None or end_ns >= window.end_ns:
-                    window = self._begin(key, request.api_key, end_ns, over)
+                    if window is None and len(windows) >= MAX_WINDOWS:
+                        if request.refused or self.level(request.api_key) != NOTHING:
+                            alone.append(request)
+                        continue
+                    window = self._begin(key, request, end_ns, over)
                 if window.left:
                     window.left -= 1
                     alone.append(request)
@@ -213,13 +229,15 @@ class Client:
     def take_repeats(
         self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
     ) -> None:
-        """Count requests that came in a lump: most are without times, so they are only counted."""
-        key = request.api_key
+        """Count requests of one client id that came in a lump: most are without times, so they are only counted."""
+        key: Any = request.api_key
         over: list[Window] = []
         with self.lock:
+            if request.client_id != self.client_id:
+                key = self._key_of_other(request)
             window = self.windows.get(key)
             if window is None or last_ns >= window.end_ns + WINDOW_NS:
-                window = self._begin(key, request.api_key, last_ns, over)
+                window = self._begin(key, request, last_ns, over)
                 window.left = 0
             if window.told:
                 if window.first is None:
@@ -232,7 +250,15 @@ class Client:
         for window in over:
             self.listener.put((WINDOW, self, window), request=True)
 
-    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window]) -> Window:
+    def _key_of_other(self, request: RequestContext) -> Any:
+        """The key of a request that is not of the connection's client id; the first to come makes its own that."""
+        if self.client_id is _NO_CLIENT_ID_YET:
+            self.client_id = request.client_id
+            return request.api_key
+        return request.api_key, request.client_id
+
+    def _begin(self, key: Any, request: RequestContext, now_ns: int, over: list[Window]) -> Window:
+        api_key = request.api_key
         old = self.windows.get(key)
         if old is not None and old.count:
             over.append(old)
@@ -242,7 +268,8 @@ class Client:
         level = self.level(api_key)
         left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
         added_up = level == EVERYTHING and api_key in ADDED_UP
-        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=level != NOTHING, added_up=added_up)
+        told = level != NOTHING or request.refused
+        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=told, added_up=added_up)
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:

@@ -15,6 +15,10 @@ class SpoolFiles:
         """A descriptor that appends to a new or an old file."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
 
+    def read(self, path: Path) -> bytes:
+        """The whole file."""
+        return path.read_bytes()
+
     def write(self, descriptor: int, data: memoryview) -> int:
         """How many bytes went."""
         return os.write(descriptor, data)

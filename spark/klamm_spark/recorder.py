@@ -76,11 +76,11 @@ class Recorder:
                 self._request_line(client, request, summary, fields, end_ns)
 
     def window(self, client: Client, window: Window) -> None:
-        """A second's worth of requests of one connection, API and result."""
+        """A second's worth of requests of one connection, client id, API and result."""
         client.refresh()
         request, count = window.first, window.count
         assert request is not None
-        if not self._is_told(client, request):
+        if not self._is_told(client, request) and not request.refused:
             return
         summary = self._summary(client, request)
         if window.added_up:

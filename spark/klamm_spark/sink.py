@@ -105,9 +105,10 @@ class AuditSink:
         )
         for one in recovered:
             first = one.last_seq + 1 if one.last_seq is not None else 0
-            detail = f"{one.torn_bytes} bytes of a torn event were cut off" if one.torn_bytes else ""
+            detail = f"{one.torn_bytes} bytes of a torn event were cut off" if one.torn_bytes else one.unreadable
             action = "torn_tail" if one.torn_bytes else "unclean_stop"
-            recorder.gap(action, "crash", gap_boot=one.boot, gap_first_seq=first, detail=detail)
+            reason = "unreadable" if one.unreadable else "crash"
+            recorder.gap(action, reason, gap_boot=one.boot, gap_first_seq=first, detail=detail)
         self._register_metrics()
         self._unregister.append(self._services.announcements.subscribe(self._announced))
 
@@ -124,6 +125,11 @@ class AuditSink:
         counter("EventsDropped", "Audit events that found no room in the queue.", lambda: self.events_dropped)
         counter("WriteErrors", "Failed attempts to write, sync or seal.", lambda: self.write_errors)
         counter("SegmentsSealed", "Segments sealed since the start.", lambda: self.spool.sealed_count)
+        counter(
+            "UnreadableFiles",
+            "Files of the spool that could not be read at the start and were put aside.",
+            lambda: self.spool.unreadable_count,
+        )
         for name, doc, read in (
             ("QueueSize", "Audit events that wait to be written.", lambda: float(self.queue.size)),
             ("SpoolBytes", "Size of this node's folder of the spool.", lambda: float(self.spool.size_bytes)),

@@ -24,6 +24,7 @@ from klamm_spark.spool_layout import (
     OPEN_SUFFIX,
     SEAL_SUFFIX,
     SEALED_SUFFIX,
+    UNREADABLE_SUFFIX,
     Seal,
     SegmentName,
     chain_of,
@@ -48,11 +49,15 @@ class SpoolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A boot that did not end in order: its last durable event, and what was cut off behind it."""
+    """A boot that did not end in order: its last durable event, and what was cut off behind it.
+
+    `unreadable` says which of its files was put aside and why: nobody knows how it ended, or what was in the file.
+    """
 
     boot: str
     last_seq: int | None
     torn_bytes: int
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class Spool:
         self._leftovers: list[Path] = []
         self._directory_unsynced = False
         self.sealed_count = 0
+        self._aside: dict[Path, str] = {}
 
     # ---- the beginning and the end
 
@@ -151,10 +157,11 @@ class Spool:
             self._unlock()
             raise
         wall_ms = self._clock.wall_ms()
-        if self._newest is not None:
-            # Names must sort by time, even if the wall clock has gone back.
+        # Names must sort by time, even if the wall clock has gone back.
+        for path in self.folder.iterdir():
+            name = parse_name(path.name)
             with contextlib.suppress(ValueError):
-                wall_ms = max(wall_ms, int(self._newest.boot[:12], 16) + 1)
+                wall_ms = max(wall_ms, int(name.boot[:12], 16) + 1 if name is not None else 0)
         self.boot = f"{wall_ms:012x}{boot_suffix}"
         self._last_sync_ns = self._clock.monotonic_ns()
         return recovered
@@ -507,7 +514,7 @@ class Spool:
         name = parse_name(path.name)
         assert name is not None
         try:
-            return Seal.read(self.folder / f"{name.stem}{SEAL_SUFFIX}")
+            return Seal.parse(self._files.read(self.folder / f"{name.stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError) as error:
             log.error("audit spool %s: no seal: %s", path, error)
             return None
@@ -523,12 +530,67 @@ class Spool:
         opened = sorted(path for path in left if path is not None)
         self._sealed = self._scan()
         newest = self._newest = self._newest_seal({path.stem for path in opened})
-        recovered = [self._recover_segment(path) for path in opened]
+        recovered = [one for path in opened if (one := self._recover_segment(path)) is not None]
+        crashed = {one.boot for one in recovered}
+        unreadable = sorted(self.folder.glob(f"*{UNREADABLE_SUFFIX}"))
+        aside = [(name, path) for path in unreadable if (name := parse_name(path.name)) is not None]
+        recovered[:0] = self._untold(aside, crashed)
         # A boot that came after it and left no more than a beginning may not have got to tell of it.
-        if newest is not None and not newest.final and newest.boot not in {one.boot for one in recovered}:
+        if newest is not None and not newest.final and newest.boot not in crashed | {name.boot for name, _ in aside}:
             recovered.insert(0, Recovered(newest.boot, newest.last_seq, 0))
         self._settle()
         return recovered
+
+    def _read_or_put_aside(self, path: Path) -> bytes | None:
+        try:
+            return self._files.read(path)
+        except OSError as error:
+            self._put_aside(path, error.strerror or str(error))
+            return None
+
+    def _put_aside(self, path: Path, why: str) -> None:
+        """Out of the way, and kept for whoever can make something of it. Raises OSError if even that cannot be."""
+        target = path.with_name(path.name + UNREADABLE_SUFFIX)
+        log.error("audit spool: %s cannot be read (%s); it is put aside as %s", path, why, target.name)
+        self._files.rename(path, target)
+        self._directory_unsynced = True
+        self._aside[target] = why
+
+    @property
+    def unreadable_count(self) -> int:
+        """How many files `open` has put aside."""
+        return len(self._aside)
+
+    def _untold(self, aside: list[tuple[SegmentName, Path]], crashed: set[str]) -> list[Recovered]:
+        """The boots of what was put aside now, or before by a boot that left nothing and so cannot have told of it.
+
+        Of a boot that is told to have crashed, an unreadable seal means no more loss.
+        """
+        newest = self._newest
+        recovered: dict[str, Recovered] = {}
+        for name, path in aside:
+            if path not in self._aside and newest is not None and newest.boot > name.boot:
+                continue
+            last_seq = name.first_seq - 1
+            if path.suffixes[0] == SEAL_SUFFIX:
+                if name.boot in crashed:
+                    continue
+                last_seq = max(last_seq, self._last_seq_in(name))
+            why = self._aside.get(path, "put aside by an earlier start")
+            recovered.setdefault(
+                name.boot, Recovered(name.boot, last_seq if last_seq >= 0 else None, 0, f"{path.name}: {why}")
+            )
+        return list(recovered.values())
+
+    def _last_seq_in(self, name: SegmentName) -> int:
+        """The last event of a sealed segment, as far as that can be read; -1 if it cannot."""
+        for path in self._sealed:
+            if path.name.partition(".")[0] == name.stem:
+                segment = _OpenSegment(name, path, -1, 0)
+                with contextlib.suppress(OSError, ValueError):
+                    segment.take_stock(_unpacked(self._files.read(path), path.suffix))
+                return segment.last_seq
+        return -1
 
     def _left_open(self, path: Path, sealed: Path | None) -> Path | None:
         """What of an open segment, of which there may be a sealed copy, is in no sealed one; None if there is nothing.
@@ -538,13 +600,16 @@ class Spool:
         """
         if sealed is None:
             return path
+        data = self._read_or_put_aside(path)
+        if data is None:
+            return None
         seal = self._seal_of(path)
         if seal is None:
             # Nobody can say what the copy must hold.
             self._files.remove(sealed)
             return path
         rest = None
-        tail = path.read_bytes()[seal.size_bytes :]
+        tail = data[seal.size_bytes :]
         if tail:
             rest = self.folder / f"{SegmentName(seal.boot, seal.last_seq + 1).stem}{OPEN_SUFFIX}"
             self._files.write_whole(rest, tail)
@@ -553,23 +618,45 @@ class Spool:
         return rest
 
     def _newest_seal(self, unsealed: set[str]) -> Seal | None:
+        """The chain goes on from the newest one that can be read."""
         newest: Seal | None = None
         for path in sorted(self.folder.glob(f"*{SEAL_SUFFIX}"), reverse=True):
-            if path.stem in unsealed:
+            if path.stem in unsealed or parse_name(path.name) is None:
                 continue
             if newest is None:
-                newest = Seal.read(path)
+                newest = self._read_newest_seal(path)
             elif not self._has_segment(path.stem):
                 self._files.remove(path)
         return newest
 
-    def _recover_segment(self, path: Path) -> Recovered:
+    def _read_newest_seal(self, path: Path) -> Seal | None:
+        data = self._read_or_put_aside(path)
+        if data is None:
+            return None
+        try:
+            seal = Seal.parse(data)
+        except ValueError as error:
+            self._put_aside(path, str(error))
+            return None
+        for stem in (seal.segment, SegmentName(seal.boot, seal.first_seq).stem):
+            if stem != path.stem:
+                self._put_aside(path, f"it is the seal of {stem}")
+                return None
+        return seal
+
+    def _recover_segment(self, path: Path) -> Recovered | None:
         name = parse_name(path.name)
         assert name is not None
-        data = path.read_bytes()
+        data = self._read_or_put_aside(path)
+        if data is None:
+            return None
         segment = _OpenSegment(name, path, self._files.open_append(path), self._clock.monotonic_ns())
         try:
             torn_bytes = segment.take_stock(data)
+            if torn_bytes and not segment.events and b"\n" in data:
+                # More than one torn line.
+                self._put_aside(path, "there is no event in it")
+                return None
             if torn_bytes:
                 log.warning("audit spool %s: a torn tail of %d bytes is cut off", path, torn_bytes)
                 self._files.truncate(segment.descriptor, segment.size_bytes)
@@ -594,7 +681,7 @@ def _sound_lines(data: bytes, segment: _OpenSegment) -> int:
         try:
             event: Any = json.loads(data[position:end])
             segment.last_seq = int(event["seq"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return position
         segment.events += 1
         position = end + 1
@@ -624,3 +711,15 @@ def _packed(data: bytes, codec: str) -> bytes:
     import cramjam
 
     return bytes(cramjam.zstd.compress(data) if codec == "zstd" else cramjam.gzip.compress(data))
+
+
+def _unpacked(data: bytes, suffix: str) -> bytes:
+    """What a sealed segment with that last suffix holds. Raises ValueError."""
+    if suffix == SEALED_SUFFIX:
+        return data
+    import cramjam
+
+    try:
+        return bytes(cramjam.zstd.decompress(data) if suffix == ".zst" else cramjam.gzip.decompress(data))
+    except cramjam.DecompressionError as error:
+        raise ValueError(str(error)) from error

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import cramjam
 
@@ -26,9 +25,6 @@ from klamm_spark.spool_layout import (
     parse_name,
     sealed_segments,
 )
-
-_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain")
-_NUMBERS: Final = ("index", "first_seq", "last_seq", "events", "size_bytes")
 
 
 @dataclass(slots=True)
@@ -65,7 +61,7 @@ def read_folder(folder: Path) -> NodeFolder:
         if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
             continue
         try:
-            seal = _read_seal(folder / f"{stem}{SEAL_SUFFIX}")
+            seal = Seal.read(folder / f"{stem}{SEAL_SUFFIX}")
         except (OSError, ValueError):
             if segment is not None and segment.exists():
                 found.breaks.append(f"{segment} was inserted, or its seal was removed: none can be read")
@@ -81,14 +77,6 @@ def read_folder(folder: Path) -> NodeFolder:
         found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
         previous = seal
     return found
-
-
-def _read_seal(path: Path) -> Seal:
-    seal = Seal.read(path)
-    texts = all(isinstance(getattr(seal, name), str) and getattr(seal, name).isascii() for name in _TEXTS)
-    if not texts or not all(isinstance(getattr(seal, name), int) for name in _NUMBERS):
-        raise ValueError(f"{path}: a value has the wrong type")
-    return seal
 
 
 def _content(segment: Path) -> bytes | None:

@@ -6,6 +6,7 @@ SPOOL/NODE/                                        one folder per server
     0190f3c2a1b49f3e21aa-00000000000000048211.jsonl        sealed: never changes, goes away by retention only
     0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the sealed segment must hold, and the hash chain
     0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
+    0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    put aside at a start, as an `.open` file may be
     .lock                                          held by the server that writes
 ```
 
@@ -30,9 +31,23 @@ from typing import Final, NamedTuple
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
 SEAL_SUFFIX: Final = ".seal"
+UNREADABLE_SUFFIX: Final = ".unreadable"
 COMPRESSED_SUFFIXES: Final = {"none": "", "zstd": ".zst", "gzip": ".gz"}
 NO_CHAIN: Final = "0" * 64
 _SEQ_DIGITS: Final = 20
+_TEXTS: Final = ("node", "boot", "segment", "sha256", "previous_chain", "chain")
+_NUMBERS: Final = (
+    "schema_version",
+    "index",
+    "first_seq",
+    "last_seq",
+    "events",
+    "size_bytes",
+    "sealed_time_us",
+    "torn_bytes",
+    "clean",
+    "final",
+)
 
 
 class SegmentName(NamedTuple):
@@ -94,10 +109,23 @@ class Seal:
     @staticmethod
     def read(path: Path) -> Seal:
         """From a file. Raises OSError, ValueError."""
+        data = path.read_bytes()
         try:
-            return Seal(**json.loads(path.read_bytes()))
-        except TypeError as error:
+            return Seal.parse(data)
+        except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+    @staticmethod
+    def parse(data: bytes) -> Seal:
+        """From what a file holds. Raises ValueError."""
+        try:
+            seal = Seal(**json.loads(data))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+        texts = all(isinstance(getattr(seal, name), str) and getattr(seal, name).isascii() for name in _TEXTS)
+        if not texts or not all(isinstance(getattr(seal, name), int) for name in _NUMBERS):
+            raise ValueError("a value has the wrong type")
+        return seal
 
 
 def chain_of(previous_chain: str, sha256: str) -> str:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -126,6 +127,34 @@ def test_events_count_what_clients_did(serve, above):
     if above < 0:
         assert not any("repeat_count" in event for event in events)
     assert b"secret" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
+
+
+@pytest.mark.parametrize("above", [-1, 0, 10])
+def test_client_ids_of_one_connection_are_told_apart(serve, above):
+    """As from a proxy that sends the requests of many clients over one connection."""
+    server, spool = serve(f'aggregate_above_per_second = {above}\nexclude_client_ids = ["probe"]')
+    requests = ((ApiVersionsRequest("test", "1"), 3), (metadata("missing"), 12), (HeartbeatRequest("g", 1, "m"), 4))
+    done = Counter()
+    with RawClient(server.address("front")) as client:
+        names = [None, *["first"] * 50, *["first", "second", "probe", "first", None] * 30, *["second"] * 50]
+        for number, name in enumerate(names):
+            for request, version in requests:
+                header = encode_request_header(request.API_KEY, version, number, name)
+                client.send_frame(header + request.encode(version))
+            for _ in requests:
+                client.receive_frame()
+            done[name] += 1
+    server.stop()
+    del done["probe"]
+    events = [event for event in events_of(spool) if event["kind"] == "request"]
+    for api in ("ApiVersions", "Metadata", "Heartbeat"):
+        told = Counter()
+        for event in events:
+            if event["api_name"] == api:
+                told[event.get("client_id")] += event.get("repeat_count", 1)
+        assert told == done, api
+    if above == 0:
+        assert max(event.get("repeat_count", 1) for event in events) >= 50
 
 
 def test_bytes_of_a_connection_are_those_of_the_socket(serve):

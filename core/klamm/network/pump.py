@@ -290,10 +290,16 @@ class ChannelPump:
             now_ns = self._selector.now_ns
             tally = channel.tallies.get(request.api_key)
             # `Repeats.tally`, spelled out for the usual case: this runs for every request.
-            if tally is not None and not tally.alone and tally.until_sample and now_ns < tally.end_ns:
+            if (
+                tally is not None
+                and not tally.alone
+                and tally.until_sample
+                and now_ns < tally.end_ns
+                and tally.client_id == request.client_id
+            ):
                 tally.until_sample -= 1
             else:
-                tally = tallies.tally(channel, request.api_key, now_ns)
+                tally = tallies.tally(channel, request.api_key, now_ns, request.client_id)
                 if tally is None:
                     request.received_ns = now_ns
         elif dispatcher.timed:

@@ -24,11 +24,26 @@ _KEPT_UP_TO_BYTES: Final = 2048
 
 
 class Tally:
-    """Requests of one channel and API in one second: `alone` more are told of by themselves, `count` not yet at all."""
+    """Requests of one channel, API and client id in one second.
 
-    __slots__ = ("alone", "count", "end_ns", "first", "last_ns", "request_bytes", "response_bytes", "until_sample")
+    `alone` more are told of by themselves, `count` not yet at all. A channel has one for each API: what comes under
+    another client id meanwhile, as from a proxy that joins its clients' requests, is told of by itself.
+    """
 
-    def __init__(self, end_ns: int, alone: int) -> None:
+    __slots__ = (
+        "alone",
+        "client_id",
+        "count",
+        "end_ns",
+        "first",
+        "last_ns",
+        "request_bytes",
+        "response_bytes",
+        "until_sample",
+    )
+
+    def __init__(self, end_ns: int, alone: int, client_id: str | None) -> None:
+        self.client_id = client_id
         self.end_ns = end_ns
         self.alone = alone
         self.until_sample = _SAMPLE_EVERY - 1
@@ -57,13 +72,15 @@ class Repeats:
         self._counting: set[KafkaChannel] = set()
         self._next_sweep_ns = 0
 
-    def tally(self, channel: KafkaChannel, api_key: int, now_ns: int) -> Tally | None:
+    def tally(self, channel: KafkaChannel, api_key: int, now_ns: int, client_id: str | None) -> Tally | None:
         """Where the channel's next request is counted if all goes well, or None if it is to be told of."""
         tally = channel.tallies.get(api_key)
         if tally is None or now_ns >= tally.end_ns:
             if not self._countable[api_key]:
                 return None
-            tally = self._begin(channel, api_key, tally, now_ns)
+            tally = self._begin(channel, api_key, tally, now_ns, client_id)
+        elif tally.client_id != client_id:
+            return None
         if tally.alone:
             tally.alone -= 1
             return None
@@ -82,7 +99,10 @@ class Repeats:
         channel.repeating = None
         tally = channel.tallies.get(kept.api_key)
         if tally is None or now_ns >= tally.end_ns:
-            tally = self._begin(channel, kept.api_key, tally, now_ns)
+            tally = self._begin(channel, kept.api_key, tally, now_ns, kept.client_id)
+        elif tally.client_id != kept.client_id:
+            self._observation.completed([self._request(channel, frame, kept, now_ns)])
+            return
         if tally.count:
             tally.count += 1
             tally.request_bytes += kept.size_bytes
@@ -108,10 +128,12 @@ class Repeats:
             tally.last_ns = now_ns
             channel.repeated = 0
 
-    def _begin(self, channel: KafkaChannel, api_key: int, old: Tally | None, now_ns: int) -> Tally:
+    def _begin(
+        self, channel: KafkaChannel, api_key: int, old: Tally | None, now_ns: int, client_id: str | None
+    ) -> Tally:
         if old is not None:
             self._end(channel, old, now_ns)
-        tally = channel.tallies[api_key] = Tally(now_ns + _WINDOW_NS, self._after)
+        tally = channel.tallies[api_key] = Tally(now_ns + _WINDOW_NS, self._after, client_id)
         self._counting.add(channel)
         return tally
 

@@ -46,7 +46,10 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
         "BytesInPerSec": ("Bytes of batches appended.", lambda each: each.bytes_in),
         "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
         "TotalProduceRequestsPerSec": ("Appends asked for, one per partition.", lambda each: each.produce_requests),
-        "FailedProduceRequestsPerSec": ("Appends refused.", lambda each: each.failed_produce_requests),
+        "FailedProduceRequestsPerSec": (
+            "Appends refused, but for batches that are too large or corrupt, internal topics, and the disk.",
+            lambda each: each.failed_produce_requests,
+        ),
         "TotalFetchRequestsPerSec": ("Reads asked for, one per partition.", lambda each: each.fetch_requests),
         "FailedFetchRequestsPerSec": ("Reads refused.", lambda each: each.failed_fetch_requests),
     }

@@ -45,6 +45,16 @@ _ALL_REPLICAS = -1
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
+_TO_BE_EXPECTED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refused, and not in FailedProduceRequestsPerSec: `ReplicaManager.appendRecordsToLocalLog` leaves them out."""
 
 
 @handles(produce, versions=range(3, 14), inline_max_bytes=_INLINE_MAX_BYTES)
@@ -77,15 +87,14 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if partition is None:
                     raise _unknown(topic, by_id)
+                _check_batch(data.records, context.api_version)
+                partition.topic.traffic.produce_requests += 1
                 if partition.topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
-                _check_codec(data.records, context.api_version)
                 result = _append(partition, data.records, acks, now_ms)
                 appended.append(partition)
             except KafkaError as error:
                 result = failed = _failure(data.index, error)
-                if partition is not None:
-                    partition.topic.traffic.failed_produce_requests += 1
             results.append(result)
         responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
     for partition in appended:
@@ -110,24 +119,28 @@ def _in_transaction(records: Any) -> bool:
     )
 
 
-def _check_codec(records: Any, version: int) -> None:
-    if version >= _FIRST_VERSION_WITH_ZSTD or records is None or len(records) <= _ATTRIBUTES_LOW_BYTE:
+def _check_batch(records: Any, version: int) -> None:
+    """What is refused before a partition is asked, and not counted as an append."""
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
+    if _in_transaction(records):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if version >= _FIRST_VERSION_WITH_ZSTD or len(records) <= _ATTRIBUTES_LOW_BYTE:
         return
     if records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
 def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:
-    if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
-    if _in_transaction(records):
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    log = partition.log
-    if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    traffic = partition.topic.traffic
-    traffic.produce_requests += 1
-    result = log.append(records, now_ms=now_ms)
+    log, traffic = partition.log, partition.topic.traffic
+    try:
+        if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        result = log.append(records, now_ms=now_ms)
+    except KafkaError as error:
+        if error.error_code not in _TO_BE_EXPECTED:
+            traffic.failed_produce_requests += 1
+        raise
     traffic.bytes_in += len(records)
     traffic.messages_in += result.last_offset - result.base_offset + 1
     return PartitionProduceResponse(

@@ -8,6 +8,7 @@ import pytest
 
 from klamm import ANONYMOUS, Address, ErrorCode, KafkaPrincipal
 from klamm.wire.messages import api_versions, create_topics, fetch, heartbeat, metadata, produce
+from klamm_spark.aggregation import MAX_WINDOWS
 from klamm_spark.event import json_schema
 from tests.unit.audit.observing import ALICE, Observing
 
@@ -328,6 +329,86 @@ def test_each_second_connection_api_and_result_has_a_row_of_its_own(make):
     assert sorted(counts) == sorted(a_second * 2)
 
 
+def rows(audit, *fields):
+    return [tuple(event.get(name) for name in (*fields, "repeat_count")) for event in audit.requests()]
+
+
+def test_client_ids_of_one_connection_have_rows_of_their_own(make):
+    audit = make(aggregate_above_per_second=0)
+    connection = audit.connection()
+    for _ in range(3):
+        failed = ping(audit, connection, client_id="b")
+        failed.error_code = int(ErrorCode.UNKNOWN_MEMBER_ID)
+        audit.complete(*(ping(audit, connection, client_id=name) for name in ("a", "b", None, "b")), failed)
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "client_id", "request_bytes") == [
+        ("a", 300, 3),
+        ("b", 600, 6),
+        (None, 300, 3),
+        ("b", 300, 3),
+    ]
+
+
+def test_a_connection_that_names_no_client_first_has_a_row_without_one(make):
+    audit = make(aggregate_above_per_second=0)
+    connection = audit.connection()
+    audit.complete(*(ping(audit, connection, client_id=name) for name in (None, None, "a", "a")))
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "client_id") == [(None, 2), ("a", 2)]
+
+
+def test_an_excluded_client_id_hides_no_other_on_its_connection(make):
+    audit = make(aggregate_above_per_second=0, exclude_client_ids=("probe",))
+    connection = audit.connection()
+    audit.complete(*(ping(audit, connection, client_id=name) for name in ("probe", "app", "probe", "app")))
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "client_id") == [("app", 2)]
+
+
+def test_lumps_of_repeated_answers_are_rows_of_their_client_id(audit):
+    connection = audit.connection()
+    for name in ("a", "b", "b"):
+        request = audit.request(connection, metadata.MetadataRequest([]), metadata.MetadataResponse(), client_id=name)
+        audit.observer.repeated(request, 250, 25_000, 12_500, request.completed_ns)
+    audit.clock.advance_ms(2000)
+    assert rows(audit, "client_id") == [("a", 250), ("b", 500)]
+
+
+def test_beyond_so_many_client_ids_of_a_connection_each_request_is_told_of(make):
+    audit = make(aggregate_above_per_second=0, queue_capacity=10_000)
+    connection = audit.connection()
+    names = [f"client-{number}" for number in range(MAX_WINDOWS + 2)]
+    for _ in range(3):
+        audit.complete(*(ping(audit, connection, client_id=name) for name in names))
+    told = rows(audit, "client_id")
+    assert told == [(name, None) for name in names[MAX_WINDOWS:]] * 3
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "client_id")[len(told) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
+    audit.complete(ping(audit, connection, client_id=names[-1]))
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "client_id")[-1] == (names[-1], None), "a row of one request, not told of at once"
+    assert len(rows(audit)) == 6 + MAX_WINDOWS + 1
+
+
+def test_beyond_so_many_client_ids_what_is_off_stays_so(make):
+    audit = make(aggregate_above_per_second=0, level="off", queue_capacity=10_000)
+    connection = audit.connection()
+    audit.complete(*(ping(audit, connection, client_id=str(number)) for number in range(MAX_WINDOWS + 5)))
+    assert audit.sink.queue.size == 0
+
+
+@pytest.mark.parametrize("above", [0, 2])
+def test_refused_requests_are_counted_whatever_the_level(make, above):
+    audit = make(aggregate_above_per_second=above, level="off")
+    connection = audit.connection()
+    for _ in range(5):
+        refused = ping(audit, connection)
+        refused.refused, refused.error_code = True, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        audit.complete(refused, ping(audit, connection))
+    audit.clock.advance_ms(1000)
+    assert rows(audit, "outcome") == [("refused", None)] * above + [("refused", 5 - above)]
+
+
 def test_rows_of_produce_add_up_what_was_moved_by_topic(make):
     audit = make(aggregate_above_per_second=0)
     connection = audit.connection()
@@ -491,6 +572,23 @@ def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
     assert gap["detail"] == "12 bytes of a torn event were cut off"
     assert "gap_count" not in gap
     assert second.events()[0] == event
+
+
+def test_what_cannot_be_read_at_the_start_is_told_and_counted(tmp_path):
+    first = Observing(tmp_path)
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    (path,) = first.sink.spool.folder.glob("*.seal")
+    path.write_bytes(b"rubbish")
+    second = Observing(tmp_path)
+    event, gap = second.events()
+    assert (gap["kind"], gap["action"], gap["reason"]) == ("audit_gap", "unclean_stop", "unreadable")
+    assert (gap["gap_boot"], gap["gap_first_seq"]) == (event["boot"], 1)
+    assert "gap_count" not in gap
+    assert gap["detail"] == f"{path.name}.unreadable: Expecting value: line 1 column 1 (char 0)"
+    assert list(jsonschema.Draft202012Validator(json_schema()).iter_errors(gap)) == []
+    values = {family.name: family.samples[0].value for family in second.services.metrics.collect()}
+    assert values["klamm:type=Audit,name=UnreadableFiles"] == 1
 
 
 def _at_the_limit(make, **settings):

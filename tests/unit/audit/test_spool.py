@@ -17,10 +17,11 @@ from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, pa
 
 
 class BadDisk(SpoolFiles):
-    """Takes `room` more bytes, then is full; `broken` calls fail."""
+    """Takes `room` more bytes, then is full; `broken` calls fail, and files whose names are `forbidden` to read."""
 
     def __init__(self):
         self.room = 1 << 40
+        self.forbidden = set()
         self.broken = set()
         self.fsyncs = 0
 
@@ -30,6 +31,11 @@ class BadDisk(SpoolFiles):
         written = super().write(descriptor, data[: self.room])
         self.room -= written
         return written
+
+    def read(self, path):
+        if path.name in self.forbidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return super().read(path)
 
     def fsync(self, descriptor):
         self._check("fsync")

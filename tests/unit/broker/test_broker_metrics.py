@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from klamm import HistogramValue
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from klamm import ErrorCode, HistogramValue
+from klamm.wire.compression import Codec
 from klamm.wire.messages import delete_topics, produce
+from klamm.wire.records import TRANSACTIONAL, Record, encode_batch
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
 
 
@@ -33,15 +40,61 @@ def test_what_goes_in_and_out_is_counted_by_topic(harness: BrokerHarness) -> Non
     assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 2
 
 
-def test_what_is_refused_is_counted(harness: BrokerHarness) -> None:
-    harness.create_topic("t")
+@pytest.fixture
+def produced(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, float]]:
+    """Produces to the topic `t`, or another: the error, and by how much the total and the failed ones have grown."""
+
+    def produce_one(batch: bytes | None, *, acks: int = -1, version: int = 9, topic: str = "t", index: int = 0) -> Any:
+        def told() -> tuple[float, float]:
+            names = ("TotalProduceRequestsPerSec", "FailedProduceRequestsPerSec")
+            total, failed = (counts(harness, name)[""] for name in names)
+            return total, failed
+
+        before = told()
+        data = [produce.PartitionProduceData(index, batch)]
+        asked = produce.ProduceRequest(None, acks, 1000, [produce.TopicProduceData(topic, partition_data=data)])
+        (answer,) = harness.call(asked, version).responses[0].partition_responses
+        return ErrorCode(answer.error_code), *(after - each for after, each in zip(told(), before, strict=True))
+
+    return produce_one
+
+
+def test_what_a_partition_refuses_is_counted_in_the_total_and_the_unexpected_as_failed(
+    harness: BrokerHarness, produced: Callable[..., tuple[ErrorCode, float, float]]
+) -> None:
+    harness.create_topic("t", min_insync_replicas="2", max_message_bytes="1000", message_timestamp_after_max_ms="1000")
+    harness.create_topic("__consumer_offsets")
     spoilt = bytearray(records(b"a"))
     spoilt[-1] ^= 1
-    data = produce.PartitionProduceData(0, bytes(spoilt))
-    harness.call(produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=[data])]), 9)
-    assert counts(harness, "TotalProduceRequestsPerSec")["t"] == 1
-    assert counts(harness, "FailedProduceRequestsPerSec")["t"] == 1
+    assert produced(records(b"a"), acks=1) == (ErrorCode.NONE, 1, 0)
+    assert produced(records(b"a"), topic="__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, 1, 0)
+    assert produced(bytes(spoilt), acks=1) == (ErrorCode.CORRUPT_MESSAGE, 1, 0)
+    assert produced(records(b"a" * 2000), acks=1) == (ErrorCode.MESSAGE_TOO_LARGE, 1, 0)
+    assert produced(records(b"a")) == (ErrorCode.NOT_ENOUGH_REPLICAS, 1, 1)
+    harness.clock.advance_ms(-10_000_000)
+    assert produced(records(b"a"), acks=1) == (ErrorCode.INVALID_TIMESTAMP, 1, 1)
+    assert counts(harness, "TotalProduceRequestsPerSec") == {"": 6, "t": 5, "__consumer_offsets": 1}
+    assert counts(harness, "FailedProduceRequestsPerSec")["t"] == 2
+    assert counts(harness, "MessagesInPerSec")["t"] == 1
+
+
+def test_what_no_partition_is_asked_is_no_produce_request(
+    harness: BrokerHarness, produced: Callable[..., tuple[ErrorCode, float, float]]
+) -> None:
+    harness.create_topic("t")
+    zstd = encode_batch([Record(0, 0, None, b"a")], codec=Codec.ZSTD)
+    transactional = records(b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+    assert produced(None) == (ErrorCode.INVALID_RECORD, 0, 0)
+    assert produced(zstd, version=6) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, 0)
+    assert produced(transactional) == (ErrorCode.INVALID_TXN_STATE, 0, 0)
+    assert produced(records(b"a"), acks=5) == (ErrorCode.INVALID_REQUIRED_ACKS, 0, 0)
+    assert produced(records(b"a"), index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
+    assert produced(records(b"a"), topic="nope") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
     assert counts(harness, "BytesInPerSec")["t"] == 0
+
+
+def test_what_cannot_be_read_is_counted(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
     harness.call(fetch_request("t", (0, 5)), 12)
     assert counts(harness, "FailedFetchRequestsPerSec")["t"] == 1
 

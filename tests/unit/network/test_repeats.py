@@ -41,8 +41,8 @@ def observation():
     return Observation()
 
 
-def request_of(channel, api_key=3, correlation_id=1, size_bytes=100):
-    request = RequestContext(channel.connection, None, api_key, 0, correlation_id, "me", size_bytes)
+def request_of(channel, api_key=3, correlation_id=1, size_bytes=100, client_id="me"):
+    request = RequestContext(channel.connection, None, api_key, 0, correlation_id, client_id, size_bytes)
     request.response_bytes = 50
     request.frame = request.response = "message"
     return request
@@ -54,9 +54,9 @@ def frame(correlation_id):
 
 def test_the_first_of_a_second_are_told_of_and_the_rest_counted(observation):
     channel, repeats = Channel(), Repeats(observation, None, 2)
-    told = [repeats.tally(channel, 3, now_ns) is None for now_ns in range(5)]
+    told = [repeats.tally(channel, 3, now_ns, "me") is None for now_ns in range(5)]
     assert told == [True, True, False, False, False]
-    tally = repeats.tally(channel, 3, 6)
+    tally = repeats.tally(channel, 3, 6, "me")
     tally.begin(request_of(channel), 6)
     repeats.sweep(SECOND - 1)
     assert observation.lumps == []
@@ -67,21 +67,21 @@ def test_the_first_of_a_second_are_told_of_and_the_rest_counted(observation):
 
 def test_every_sixteenth_is_told_of_so_that_its_times_are_known(observation):
     channel, repeats = Channel(), Repeats(observation, None, 0)
-    told = [repeats.tally(channel, 3, 0) is None for _ in range(48)]
+    told = [repeats.tally(channel, 3, 0, "me") is None for _ in range(48)]
     assert [number for number, alone in enumerate(told) if alone] == [15, 31, 47]
 
 
 def test_a_new_second_tells_of_the_one_before(observation):
     channel, repeats = Channel(), Repeats(observation, None, 1)
-    assert repeats.tally(channel, 3, 0) is None
-    repeats.tally(channel, 3, 1).begin(request_of(channel), 1)
-    assert repeats.tally(channel, 3, SECOND) is None, "the first of the new second"
+    assert repeats.tally(channel, 3, 0, "me") is None
+    repeats.tally(channel, 3, 1, "me").begin(request_of(channel), 1)
+    assert repeats.tally(channel, 3, SECOND, "me") is None, "the first of the new second"
     assert [lump[2] for lump in observation.lumps] == [1]
 
 
 def test_some_apis_are_always_told_of(observation):
     channel, repeats = Channel(), Repeats(observation, None, 0)
-    assert [repeats.tally(channel, 19, 0) for _ in range(20)] == [None] * 20
+    assert [repeats.tally(channel, 19, 0, "me") for _ in range(20)] == [None] * 20
     assert channel.tallies == {}
 
 
@@ -118,7 +118,7 @@ def test_what_a_channel_counts_itself_is_told_of_with_a_new_second(observation):
     channel, repeats = Channel(), Repeats(observation, None, 0)
     repeats.answered(channel, frame(1), request_of(channel), 10)
     channel.repeated += 7
-    repeats.tally(channel, 3, SECOND + 10)
+    repeats.tally(channel, 3, SECOND + 10, "me")
     assert [lump[2] for lump in observation.lumps] == [8]
     assert channel.repeating is None
 
@@ -126,14 +126,36 @@ def test_what_a_channel_counts_itself_is_told_of_with_a_new_second(observation):
 def test_channels_and_apis_have_tallies_of_their_own(observation):
     one, other, repeats = Channel(), Channel(), Repeats(observation, None, 0)
     for channel, api_key in ((one, 3), (one, 18), (other, 3)):
-        repeats.tally(channel, api_key, 0).begin(request_of(channel, api_key), 0)
+        repeats.tally(channel, api_key, 0, "me").begin(request_of(channel, api_key), 0)
     repeats.sweep(3 * SECOND)
     assert sorted(lump[0] for lump in observation.lumps) == [3, 3, 18]
+
+
+def test_another_client_id_is_told_of_until_a_second_begins_with_it(observation):
+    channel, repeats = Channel(), Repeats(observation, None, 0)
+    repeats.tally(channel, 3, 0, None).begin(request_of(channel, client_id=None), 0)
+    assert [repeats.tally(channel, 3, now_ns, "other") for now_ns in range(3)] == [None] * 3
+    assert repeats.tally(channel, 3, 3, None) is channel.tallies[3]
+    repeats.tally(channel, 3, SECOND, "other").begin(request_of(channel, client_id="other"), SECOND)
+    assert repeats.tally(channel, 3, SECOND + 1, None) is None
+    repeats.closed(channel, SECOND + 2)
+    assert [lump[2] for lump in observation.lumps] == [1, 1]
+
+
+def test_kept_answers_to_another_client_id_are_told_of(observation):
+    channel, repeats = Channel(), Repeats(observation, None, 0)
+    mine, theirs = request_of(channel), request_of(channel, client_id="other")
+    for number in range(6):
+        repeats.answered(channel, frame(number), theirs if number % 2 else mine, 10 * number)
+        assert channel.repeating is (None if number % 2 else mine)
+    assert observation.alone == [1, 3, 5]
+    repeats.closed(channel, 90)
+    assert observation.lumps == [(3, 0, 3, 300, 150, 40)]
 
 
 @pytest.mark.parametrize(("size_bytes", "message"), [(100, "message"), (5000, None)])
 def test_the_messages_of_a_large_request_are_not_held(observation, size_bytes, message):
     channel, repeats = Channel(), Repeats(observation, None, 0)
     request = request_of(channel, size_bytes=size_bytes)
-    repeats.tally(channel, 3, 0).begin(request, 0)
+    repeats.tally(channel, 3, 0, "me").begin(request, 0)
     assert (request.frame, request.response) == (message, message)

@@ -1,0 +1,479 @@
+"""What the audit tells of rare things: real servers, real sockets, and the spool read back.
+
+Every event is held against the checked-in schema and against the tables of docs/audit.md.
+"""
+
+import json
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import klamm_spark
+from klamm import (
+    DELEGATION_TOKENS,
+    DelegationToken,
+    DelegationTokenCache,
+    KafkaPrincipal,
+    Provider,
+    ScramCredential,
+    ScramMechanism,
+    ServerExtension,
+    hookimpl,
+)
+from klamm.server import StartError
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.headers import encode_request_header
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm_spark.spool_layout import Seal, sealed_segments
+from tests.contract.api_sets import Plugin
+from tests.contract.test_proxied import V1, V2
+from tests.contract.test_sasl_failures import unsigned
+from tests.contract.test_tls import metric, subject_served, wait_for
+from tests.sasl_client import authenticate, handshake, log_in, send_token, users_setting
+from tests.tls_files import TlsFiles
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text()
+SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v1.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
+
+
+def rows_of(heading):
+    """The cells of the first table below a heading of the page."""
+    lines = iter(PAGE.split(f"\n{heading}\n", 1)[1].splitlines())
+    row = next(line for line in lines if line.startswith("| ---"))
+    for row in lines:
+        if not row.startswith("|"):
+            return
+        yield [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def told_actions():
+    """Kind → actions, as the page lists them."""
+    actions, kind = {}, ""
+    for first, words, _when in rows_of("## What is told"):
+        kind = first.strip("`") or kind
+        actions.setdefault(kind, set()).update(word.strip(" `") for word in words.split(","))
+    return actions
+
+
+ACTIONS = told_actions()
+FIELDS = {cells[0].strip("`"): cells[2] for cells in rows_of("## The record")}
+
+
+def check(event):
+    """It is as the schema and the page say."""
+    assert [error.message for error in VALIDATOR.iter_errors(event)] == []
+    assert event["action"] in ACTIONS[event["kind"]]
+    for name in event:
+        assert FIELDS[name] == "always" or event["kind"] in FIELDS[name].split(", "), (event["kind"], name)
+    assert {name for name, kinds in FIELDS.items() if kinds == "always"} <= event.keys()
+
+
+def spooled(spool):
+    """All events that there are, checked."""
+    lines = [line for path in sealed_segments(spool / "node-1") for line in path.read_bytes().splitlines()]
+    events = [json.loads(line) for line in lines]
+    for event in events:
+        check(event)
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    return events
+
+
+class Audited:
+    """`start("key=value", …)` → a server whose listener is told of; keys without a dot are the listener's."""
+
+    def __init__(self, folder):
+        self.spool = folder / "spool"
+        self.server = None
+
+    def start(self, *settings, plugins=()):
+        lines = [
+            'observers=["audit"]', f"audit.spool={self.spool}", "audit.node=node-1", "audit.flush_interval_ms=5",
+            *settings,
+        ]  # fmt: skip
+        own = ("listeners.", "server.", "brittle.")
+        below = [text if text.startswith(own) else f"listeners.default.{text}" for text in lines]
+        self.server = EmbeddedServer(below, plugins=[Plugin(), *plugins])
+        self.server.start()
+        return self.server
+
+    def client(self, **options):
+        return RawClient(self.server.address(), **options)
+
+    def events(self, *kinds):
+        """The server stops, and its events of these kinds."""
+        self.server.stop()
+        return [event for event in spooled(self.spool) if event["kind"] in kinds]
+
+
+@pytest.fixture
+def audited(tmp_path):
+    one = Audited(tmp_path)
+    yield one
+    if one.server is not None:
+        one.server.stop()
+
+
+@pytest.fixture
+def files(tmp_path):
+    return TlsFiles(tmp_path / "tls")
+
+
+def sasl(*more, mechanisms='["PLAIN"]'):
+    users = users_setting(alice="sesame")
+    return ("authenticator=sasl", f"sasl.mechanisms={mechanisms}", users, "api_set=trying",
+            "connection_failed_authentication_delay_ms=20", *more)  # fmt: skip
+
+
+def ask(client):
+    return client.call(MetadataRequest(topics=None), 12)
+
+
+# ---- certificates
+
+
+def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
+    both = files.server.both
+    settings = files.server_settings(certificate=both, private_key=both, reload_interval_ms=10)
+    server = audited.start(*settings)
+    context = files.client_context()
+    with RawClient(server.address(), ssl_context=context) as there:
+        files.issue("next", "CN=renewed", hosts=("127.0.0.1",))
+        os.replace(files.directory / "next-both.pem", both)
+        wait_for(lambda: "renewed" in subject_served(server, context, set()))
+        both.write_text("rubbish")
+        wait_for(lambda: metric(server, "klamm:type=SslTransport,name=ReloadFailures") == 1)
+        assert there.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
+    swapped = [event for event in audited.events("admin") if event["action"] == "certificate_swapped"]
+    assert [(event["outcome"], event["listener"]) for event in swapped] == [("ok", "default"), ("error", "default")]
+    assert "detail" not in swapped[0]
+    assert str(both) in swapped[1]["detail"]
+    assert swapped[0]["time_us"] < swapped[1]["time_us"]
+
+
+# ---- sessions
+
+
+def expires(audited, client, lifetime_ms):
+    """The client is served, waits for longer than its session and asks again; the events about it."""
+    assert 0 < lifetime_ms <= 500
+    assert ask(client).brokers
+    threading.Event().wait(lifetime_ms / 1000 + 0.01)
+    client.send(MetadataRequest(topics=None), 12)
+    assert client.at_end()
+    events = audited.events("authentication", "connection", "request")
+    assert [(event["kind"], event["action"], event["outcome"]) for event in events if "sasl" not in event] == [
+        ("authentication", "success", "ok"),
+        ("connection", "opened", "ok"),
+        ("request", "completed", "ok"),
+        ("authentication", "expiry", "closed"),
+        ("connection", "closed", "closed"),
+    ]
+    expiry, closed = events[-2:]
+    assert expiry["reason"] == "not authenticated again within the session's lifetime"
+    assert (expiry["error_code"], closed["reason"]) == (0, "the session has expired and was not renewed")
+    assert closed["duration_ms"] >= lifetime_ms
+    assert len({event["connection_id"] for event in events}) == 1
+    return expiry
+
+
+def test_a_session_that_expires(audited):
+    audited.start(*sasl("sasl.connections_max_reauth_ms=100"))
+    with audited.client() as client:
+        expiry = expires(audited, client, log_in(client, "PLAIN", "alice", "sesame").session_lifetime_ms)
+    assert (expiry["principal"], expiry["sasl_mechanism"]) == ("User:alice", "PLAIN")
+    assert expiry["security_protocol"] == "SASL_PLAINTEXT"
+
+
+def test_a_bearer_token_that_expires_ends_its_session(audited):
+    audited.start(*sasl("sasl.OAUTHBEARER.unsecured_development_tokens=true", mechanisms='["OAUTHBEARER"]'))
+    token = unsigned({"alg": "none"}, {"sub": "carol", "exp": time.time() + 0.4})
+    with audited.client() as client:
+        handshake(client, "OAUTHBEARER")
+        expiry = expires(audited, client, send_token(client, token).session_lifetime_ms)
+    assert (expiry["principal"], expiry["sasl_mechanism"]) == ("User:carol", "OAUTHBEARER")
+    assert token.split(b"Bearer ")[1].strip(b"\1") not in (audited_bytes := read_all(audited.spool))
+    assert b"carol" in audited_bytes
+
+
+def read_all(spool):
+    return b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
+
+
+def test_a_delegation_token_that_expires_ends_its_session(audited):
+    server = audited.start(*sasl(mechanisms='["SCRAM-SHA-256"]'))
+    now_ms, owner = int(time.time() * 1000), KafkaPrincipal("owner")
+    salt = b"a salt of 24 characters."
+    proofs = {one: ScramCredential.from_password(one, "the hmac", salt) for one in ScramMechanism}
+    token = DelegationToken("token-1", owner, owner, (), now_ms, now_ms + 400, now_ms + 10**9, proofs)
+    server.server.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
+    with audited.client() as client:
+        last = log_in(client, "SCRAM-SHA-256", "token-1", "the hmac", ",tokenauth=true")
+        expiry = expires(audited, client, last.session_lifetime_ms)
+    assert (expiry["principal"], expiry["sasl_mechanism"]) == ("User:owner", "SCRAM-SHA-256")
+    assert b"the hmac" not in read_all(audited.spool)
+
+
+def test_a_failed_reauthentication(audited):
+    audited.start(*sasl("sasl.connections_max_reauth_ms=60000"))
+    with audited.client() as client:
+        assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
+        assert authenticate(client, "PLAIN", "alice", "guessed").error_code == 58
+        assert client.at_end()
+    events = audited.events("authentication", "connection")
+    assert [(event["action"], event["outcome"]) for event in events] == [
+        ("success", "ok"),
+        ("opened", "ok"),
+        ("reauthentication_failure", "denied"),
+        ("closed", "closed"),
+    ]
+    failure = events[2]
+    assert (failure["error_code"], failure["error_name"]) == (58, "SASL_AUTHENTICATION_FAILED")
+    assert (failure["principal"], failure["sasl_mechanism"]) == ("User:alice", "PLAIN")
+    assert "wrong password" in failure["reason"]
+    assert "authentication failed" in events[3]["reason"]
+    assert len({event["connection_id"] for event in events}) == 1
+    assert b"guessed" not in read_all(audited.spool)
+
+
+# ---- plugins
+
+
+class Brittle(ServerExtension):
+    """An extension that cannot be made, cannot open, or cannot get ready."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        if settings.say == "make":
+            raise OSError("no such device")
+
+    def open(self, services):
+        if self.settings.say == "open":
+            raise OSError("no such device")
+
+    def ready(self):
+        if self.settings.say == "ready":
+            raise OSError("no such device")
+
+    def close(self):
+        """There is nothing to close."""
+
+
+class BrittlePlugin:
+    @hookimpl
+    def klamm_extensions(self):
+        from tests.contract.api_sets import FussySettings
+
+        yield Provider("brittle", f"{__name__}:Brittle", settings=FussySettings)
+
+
+def test_plugins_that_were_loaded(audited):
+    audited.start('gates=["fussy"]', 'throttles=["slow_down"]')
+    admin = audited.events("admin")
+    assert [event["action"] for event in admin if event["action"] != "plugin_loaded"] == [
+        "server_started",
+        "server_stopping",
+    ]
+    loaded = [
+        (event.get("listener"), event["detail"].partition(" of ")[0], event["outcome"])
+        for event in admin
+        if event["action"] == "plugin_loaded"
+    ]
+    for part in ("transport plaintext", "connection gate fussy", "throttle slow_down", "request observer audit"):
+        assert ("default", part, "ok") in loaded
+    assert (None, "api set broker", "ok") in loaded
+
+
+@pytest.mark.parametrize("phase", ["make", "open", "ready"])
+def test_an_extension_that_fails_at_the_start(audited, phase):
+    settings = ('server.extensions=["brittle"]', f"brittle.say={phase}")
+    with pytest.raises(StartError, match="extension.*brittle.*no such device") as error:
+        audited.start(*settings, plugins=[BrittlePlugin()])
+    (failed,) = [event for event in audited.events("admin") if event["action"] == "plugin_failed"]
+    assert (failed["outcome"], "listener" in failed) == ("error", False)
+    assert failed["detail"] == str(error.value)
+
+
+def test_a_part_of_another_listener_that_fails_at_the_start(audited, tmp_path):
+    other = ("listeners.other.bind=127.0.0.1:0", "listeners.other.transport=ssl",
+             f"listeners.other.ssl.certificate={tmp_path / 'missing.pem'}")  # fmt: skip
+    with pytest.raises(StartError, match=r"missing\.pem"):
+        audited.start(*other)
+    (failed,) = [event for event in audited.events("admin") if event["action"] == "plugin_failed"]
+    assert (failed["outcome"], failed["listener"]) == ("error", "other")
+    assert "missing.pem" in failed["detail"]
+
+
+# ---- TLS
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_version_and_server_name_are_on_the_events_of_a_connection(audited, files, version):
+    audited.start(*files.server_settings(client_auth="required"), "api_set=trying")
+    context = files.client_context(files.client, version=version)
+    with audited.client(ssl_context=context, server_hostname="localhost") as client:
+        assert ask(client).brokers
+    events = audited.events("authentication", "connection", "request")
+    assert [event["action"] for event in events] == ["success", "opened", "completed", "closed"]
+    told = "TLSv1.3" if version is ssl.TLSVersion.TLSv1_3 else "TLSv1.2"
+    assert {tuple(event[name] for name in TLS_FIELDS) for event in events} == {("ssl", "SSL", told, "localhost")}
+    (cipher,) = {event["tls_cipher"] for event in events}
+    assert cipher.startswith("TLS_") is (told == "TLSv1.3")
+    assert {event["principal"] for event in events} == {"User:CN=alice,OU=tests,O=klamm"}
+    assert "sasl_mechanism" not in events[0]
+
+
+def test_who_asks_for_no_server_name_has_none(audited, files):
+    audited.start(*files.server_settings(), "api_set=trying")
+    with audited.client(ssl_context=files.client_context()) as client:
+        assert ask(client).brokers
+    events = audited.events("connection", "request")
+    assert [event["action"] for event in events] == ["opened", "completed", "closed"]
+    assert all("sni" not in event and event["tls_version"] == "TLSv1.3" for event in events)
+
+
+def test_tls_below_sasl(audited, files):
+    audited.start(*files.server_settings(), *sasl())
+    with audited.client(ssl_context=files.client_context(), server_hostname="localhost") as client:
+        assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
+    with audited.client(ssl_context=files.client_context(), server_hostname="localhost") as client:
+        assert log_in(client, "PLAIN", "alice", "guessed").error_code == 58
+        assert client.at_end()
+    events = audited.events("authentication")
+    assert [event["action"] for event in events] == ["success", "failure"]
+    assert {tuple(event[name] for name in TLS_FIELDS) for event in events} == {
+        ("ssl", "SASL_SSL", "TLSv1.3", "localhost")
+    }
+
+
+def test_a_handshake_that_fails(audited, files):
+    audited.start(*files.server_settings(client_auth="required"), "connection_failed_authentication_delay_ms=20")
+    context = files.client_context(version=ssl.TLSVersion.TLSv1_3)
+    with audited.client(ssl_context=context) as client, pytest.raises((ssl.SSLError, ConnectionError)):
+        client.call(ApiVersionsRequest("test", "1"), 3)
+    failure, closed = audited.events("authentication", "connection")
+    assert (failure["action"], failure["outcome"], failure["principal"]) == ("failure", "denied", "User:ANONYMOUS")
+    assert "certificate" in failure["reason"].lower()
+    assert "sasl_mechanism" not in failure
+    assert closed["action"] == "closed"
+
+
+# ---- addresses and refusals
+
+
+def through_proxy(server, header, context=None):
+    """Send a header and a request; whether there was an answer."""
+    frame = encode_request_header(3, 12, 1, "behind") + MetadataRequest(topics=None).encode(12)
+    with socket.create_connection(server.address(), timeout=10) as sock:
+        try:
+            sock.sendall(header)
+            if context is not None:
+                sock = context.wrap_socket(sock, server_hostname="localhost")
+            sock.sendall(struct.pack(">i", len(frame)) + frame)
+            answered = sock.recv(1000) != b""
+        except (ssl.SSLError, ConnectionError):
+            answered = False
+        sock.close()
+        return answered
+
+
+PROXY = ("proxy_protocol=required", 'trusted_proxies=["127.0.0.0/8"]', "api_set=trying")
+
+
+@pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
+def test_the_address_of_a_client_behind_a_proxy(audited, files, header):
+    server = audited.start(*PROXY, *files.server_settings())
+    assert through_proxy(server, header, files.client_context())
+    events = audited.events("connection", "request")
+    assert [event["action"] for event in events] == ["opened", "completed", "closed"]
+    assert {(event["client_address"], event["client_port"]) for event in events} == {("203.0.113.7", 4711)}
+    assert all("-203.0.113.7:4711-" in event["connection_id"] for event in events)
+    assert {event["sni"] for event in events} == {"localhost"}
+    assert events[1]["client_id"] == "behind"
+
+
+def test_a_client_behind_a_proxy_that_is_refused(audited):
+    quota = ('gates=["connection_quota"]', 'connection_quota.overrides={ "203.0.113.7" = 0 }')
+    server = audited.start(*PROXY, *quota)
+    assert not through_proxy(server, V1)
+    assert through_proxy(server, V1.replace(b"203.0.113.7", b"203.0.113.8"))
+    events = audited.events("connection")
+    (refused,) = [event for event in events if event["action"] == "refused"]
+    assert (refused["client_address"], refused["client_port"]) == ("203.0.113.7", 4711)
+    assert (refused["outcome"], refused["reason"], refused["listener"]) == ("refused", "per_ip", "default")
+    assert [event["client_address"] for event in events if event["action"] == "opened"] == ["203.0.113.8"]
+
+
+@pytest.mark.parametrize(("say", "reason"), [("refuse", "fussy"), ("delay", "fussy"), ("raise", "gate_failed")])
+def test_a_refused_connection_has_the_reason_and_where_it_came_from(audited, say, reason):
+    server = audited.start('gates=["fussy"]', f"fussy.say={say}", "api_set=trying")
+    with RawClient(server.address()) as client:
+        port = client.socket.getsockname()[1]
+        assert client.at_end()
+    events = audited.events("connection", "authentication", "request")
+    (refused,) = events
+    assert (refused["action"], refused["outcome"], refused["reason"]) == ("refused", "refused", reason)
+    assert (refused["client_address"], refused["client_port"]) == ("127.0.0.1", port)
+    assert (refused["transport"], refused["security_protocol"]) == ("plaintext", "PLAINTEXT")
+
+
+def test_a_refused_connection_says_how_many_there_were(audited):
+    server = audited.start('gates=["connection_quota"]', "connection_quota.max_connections_per_ip=1", "api_set=trying")
+    with RawClient(server.address()) as first:
+        assert ask(first).brokers
+        with RawClient(server.address()) as second:
+            assert second.at_end()
+    (refused,) = [event for event in audited.events("connection") if event["action"] == "refused"]
+    assert (refused["reason"], refused["detail"]) == ("per_ip", "127.0.0.1 has 1 of 1 connections")
+
+
+# ---- a spool that cannot be read
+
+
+@pytest.mark.parametrize("how", ["rubbish", "a folder"])
+def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how):
+    audited.start()
+    (first,) = {event["boot"] for event in audited.events("admin")}
+    (seal,) = (audited.spool / "node-1").glob("*.seal")
+    last_seq = Seal.read(seal).last_seq
+    seal.unlink()
+    if how == "rubbish":
+        seal.write_bytes(b"\xff\xfe rubbish")
+    else:
+        # What even root cannot read.
+        seal.mkdir()
+    server = audited.start()
+    with RawClient(server.address()) as client:
+        assert client.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
+    server.stop()
+    aside = seal.with_name(seal.name + ".unreadable")
+    assert aside.exists()
+    assert f"{seal} cannot be read" in caplog.text
+    assert "Traceback" not in caplog.text
+    lines = [line for path in sealed_segments(audited.spool / "node-1") for line in path.read_bytes().splitlines()]
+    (gap,) = [event for event in map(json.loads, lines) if event["kind"] == "audit_gap"]
+    check(gap)
+    assert (gap["action"], gap["reason"], gap["gap_boot"]) == ("unclean_stop", "unreadable", first)
+    assert gap["gap_first_seq"] == last_seq + 1
+    assert gap["detail"].startswith(f"{aside.name}: ")
+
+
+def test_an_open_segment_that_cannot_be_read_does_not_stop_the_start(audited, caplog):
+    folder = audited.spool / "node-1"
+    segment = folder / f"{'0' * 12}00000000-{7:020d}.open"
+    segment.mkdir(parents=True)
+    audited.start()
+    gap = audited.events("audit_gap")[0]
+    assert (gap["action"], gap["reason"]) == ("unclean_stop", "unreadable")
+    assert (gap["gap_boot"], gap["gap_first_seq"]) == ("0" * 20, 7)
+    assert (folder / f"{segment.name}.unreadable").is_dir()
+    assert f"{segment} cannot be read" in caplog.text

@@ -1,0 +1,181 @@
+"""Seals and open segments that cannot be read at the start: put aside, told, and no reason not to start."""
+
+import json
+
+import pytest
+
+from klamm_spark.spool import Recovered
+from klamm_spark.spool_chain import read_folder
+from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
+from tests.unit.audit.test_spool import Writer, seals, seqs
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return Writer(tmp_path / "node-1")
+
+
+def two_segments(folder, **settings):
+    """After an end in order: two sealed segments of two events each."""
+    writer = Writer(folder, segment_age_ms=10, **settings)
+    writer.start()
+    writer.write(2)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    writer.write(2)
+    writer.spool.close()
+    return writer
+
+
+def edited(**changes):
+    return lambda data: json.dumps(json.loads(data) | changes).encode()
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "gzip"])
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda data: b"", "Expecting value"),
+        (lambda data: data[:50], "Unterminated string"),
+        (lambda data: b"\x80rubbish", "codec can't decode"),
+        (lambda data: b"[" * 100_000, ""),
+        (lambda data: b"[]", "argument"),
+        (lambda data: b'{"index":1}', "missing"),
+        (edited(index="1"), "wrong type"),
+        (edited(chain=None), "wrong type"),
+        (edited(sealed_time_us=None), "wrong type"),
+        (edited(first_seq=0), "it is the seal of"),
+        (edited(segment="another"), "it is the seal of another"),
+    ],
+)
+def test_a_newest_seal_that_is_rubbish_is_put_aside_and_told(tmp_path, caplog, spoil, why, compression):
+    writer = two_segments(tmp_path / "n", compression=compression)
+    boot = writer.spool.boot
+    older, newest = sorted(writer.folder.glob("*.seal"))
+    spoilt = spoil(newest.read_bytes())
+    newest.write_bytes(spoilt)
+    aside = newest.with_name(newest.name + ".unreadable")
+    (recovered,) = writer.start("11111111")
+    assert (recovered.boot, recovered.last_seq, recovered.torn_bytes) == (boot, 3, 0)
+    assert recovered.unreadable.startswith(f"{aside.name}: ")
+    assert why in recovered.unreadable
+    assert f"{newest} cannot be read" in caplog.text
+    assert (aside.read_bytes(), newest.exists(), writer.spool.unreadable_count) == (spoilt, False, 1)
+    writer.write()
+    writer.spool.close()
+    first, second = seals(writer.folder)
+    assert (first.segment, second.index, second.previous_chain) == (older.stem, 1, first.chain)
+    behind = sealed_segments(writer.folder)[1]
+    assert read_folder(writer.folder).breaks == [f"{behind} was inserted, or its seal was removed: none can be read"], (
+        "the events behind the seal stay, and nobody vouches for them"
+    )
+    assert writer.start("22222222") == []
+    assert writer.spool.unreadable_count == 0
+
+
+def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_begins_anew_if_it_was_the_only_one(writer):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    writer.spool.close()
+    (path,) = writer.folder.glob("*.seal")
+    writer.files.forbidden = {path.name}
+    assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{path.name}.unreadable: Permission denied")]
+    assert writer.spool.boot > boot
+    writer.write()
+    writer.spool.close()
+    (seal,) = seals(writer.folder)
+    assert (seal.index, seal.previous_chain) == (0, NO_CHAIN)
+
+
+def test_a_boot_that_left_nothing_has_not_told_of_what_it_put_aside(tmp_path):
+    writer = two_segments(tmp_path / "n")
+    boot = writer.spool.boot
+    newest = max(writer.folder.glob("*.seal"))
+    newest.write_bytes(b"rubbish")
+    writer.start("11111111")
+    writer.die()
+    again = Recovered(boot, 3, 0, f"{newest.name}.unreadable: put aside by an earlier start")
+    assert writer.start("22222222") == [again]
+    writer.write()
+    second = writer.spool.boot
+    writer.die()
+    assert writer.start("33333333") == [Recovered(second, 0, 0)]
+
+
+def test_of_a_segment_that_cannot_be_read_either_all_is_in_doubt(tmp_path):
+    writer = two_segments(tmp_path / "n")
+    boot = writer.spool.boot
+    newest = max(writer.folder.glob("*.seal"))
+    writer.files.forbidden = {newest.name, newest.with_suffix(".jsonl").name}
+    assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{newest.name}.unreadable: Permission denied")]
+
+
+def test_an_open_segment_that_cannot_be_read_is_put_aside_and_told(tmp_path, caplog):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    writer.write(3)
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    writer.files.forbidden = {path.name}
+    assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{path.name}.unreadable: Permission denied")]
+    assert f"{path} cannot be read (Permission denied)" in caplog.text
+    assert seqs(path.with_name(path.name + ".unreadable")) == [2, 3, 4]
+    assert open_segments(writer.folder) == []
+    writer.write()
+    writer.spool.close()
+    assert [seal.index for seal in seals(writer.folder)] == [0, 1]
+
+
+def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away(tmp_path):
+    writer = two_segments(tmp_path / "n")
+    boot, newest = writer.spool.boot, max(sealed_segments(writer.folder))
+    path = newest.with_suffix(".open")
+    path.write_bytes(newest.read_bytes())
+    writer.files.forbidden = {path.name}
+    assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{path.name}.unreadable: Permission denied")]
+    assert seqs(newest) == [2, 3]
+    assert len(seals(writer.folder)) == 2
+
+
+@pytest.mark.parametrize("rubbish", [b"\xff\0\n\xfe\n", b'{"seq": Infinity}\n', b"[" * 100_000 + b"\n", b"5\n6\n"])
+def test_an_open_segment_of_rubbish_is_put_aside(writer, rubbish):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write()
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    path.write_bytes(rubbish)
+    assert writer.start("11111111") == [Recovered(boot, None, 0, f"{path.name}.unreadable: there is no event in it")]
+    assert path.with_name(path.name + ".unreadable").read_bytes() == rubbish
+    assert sealed_segments(writer.folder) == open_segments(writer.folder) == []
+
+
+def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(2)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    writer.write()
+    writer.die()
+    (path,) = writer.folder.glob("*.seal")
+    path.write_bytes(b"rubbish")
+    assert writer.start("11111111") == [Recovered(boot, 2, 0)]
+    assert writer.spool.unreadable_count == 1
+
+
+def test_files_of_others_are_no_seals(writer):
+    writer.start()
+    writer.write()
+    writer.spool.close()
+    (writer.folder / "zebra.seal").write_bytes(b"lives in the sea")
+    assert writer.start("11111111") == []
+    writer.write()
+    writer.spool.close()
+    assert (writer.folder / "zebra.seal").exists()
