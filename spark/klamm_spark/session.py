@@ -130,7 +130,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # More than there can be between two looks; each look copies all of them.
+        "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -144,6 +145,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             # One job of fifty tasks per look at a table is for tables of another size.
             "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
+            # VACUUM lists a table's folders in so many tasks, however few folders there are; Spark's default is 10,000.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         }
         if "delta-spark" not in settings.conf.get("spark.jars", ""):
             conf |= {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}

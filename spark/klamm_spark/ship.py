@@ -38,16 +38,25 @@ _POLL_S: Final = 0.5
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Callable[[str], None]) -> int:
-    """Ship until a signal comes or, with `once`, until all that is sealed now is there; the exit code.
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    once: bool,
+    say: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> int:
+    """Ship until `stop` is set or, with `once`, until all that is sealed now is there; the exit code.
 
-    Raises LakeError for a spool or a lake that cannot be used, or that a query fails on.
+    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError for a spool or a lake that cannot be used, or that a
+    query fails on.
     """
     spool, settings = _spool_of(pipeline), pipeline.settings
     lake = Lake(settings.lake.resolve(), settings.sink)
     require_readable(spool)
-    stop = threading.Event()
-    _stop_on_signals(stop)
+    if stop is None:
+        stop = threading.Event()
+        _stop_on_signals(stop)
     query = start(spark, spool, lake, settings, once=once)
     progress = Progress(spool, lake, query, say)
     try:
@@ -62,6 +71,9 @@ def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Callable[[s
             # One at a time: each takes all cores, and more memory than it looks.
             for table in TABLES if lake.has_events() else ():
                 _watch([start_table(spark, lake, settings, table, once=True)], progress, stop)
+                if stop.is_set():
+                    break
+                say(f"table {table.name} is up to date")
     finally:
         for running in spark.streams.active:
             running.stop()

@@ -207,7 +207,7 @@ def follow_logins(
 
 
 def first_seen(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """The first event of every principal, address and client version since the table began, in order of arrival."""
+    """One event of every principal, address and client version: of the first micro-batch that it came in, any one."""
     software = F.concat_ws(" ", "client_software_name", "client_software_version")
     subjects = F.array(
         *(
