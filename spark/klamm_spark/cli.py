@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,7 +123,11 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
             execute=options.run,
             say=say,
         )
-    spark = open_session(pipeline.settings, f"klamm audit {options.command}")
+    settings = pipeline.settings
+    if options.command != "report":
+        # The others work on files of their own machine.
+        settings = replace(settings, remote="")
+    spark = open_session(settings, f"klamm audit {options.command}")
     try:
         if options.command == "ship":
             from klamm_spark import ship

@@ -159,8 +159,6 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
     Raises SparkUnavailableError for what is missing: PySpark, Java, the master, the server.
     """
     require_pyspark()
-    from pyspark.sql import SparkSession
-
     if settings.remote:
         require_reachable(settings.remote)
         return _connect(settings)
@@ -173,6 +171,8 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
     # Executors of another Python version refuse to work.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.master(settings.master).appName(name)
     for key, value in spark_conf(settings).items():
         builder = builder.config(key, value)

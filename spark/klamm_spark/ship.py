@@ -75,8 +75,12 @@ def run(
                     break
                 say(f"table {table.name} is up to date")
     finally:
+        if stop.is_set():
+            # Each task that ends in the middle would be told as an error.
+            spark.sparkContext.setLogLevel("OFF")
         for running in spark.streams.active:
             running.stop()
+        progress.update()
         progress.summary()
     return 0
 

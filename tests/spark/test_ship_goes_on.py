@@ -124,6 +124,7 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
     finally:
         stop.set()
         thread.join(60)
+        spark.sparkContext.setLogLevel("ERROR")
     assert left == [0]
     seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
     assert sorted(seqs) == list(range(EVENTS))

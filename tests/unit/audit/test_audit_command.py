@@ -7,6 +7,7 @@ import pytest
 
 from klamm import ConfigError
 from klamm_spark import session
+from klamm_spark.cli import main
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.session import SparkUnavailableError
 from klamm_spark.spark_settings import SparkSettings, read_pipeline
@@ -86,6 +87,20 @@ def no_java(monkeypatch, tmp_path):
 def test_missing_java_is_one_sentence():
     with pytest.raises(SparkUnavailableError, match=r"Java 17 or later: install it, .* or set JAVA_HOME"):
         session.find_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_only_reports_run_at_the_connect_server_of_the_file(monkeypatch, tmp_path, free_port, capsys):
+    monkeypatch.setattr(session, "require_pyspark", lambda: None)
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[audit.spark]\nremote = "sc://127.0.0.1:{free_port}"\n')
+    said = {}
+    for command in ("report", "ship", "compact", "verify"):
+        assert main([command, str(file)]) == 2
+        said[command] = capsys.readouterr().err
+    report = said.pop("report")
+    assert report == f"klamm audit report: nothing answers at sc://127.0.0.1:{free_port}: Connection refused\n"
+    assert all("Spark needs Java 17 or later" in line for line in said.values())
 
 
 @pytest.mark.usefixtures("no_java")
