@@ -56,7 +56,7 @@ def spark_class(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=bare() | {"SPARK_DAEMON_MEMORY": memory},
+            env=bare() | {"SPARK_DAEMON_MEMORY": memory, "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"},
         )
     try:
         if port is not None:
@@ -114,7 +114,11 @@ shuffle_partitions = 2
 lateness_s = 0
 failures_threshold = 2
 hot_client_requests_per_minute = 300
-conf = { "spark.executor.memory" = "512m", "spark.cores.max" = "2" }
+
+[audit.spark.conf]
+"spark.executor.memory" = "512m"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.cores.max" = "2"
 """
 
 

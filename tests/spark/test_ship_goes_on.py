@@ -25,7 +25,7 @@ spool = "spool"
 [audit.spark]
 lake = "lake"
 driver_memory = "1g"
-shuffle_partitions = 2
+shuffle_partitions = 1
 trigger_interval_ms = 200
 aggregates_interval_ms = 200
 lateness_s = 0

@@ -34,6 +34,26 @@ def test_denials_name_the_resource(spark, shipped):
     assert all(row.resource_name.startswith("orders-") for row in rows if row.api_name != "Heartbeat")
 
 
+def test_a_window_is_closed_by_any_later_event(spark, ship, tmp_path):
+    from klamm_spark.lake import Lake
+    from klamm_spark.samples import sample_events, write_sample_spool
+    from klamm_spark.tables import TABLES, start_table
+
+    settings = settings_of(tmp_path / "lake", aggregates=False, failures_threshold=3)
+    lake = Lake(settings.lake, "parquet")
+    (table,) = (table for table in TABLES if table.name == "brute_force")
+    events = list(sample_events(4, step_us=1_000_000))
+    for event in events[:3]:
+        event |= {"kind": "authentication", "action": "failure", "outcome": "denied", "client_address": "10.1.1.1"}
+    events[3]["time_us"] += 600_000_000
+    assert events[3]["kind"] != "authentication"
+    write_sample_spool(tmp_path / "spool", events)
+    ship(tmp_path / "spool", settings)
+    start_table(spark, lake, settings, table, once=True).awaitTermination()
+    rows = lake.read(spark, lake.table(table.name)).collect()
+    assert [(row.client_address, row.failures) for row in rows] == [("10.1.1.1", 3)] * 5
+
+
 @pytest.mark.parametrize("name", ["traffic_per_minute", "first_seen"])
 def test_a_second_run_adds_what_is_new_and_nothing_twice(spark, ship, tmp_path, name):
     from klamm_spark.lake import Lake
