@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command != "report":
         # The others work on files of their own machine.
         settings = replace(settings, remote="")
+    elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
+        raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
     spark = open_session(settings, f"klamm audit {options.command}")
     try:
         if options.command == "ship":

@@ -45,9 +45,10 @@ class SparkUnavailableError(Exception):
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailableError if PySpark is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise SparkUnavailableError("this command needs PySpark: pip install 'klamm[spark]'")
+    """Raises SparkUnavailableError if PySpark is not installed, or what it needs for functions in Python."""
+    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkUnavailableError(f"this command needs {', '.join(missing)}: pip install 'klamm[spark]'")
 
 
 def find_java() -> Path:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 OBSERVED: Final = "shipped"
 _POLL_S: Final = 0.5
+_POLL_ONCE_S: Final = 0.1
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
@@ -61,16 +62,16 @@ def run(
     progress = Progress(spool, lake, query, say)
     try:
         if settings.aggregates and not once:
-            _watch([query], progress, stop, until=lake.has_events)
+            _watch([query], progress, stop, once=once, until=lake.has_events)
             tables = [] if stop.is_set() else [start_table(spark, lake, settings, table) for table in TABLES]
-            _watch([query, *tables], progress, stop)
+            _watch([query, *tables], progress, stop, once=once)
         else:
-            _watch([query], progress, stop)
+            _watch([query], progress, stop, once=once)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
             # One at a time: each takes all cores, and more memory than it looks.
             for table in TABLES if lake.has_events() else ():
-                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop)
+                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop, once=once)
                 if stop.is_set():
                     break
                 say(f"table {table.name} is up to date")
@@ -147,10 +148,15 @@ def _never() -> bool:
 
 
 def _watch(
-    queries: list[StreamingQuery], progress: Progress, stop: threading.Event, until: Callable[[], bool] = _never
+    queries: list[StreamingQuery],
+    progress: Progress,
+    stop: threading.Event,
+    *,
+    once: bool,
+    until: Callable[[], bool] = _never,
 ) -> None:
     """Until all of them have ended by themselves, one fails, `stop` is set or `until()` is true."""
-    while not stop.wait(_POLL_S):
+    while not stop.wait(_POLL_ONCE_S if once else _POLL_S):
         progress.update()
         for query in queries:
             failure = query.exception()

@@ -62,10 +62,17 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_missing_pyspark_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SparkUnavailableError, match=r"pip install 'klamm\[spark\]'"):
+@pytest.mark.parametrize("missing", ["pyspark", "pandas", "pyarrow"])
+def test_missing_packages_are_one_sentence(monkeypatch, missing):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(SparkUnavailableError, match=rf"^this command needs {missing}: pip install 'klamm\[spark\]'$"):
         session.require_pyspark()
+
+
+def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["report", "--html", "report.html"]) == 2
+    assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[spark]'\n"
 
 
 def java(folder, version):
