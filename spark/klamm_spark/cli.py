@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_spark.lake import LakeError
-from klamm_spark.session import SparkUnavailableError, open_session
+from klamm_spark.session import SparkUnavailableError, close_session, open_session
 from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
 
 EXIT_USAGE: Final = 2
@@ -148,7 +148,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
         return verify.run(spark, pipeline, say=print)
     finally:
-        spark.stop()
+        close_session(spark)
 
 
 def say(line: str) -> None:

@@ -10,6 +10,8 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -185,6 +187,23 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def close_session(spark: SparkSession) -> None:
+    """End a session, also one whose JVM has ended."""
+    with ended_jvm_told(lambda line: None):
+        spark.stop()
+
+
+@contextmanager
+def ended_jvm_told(say: Callable[[str], None]) -> Iterator[None]:
+    """For what is done at the end: that the JVM ends or has ended is said, and no error. A signal may have taken it."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (ConnectionError, Py4JError):
+        say("Spark has ended already; what it had not committed is done again the next time")
 
 
 def _connect(settings: SparkSettings) -> SparkSession:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
+from klamm_spark.session import ended_jvm_told
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
 from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable
@@ -76,12 +77,13 @@ def run(
                     break
                 say(f"table {table.name} is up to date")
     finally:
-        if stop.is_set():
-            # Each task that ends in the middle would be told as an error.
-            spark.sparkContext.setLogLevel("OFF")
-        for running in spark.streams.active:
-            running.stop()
-        progress.update()
+        with ended_jvm_told(say):
+            if stop.is_set():
+                # Each task that ends in the middle would be told as an error.
+                spark.sparkContext.setLogLevel("OFF")
+            for running in spark.streams.active:
+                running.stop()
+            progress.update()
         progress.summary()
     return 0
 
@@ -160,7 +162,7 @@ def _watch(
         progress.update()
         for query in queries:
             failure = query.exception()
-            if failure is not None:
+            if failure is not None and not stop.is_set():
                 raise LakeError(explain(query.name, failure))
         if until() or not any(query.isActive for query in queries):
             progress.update()
