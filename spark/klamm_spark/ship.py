@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -76,6 +77,9 @@ def run(
                 if stop.is_set():
                     break
                 say(f"table {table.name} is up to date")
+    except (ConnectionError, Py4JNetworkError) as error:
+        if not stop.is_set():
+            raise LakeError("Spark's JVM has ended; ship again, and it goes on where it was") from error
     finally:
         with ended_jvm_told(say):
             if stop.is_set():
