@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_spark.lake import LakeError
-from klamm_spark.session import SparkUnavailableError, open_session
+from klamm_spark.session import SparkUnavailableError, close_session, open_session
 from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
 
 EXIT_USAGE: Final = 2
@@ -122,7 +124,13 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
             execute=options.run,
             say=say,
         )
-    spark = open_session(pipeline.settings, f"klamm audit {options.command}")
+    settings = pipeline.settings
+    if options.command != "report":
+        # The others work on files of their own machine.
+        settings = replace(settings, remote="")
+    elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
+        raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
+    spark = open_session(settings, f"klamm audit {options.command}")
     try:
         if options.command == "ship":
             from klamm_spark import ship
@@ -140,7 +148,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
         return verify.run(spark, pipeline, say=print)
     finally:
-        spark.stop()
+        close_session(spark)
 
 
 def say(line: str) -> None:

@@ -26,9 +26,14 @@ class Progress:
         self._query = query
         self._say = say
         self._next_batch = -1
+        self._seen: StreamingQueryProgress | None = None
 
     def update(self) -> None:
         """Count the batches that have ended since the last call."""
+        latest = self._query.lastProgress
+        if latest is None or latest == self._seen:
+            return
+        self._seen = latest
         for progress in self._query.recentProgress:
             if progress.batchId < self._next_batch or "addBatch" not in progress.durationMs:
                 continue
@@ -56,7 +61,7 @@ class Progress:
     def lag(self) -> str:
         """What is sealed in the spool and not taken up yet, in words."""
         taken = consumed_files(self._lake.ship_checkpoint)
-        waiting = [segment for segment in segments(self._spool.resolve()) if segment.path not in taken]
+        waiting = list(segments(self._spool.resolve(), without=taken))
         if not waiting:
             return "nothing behind the spool"
         events = sum(segment.seal.events for segment in waiting if segment.seal)

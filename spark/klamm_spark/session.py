@@ -10,6 +10,8 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -45,9 +47,10 @@ class SparkUnavailableError(Exception):
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailableError if PySpark is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise SparkUnavailableError("this command needs PySpark: pip install 'klamm[spark]'")
+    """Raises SparkUnavailableError if PySpark is not installed, or what it needs for functions in Python."""
+    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SparkUnavailableError(f"this command needs {', '.join(missing)}: pip install 'klamm[spark]'")
 
 
 def find_java() -> Path:
@@ -130,7 +133,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # More than there can be between two looks; each look copies all of them.
+        "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -144,6 +148,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             # One job of fifty tasks per look at a table is for tables of another size.
             "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
+            # VACUUM lists a table's folders in so many tasks, however few folders there are; Spark's default is 10,000.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         }
         if "delta-spark" not in settings.conf.get("spark.jars", ""):
             conf |= {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
@@ -156,8 +162,6 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
     Raises SparkUnavailableError for what is missing: PySpark, Java, the master, the server.
     """
     require_pyspark()
-    from pyspark.sql import SparkSession
-
     if settings.remote:
         require_reachable(settings.remote)
         return _connect(settings)
@@ -170,6 +174,8 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
     # Executors of another Python version refuse to work.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.master(settings.master).appName(name)
     for key, value in spark_conf(settings).items():
         builder = builder.config(key, value)
@@ -181,6 +187,23 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def close_session(spark: SparkSession) -> None:
+    """End a session, also one whose JVM has ended."""
+    with ended_jvm_told(lambda line: None):
+        spark.stop()
+
+
+@contextmanager
+def ended_jvm_told(say: Callable[[str], None]) -> Iterator[None]:
+    """For what is done at the end: that the JVM ends or has ended is said, and no error. A signal may have taken it."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (ConnectionError, Py4JError):
+        say("Spark has ended already; what it had not committed is done again the next time")
 
 
 def _connect(settings: SparkSettings) -> SparkSession:

@@ -16,11 +16,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
+from klamm_spark.session import ended_jvm_told
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
 from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable
@@ -35,36 +37,57 @@ if TYPE_CHECKING:
 
 OBSERVED: Final = "shipped"
 _POLL_S: Final = 0.5
+_POLL_ONCE_S: Final = 0.1
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, once: bool, say: Callable[[str], None]) -> int:
-    """Ship until a signal comes or, with `once`, until all that is sealed now is there; the exit code.
+def run(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    once: bool,
+    say: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> int:
+    """Ship until `stop` is set or, with `once`, until all that is sealed now is there; the exit code.
 
-    Raises LakeError for a spool or a lake that cannot be used, or that a query fails on.
+    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError for a spool or a lake that cannot be used, or that a
+    query fails on.
     """
     spool, settings = _spool_of(pipeline), pipeline.settings
     lake = Lake(settings.lake.resolve(), settings.sink)
     require_readable(spool)
-    stop = threading.Event()
-    _stop_on_signals(stop)
+    if stop is None:
+        stop = threading.Event()
+        _stop_on_signals(stop)
     query = start(spark, spool, lake, settings, once=once)
     progress = Progress(spool, lake, query, say)
     try:
         if settings.aggregates and not once:
-            _watch([query], progress, stop, until=lake.has_events)
+            _watch([query], progress, stop, once=once, until=lake.has_events)
             tables = [] if stop.is_set() else [start_table(spark, lake, settings, table) for table in TABLES]
-            _watch([query, *tables], progress, stop)
+            _watch([query, *tables], progress, stop, once=once)
         else:
-            _watch([query], progress, stop)
+            _watch([query], progress, stop, once=once)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
             # One at a time: each takes all cores, and more memory than it looks.
             for table in TABLES if lake.has_events() else ():
-                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop)
+                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop, once=once)
+                if stop.is_set():
+                    break
+                say(f"table {table.name} is up to date")
+    except (ConnectionError, Py4JNetworkError) as error:
+        if not stop.is_set():
+            raise LakeError("Spark's JVM has ended; ship again, and it goes on where it was") from error
     finally:
-        for running in spark.streams.active:
-            running.stop()
+        with ended_jvm_told(say):
+            if stop.is_set():
+                # Each task that ends in the middle would be told as an error.
+                spark.sparkContext.setLogLevel("OFF")
+            for running in spark.streams.active:
+                running.stop()
+            progress.update()
         progress.summary()
     return 0
 
@@ -131,14 +154,19 @@ def _never() -> bool:
 
 
 def _watch(
-    queries: list[StreamingQuery], progress: Progress, stop: threading.Event, until: Callable[[], bool] = _never
+    queries: list[StreamingQuery],
+    progress: Progress,
+    stop: threading.Event,
+    *,
+    once: bool,
+    until: Callable[[], bool] = _never,
 ) -> None:
     """Until all of them have ended by themselves, one fails, `stop` is set or `until()` is true."""
-    while not stop.wait(_POLL_S):
+    while not stop.wait(_POLL_ONCE_S if once else _POLL_S):
         progress.update()
         for query in queries:
             failure = query.exception()
-            if failure is not None:
+            if failure is not None and not stop.is_set():
                 raise LakeError(explain(query.name, failure))
         if until() or not any(query.isActive for query in queries):
             progress.update()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,10 +26,12 @@ class SealedSegment:
     seal: Seal | None
 
 
-def segments(spool: Path) -> Iterator[SealedSegment]:
-    """All sealed segments of all nodes; what retention takes away meanwhile is left out."""
+def segments(spool: Path, without: Collection[Path] = ()) -> Iterator[SealedSegment]:
+    """The sealed segments of all nodes but those `without`; what retention takes away meanwhile is left out."""
     for folder in node_folders(spool):
         for path in sealed_segments(folder):
+            if path in without:
+                continue
             try:
                 size_bytes = path.stat().st_size
             except FileNotFoundError:

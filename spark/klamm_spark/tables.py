@@ -54,8 +54,7 @@ def _count_if(condition: Column) -> Column:
 def traffic_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """Rates, bytes, errors and throttle time by listener, principal, client and API."""
     return (
-        _timely(events, settings)
-        .where(F.col("kind") == REQUEST)
+        _timely(events, settings, F.col("kind") == REQUEST)
         .groupBy(F.window("time", MINUTE), "listener", "principal", "client_id", "api_name")
         .agg(
             F.sum(requests()).alias("requests"),
@@ -75,8 +74,7 @@ def traffic_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
 def hot_clients(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """Clients with `hot_client_requests_per_minute` or more in a minute."""
     return (
-        _timely(events, settings)
-        .where(F.col("kind") == REQUEST)
+        _timely(events, settings, F.col("kind") == REQUEST)
         .groupBy(F.window("time", MINUTE), "listener", "principal", "client_id", "client_address")
         .agg(F.sum(requests()).alias("requests"), F.sum("request_bytes").alias("request_bytes"))
         .where(F.col("requests") >= settings.hot_client_requests_per_minute)
@@ -110,8 +108,7 @@ def denials(events: DataFrame, settings: SparkSettings) -> DataFrame:
 def refused_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """Refused connections by listener, address and reason."""
     return (
-        _timely(events, settings)
-        .where((F.col("kind") == CONNECTION) & (F.col("action") == "refused"))
+        _timely(events, settings, (F.col("kind") == CONNECTION) & (F.col("action") == "refused"))
         .groupBy(F.window("time", MINUTE), "listener", "client_address", "reason")
         .agg(F.count(F.lit(1)).alias("connections"))
         .select(F.col("window.start").alias("minute"), F.col("*"))
@@ -122,8 +119,7 @@ def refused_per_minute(events: DataFrame, settings: SparkSettings) -> DataFrame:
 def brute_force(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """Addresses with `failures_threshold` or more failed authentications in a window that slides by a minute."""
     return (
-        _timely(events, settings)
-        .where(_failed())
+        _timely(events, settings, _failed())
         .groupBy(F.window("time", f"{settings.failures_window_s} seconds", MINUTE), "client_address")
         .agg(
             F.count(F.lit(1)).alias("failures"),
@@ -144,11 +140,9 @@ def brute_force(events: DataFrame, settings: SparkSettings) -> DataFrame:
 
 def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFrame:
     """The first success of an address after `failures_threshold` or more failed authentications within the window."""
-    logins = (
-        _timely(events, settings)
-        .where(_failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success")))
-        .select("time", "time_us", "client_address", "listener", "principal", "event_id", _failed().alias("failed"))
-    )
+    logins = _timely(
+        events, settings, _failed() | ((F.col("kind") == AUTHENTICATION) & (F.col("action") == "success"))
+    ).select("time", "time_us", "client_address", "listener", "principal", "event_id", _failed().alias("failed"))
     follow = partial(
         follow_logins, threshold=settings.failures_threshold, window_us=settings.failures_window_s * 1_000_000
     )
@@ -207,7 +201,7 @@ def follow_logins(
 
 
 def first_seen(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """The first event of every principal, address and client version since the table began, in order of arrival."""
+    """One event of every principal, address and client version: of the first micro-batch that it came in, any one."""
     software = F.concat_ws(" ", "client_software_name", "client_software_version")
     subjects = F.array(
         *(
@@ -264,8 +258,12 @@ def start_table(
     return writer.start(str(lake.table(table.name)))
 
 
-def _timely(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    return events.withWatermark("time", f"{settings.lateness_s} seconds")
+def _timely(events: DataFrame, settings: SparkSettings, wanted: Column) -> DataFrame:
+    """The wanted events, with a watermark that every event moves."""
+    # By itself the condition would go below the watermark, and a window wait for the next event that is wanted; what
+    # looks at the time stays above.
+    after_the_epoch = F.unix_micros("time") >= 0
+    return events.withWatermark("time", f"{settings.lateness_s} seconds").where(after_the_epoch.eqNullSafe(wanted))
 
 
 def _failed() -> Column:

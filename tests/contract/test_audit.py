@@ -276,16 +276,29 @@ def test_under_block_clients_wait_and_a_stop_ends_it(serve):
         assert not stopped.is_alive()
 
 
-def test_nothing_of_it_imports_pyspark_or_starts_a_jvm(serve):
+def test_a_server_with_audit_imports_no_pyspark_and_starts_no_jvm(tmp_path):
     import subprocess
     import sys
 
-    code = (
-        "import sys, klamm_spark, klamm_spark.audit, klamm_spark.settings\n"
-        "print([name for name in sys.modules if name.partition('.')[0] in ('pyspark', 'py4j', 'pandas', 'pyarrow')])"
+    (tmp_path / "klamm.toml").write_text(
+        '[listeners.front]\nbind = "127.0.0.1:0"\nobservers = ["audit"]\n[audit]\nspool = "spool"\nnode = "node-1"\n'
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
-    assert done.stdout.strip() == "[]"
+    code = """
+import sys
+from pathlib import Path
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+with EmbeddedServer(file=Path("klamm.toml")) as server, RawClient(server.address("front")) as client:
+    client.call(ApiVersionsRequest("a", "1"), 3)
+    children = Path("/proc/self/task").glob("*/children")
+    print([child for path in children for child in path.read_text().split()])
+print([name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j", "pandas", "pyarrow")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment(), cwd=tmp_path
+    )
+    assert done.stdout == "[]\n[]\n"
+    assert count(events_of(tmp_path / "spool")) == 1
 
 
 def _environment():

@@ -58,6 +58,14 @@ def reseal(paths: list[Path]) -> None:
         path.with_suffix(SEAL_SUFFIX).write_bytes(seal.to_json())
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms() -> Iterator[None]:
+    """JVMs that live for seconds: what C2 would gain them later, its threads take from them now."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session that can do Parquet and Delta."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from klamm_spark.samples import sample_events, write_sample_spool
+from tests.spark.counting import expected, found
 
 EVENTS = 2_000
 HOST = "127.0.0.1"
@@ -54,7 +56,7 @@ def spark_class(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment() | {"SPARK_DAEMON_MEMORY": memory},
+            env=bare() | {"SPARK_DAEMON_MEMORY": memory, "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1"},
         )
     try:
         if port is not None:
@@ -106,25 +108,70 @@ FILE = """\
 spool = "spool"
 
 [audit.spark]
-lake = "lake"
+lake = "lake of all"
 driver_memory = "1g"
 shuffle_partitions = 2
-conf = { "spark.executor.memory" = "512m", "spark.cores.max" = "2" }
+lateness_s = 0
+failures_threshold = 2
+hot_client_requests_per_minute = 300
+
+[audit.spark.conf]
+"spark.executor.memory" = "512m"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.cores.max" = "2"
 """
 
 
-@pytest.mark.timeout(600)
-def test_a_cluster_ships(spark, master, tmp_path):
-    from klamm_spark.lake import Lake
+def python_of_a_cluster(folder: Path) -> Path:
+    """A Python that has PySpark, pandas and PyArrow, and no klamm: what machines of a cluster need to have."""
+    import pyspark
 
-    write_sample_spool(tmp_path / "spool", sample_events(EVENTS), events_per_segment=EVENTS // 4)
+    packages = Path(pyspark.__file__).parents[1]
+    program = folder / "python"
+    # Without `site` no .pth file brings the checkout in.
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    subprocess.run([program, "-c", "import pyspark, pandas, pyarrow"], env=bare(), timeout=60, check=True)
+    alone = subprocess.run([program, "-c", "import klamm"], env=bare(), timeout=60, check=False, capture_output=True)
+    assert b"No module named 'klamm'" in alone.stderr
+    return program
+
+
+def bare() -> dict[str, str]:
+    """The environment without this checkout."""
+    return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_ships_and_keeps_the_tables_by_the_printed_line(spark, master, tmp_path):
+    from klamm_spark.lake import Lake
+    from klamm_spark.spark_settings import read_pipeline
+    from klamm_spark.tables import TABLES
+
+    events = list(sample_events(EVENTS, step_us=250_000))
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 4)
     (tmp_path / "klamm.toml").write_text(FILE)
-    done = klamm("submit", "klamm.toml", "--master", master, "--once", "--no-aggregates", "--run", folder=tmp_path)
+    python = python_of_a_cluster(tmp_path)
+    arguments = ["klamm.toml", "--master", master, "--once", "--python", str(python)]
+    printed = klamm("submit", *arguments, folder=tmp_path)
+    assert printed.returncode == 0, printed.stderr
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", printed.stdout], capture_output=True, text=True, timeout=DEADLINE_S, env=bare(), cwd=elsewhere
+    )
     assert done.returncode == 0, done.stderr
     # spark-submit gives both streams of a Python program out as one.
     assert f"shipped {EVENTS:,} events" in done.stdout + done.stderr
-    rows = Lake(tmp_path / "lake", "parquet").read_events(spark).select("seq").collect()
+    settings = read_pipeline(tmp_path / "klamm.toml", {}).settings
+    lake = Lake(settings.lake, "parquet")
+    rows = lake.read_events(spark).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
+    wanted = expected(events, settings)
+    for table in TABLES:
+        rows = lake.read(spark, lake.table(table.name)).collect()
+        assert found(table.name, rows) == wanted[table.name], table.name
+        assert rows, table.name
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
 
@@ -165,6 +212,24 @@ def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
     )
     assert "klamm-audit.zip" in alone.stdout
+
+
+def test_submit_runs_the_line_that_it_prints(tmp_path, monkeypatch, capfd):
+    from klamm_spark import submit
+    from klamm_spark.cli import main
+
+    program = tmp_path / "pyspark" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$0" "$@"\nexit 3\n')
+    program.chmod(0o755)
+    folder_of = submit._folder_of
+    monkeypatch.setattr(submit, "_folder_of", lambda name: tmp_path / name if name == "pyspark" else folder_of(name))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["submit", "--master", "yarn", "--spool", "a spool", "--lake", "l", "--once"]
+    assert main(arguments) == 0
+    printed = capfd.readouterr().out
+    assert main([*arguments, "--run"]) == 3
+    assert capfd.readouterr().out.splitlines() == shlex.split(printed)
 
 
 def test_a_master_that_is_not_there_is_told_at_once(tmp_path):

@@ -34,8 +34,10 @@ def test_tables_report_compact_and_verify(spark, ship, tmp_path):
     assert len(list(lake.events.rglob("part-*.parquet"))) > len(lake.read(spark).inputFiles())
     orphan = lake.events / "date=2026-01-01" / "hour=0" / "part-orphan.parquet"
     orphan.write_bytes(b"left by a driver")
+    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=EVENTS))
     said = []
-    assert verify.run(spark, pipeline, say=said.append) == 0, said
+    assert verify.run(spark, pipeline, say=said.append) == 1
+    assert f"  not shipped: {EVENTS}-{EVENTS + 9}" in said
     assert [line for line in said if line.startswith("orphan")] == [
         f"orphan: {orphan} is not in the commit log, and read by nobody"
     ]

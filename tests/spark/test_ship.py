@@ -144,3 +144,17 @@ def test_a_lake_of_the_other_sink_is_told(shipped):
 
     with pytest.raises(LakeError, match="was written by the sink parquet, not delta"):
         Lake(shipped.lake.root, "delta").require_events()
+
+
+def test_a_jvm_that_ended_first_is_told_and_is_no_error():
+    from py4j.protocol import Py4JNetworkError
+
+    from klamm_spark.session import ended_jvm_told
+
+    for error in (ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")):
+        said = []
+        with ended_jvm_told(said.append):
+            raise error
+        assert said == ["Spark has ended already; what it had not committed is done again the next time"]
+    with pytest.raises(ValueError, match="another"), ended_jvm_told(said.append):
+        raise ValueError("another")

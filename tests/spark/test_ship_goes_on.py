@@ -1,52 +1,133 @@
-"""`klamm audit ship` without `--once`: it takes what is sealed while it runs, and ends in order at SIGTERM."""
+"""`klamm audit ship` without `--once`: it takes what is sealed while it runs, keeps the tables of aggregates, and goes
+on after SIGTERM where it was."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.spark_settings import Pipeline, read_pipeline
+from tests.spark.counting import expected, found
 from tests.spark.test_cluster import environment
 
+EVENTS = 2_400
+PARTS = 6
 DEADLINE_S = 150
+FILE = """\
+[audit]
+spool = "spool"
+
+[audit.spark]
+lake = "lake"
+driver_memory = "1g"
+shuffle_partitions = 1
+trigger_interval_ms = 200
+aggregates_interval_ms = 200
+lateness_s = 0
+failures_threshold = 2
+hot_client_requests_per_minute = 300
+conf = { "spark.sql.streaming.fileSink.log.compactInterval" = "3" }
+"""
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.usefixtures("default_compaction")
-def test_it_ships_until_a_signal_comes(spark, tmp_path):
-    from klamm_spark.lake import Lake
+def wait_until(holds, alive, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert alive(), what()
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
 
-    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", "parquet")
-    write_sample_spool(spool, sample_events(100))
-    command = [sys.executable, "-m", "klamm", "audit", "ship", "--spool", str(spool), "--lake", str(lake.root)]
-    command += ["--no-aggregates", "--driver-memory", "1g", "--trigger-interval-ms", "200"]
+
+@pytest.mark.timeout(400)
+def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
+    from klamm_spark import compact, ship
+    from klamm_spark.lake import Lake, committed_files
+    from klamm_spark.tables import TABLES
+
+    (tmp_path / "klamm.toml").write_text(FILE)
+    pipeline = read_pipeline(tmp_path / "klamm.toml", {})
+    spool, lake = pipeline.spool, Lake(pipeline.settings.lake, "parquet")
+    events = list(sample_events(EVENTS, step_us=250_000))
+    size = EVENTS // PARTS
+    parts = iter([events[first : first + size] for first in range(0, EVENTS, size)])
+
+    def batches(name):
+        return len(list((lake.table_checkpoint(name) / "commits").glob("[0-9]*")))
+
+    # The first life: a process of its own, ended in the middle of it all.
+    write_sample_spool(spool, next(parts))
     log = tmp_path / "said"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=environment()
+            [sys.executable, "-m", "klamm", "audit", "ship", "klamm.toml"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment(),
+            cwd=tmp_path,
         )
     try:
-        wait_for(process, log, "batch 0: 100 events")
-        write_sample_spool(spool, sample_events(50, first_seq=100))
-        wait_for(process, log, ": 50 events")
+
+        def alive():
+            return process.poll() is None
+
+        wait_until(lambda: f"batch 0: {size} events" in log.read_text(), alive, log.read_text)
+        write_sample_spool(spool, next(parts))
+        wait_until(lambda: all(batches(table.name) for table in TABLES), alive, log.read_text)
+        write_sample_spool(spool, next(parts))
+        wait_until(lambda: log.read_text().count(f": {size} events") == 3, alive, log.read_text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    assert "shipped 150 events in 2 batches" in log.read_text()
+    assert f"shipped {3 * size:,} events in 3 batches" in log.read_text()
     assert "nothing behind the spool" in log.read_text()
-    rows = lake.read_events(spark).select("seq").collect()
-    assert sorted(row.seq for row in rows) == list(range(150))
+    assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
+    # The second life goes on, and is compacted while it runs.
+    said, stop, left = [], threading.Event(), []
 
-def wait_for(process, log, text):
-    deadline = time.monotonic() + DEADLINE_S
-    while text not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+    def go_on():
+        left.append(ship.run(spark, Pipeline(spool, pipeline.settings), once=False, say=said.append, stop=stop))
+
+    def catch_up():
+        """Until the lake has all of the spool, and the tables all of the lake."""
+        names = ["ship", *(table.name for table in TABLES)]
+        for name in names:
+            wait_until(lambda name=name: name in running(), thread.is_alive, lambda: str(said))
+            running()[name].processAllAvailable()
+
+    def running():
+        return {query.name: query for query in spark.streams.active}
+
+    write_sample_spool(spool, next(parts))
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        catch_up()
+        write_sample_spool(spool, next(parts))
+        catch_up()
+        before = len(committed_files(lake.events))
+        assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
+        assert len(committed_files(lake.events)) < before
+        write_sample_spool(spool, next(parts))
+        catch_up()
+    finally:
+        stop.set()
+        thread.join(60)
+        spark.sparkContext.setLogLevel("ERROR")
+    assert (left, list(parts)) == ([0], [])
+    seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
+    assert sorted(seqs) == list(range(EVENTS))
+    wanted = expected(events, pipeline.settings)
+    for table in TABLES:
+        rows = lake.read(spark, lake.table(table.name)).collect()
+        assert found(table.name, rows) == wanted[table.name], table.name
+        assert rows, table.name

@@ -7,6 +7,7 @@ import pytest
 
 from klamm import ConfigError
 from klamm_spark import session
+from klamm_spark.cli import main
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.session import SparkUnavailableError
 from klamm_spark.spark_settings import SparkSettings, read_pipeline
@@ -61,10 +62,17 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_missing_pyspark_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SparkUnavailableError, match=r"pip install 'klamm\[spark\]'"):
+@pytest.mark.parametrize("missing", ["pyspark", "pandas", "pyarrow"])
+def test_missing_packages_are_one_sentence(monkeypatch, missing):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
+    with pytest.raises(SparkUnavailableError, match=rf"^this command needs {missing}: pip install 'klamm\[spark\]'$"):
         session.require_pyspark()
+
+
+def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["report", "--html", "report.html"]) == 2
+    assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[spark]'\n"
 
 
 def java(folder, version):
@@ -86,6 +94,20 @@ def no_java(monkeypatch, tmp_path):
 def test_missing_java_is_one_sentence():
     with pytest.raises(SparkUnavailableError, match=r"Java 17 or later: install it, .* or set JAVA_HOME"):
         session.find_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_only_reports_run_at_the_connect_server_of_the_file(monkeypatch, tmp_path, free_port, capsys):
+    monkeypatch.setattr(session, "require_pyspark", lambda: None)
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[audit.spark]\nremote = "sc://127.0.0.1:{free_port}"\n')
+    said = {}
+    for command in ("report", "ship", "compact", "verify"):
+        assert main([command, str(file)]) == 2
+        said[command] = capsys.readouterr().err
+    report = said.pop("report")
+    assert report == f"klamm audit report: nothing answers at sc://127.0.0.1:{free_port}: Connection refused\n"
+    assert all("Spark needs Java 17 or later" in line for line in said.values())
 
 
 @pytest.mark.usefixtures("no_java")
