@@ -248,7 +248,8 @@ class RequestDispatcher:
         try:
             if self.timed:
                 request.response = response
-                if response is not NO_RESPONSE:
+                # What is recorded and has no other code is left to `_encode`, but throttles may look before that.
+                if response is not NO_RESPONSE and (self.charged or not self._recorded or not route.only_own_code):
                     request.error_code = getattr(response, "error_code", 0)
                     if route.has_errors_inside and not request.error_code:
                         request.error_code = first_error(response)
@@ -309,6 +310,7 @@ class RequestDispatcher:
                 if not route.only_own_code:
                     request.errors = route.count_errors(response)
                 elif response.error_code:
+                    request.error_code = response.error_code
                     request.errors = {response.error_code: 1}
             except AttributeError:
                 # Whatever can encode itself is a response.
