@@ -36,9 +36,10 @@ from klamm_spark.spool_layout import Seal, sealed_segments
 from tests.contract.api_sets import Plugin
 from tests.contract.test_proxied import V1, V2
 from tests.contract.test_sasl_failures import unsigned
-from tests.contract.test_tls import metric, subject_served, wait_for
+from tests.contract.test_tls import metric, subject_served
 from tests.sasl_client import authenticate, handshake, log_in, send_token, users_setting
 from tests.tls_files import TlsFiles
+from tests.waiting import wait_until
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "audit.md").read_text()
 SCHEMA = json.loads((Path(klamm_spark.__file__).parent / "schema" / "audit_event.v1.json").read_text())
@@ -149,9 +150,9 @@ def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
     with RawClient(server.address(), ssl_context=context) as there:
         files.issue("next", "CN=renewed", hosts=("127.0.0.1",))
         os.replace(files.directory / "next-both.pem", both)
-        wait_for(lambda: "renewed" in subject_served(server, context, set()))
+        wait_until(lambda: "renewed" in subject_served(server, context, set()))
         both.write_text("rubbish")
-        wait_for(lambda: metric(server, "klamm:type=SslTransport,name=ReloadFailures") == 1)
+        wait_until(lambda: metric(server, "klamm:type=SslTransport,name=ReloadFailures") == 1)
         assert there.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
     swapped = [event for event in audited.events("admin") if event["action"] == "certificate_swapped"]
     assert [(event["outcome"], event["listener"]) for event in swapped] == [("ok", "default"), ("error", "default")]

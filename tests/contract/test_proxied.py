@@ -10,7 +10,8 @@ from klamm.testing import EmbeddedServer
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.contract.api_sets import GATES, OBSERVERS, Plugin
-from tests.contract.test_tls import FAILURES, metric, wait_for
+from tests.contract.test_tls import FAILURES, metric
+from tests.waiting import wait_until
 
 V1 = b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 9092\r\n"
 V2 = b"\r\n\r\n\0\r\nQUIT\n" + struct.pack(">BBH4s4sHH", 0x21, 0x11, 12, bytes([203, 0, 113, 7]), bytes(4), 4711, 9092)
@@ -71,7 +72,7 @@ def test_the_client_behind_a_trusted_proxy_is_the_client(serve, context, mode, h
     assert seen.connection.proxy_address.host == "127.0.0.1"
     assert "-203.0.113.7:4711-0-" in seen.connection.connection_id
     (gate,) = GATES
-    wait_for(lambda: (gate.asked, gate.released) == ([("203.0.113.7", 4711)], 1))
+    wait_until(lambda: (gate.asked, gate.released) == ([("203.0.113.7", 4711)], 1))
     (observer,) = OBSERVERS
     assert [event[1].client_address.host for event in observer.events if event[0] == "opened"] == ["203.0.113.7"]
     assert metric(server, FAILURES) == 0
@@ -102,12 +103,12 @@ def test_who_is_not_believed_is_closed_logged_and_counted(serve, context, what, 
     mode, proxies, header, reason = REFUSED[what]
     server = serve(f"proxy_protocol={mode}", proxies)
     assert ask(server, header, context) == b""
-    wait_for(lambda: metric(server, FAILURES, reason=reason) == 1)
+    wait_until(lambda: metric(server, FAILURES, reason=reason) == 1)
     assert server.api_set("trying").seen == []
     assert "listener=default" in caplog.text
     assert "127.0.0.1:" in caplog.text
     (gate,) = GATES
-    wait_for(lambda: gate.admitted == gate.released)
+    wait_until(lambda: gate.admitted == gate.released)
 
 
 def test_who_is_untrusted_comes_in_without_a_header_where_it_is_optional(serve, context):
@@ -121,7 +122,7 @@ def test_a_gate_refuses_or_delays_the_client_and_not_the_proxy(serve, context, s
     server = serve("proxy_protocol=required", TRUSTED, f"listeners.default.fussy.say={say}")
     assert ask(server, V1, context) == b""
     reason = "gate_failed" if say == "raise" else "fussy"
-    wait_for(lambda: metric(server, FAILURES, reason=reason) == 1)
+    wait_until(lambda: metric(server, FAILURES, reason=reason) == 1)
     assert server.api_set("trying").seen == []
     name = "ConnectionsDelayed" if say == "delay" else "ConnectionsRefused"
     assert metric(server, f"klamm:type=Acceptor,name={name}", reason=reason) == 1
@@ -133,7 +134,7 @@ def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, co
     (gate,) = GATES
     assert gate.asked == [("203.0.113.7", 4711)] * 3, "twice Delay, then in"
     assert metric(server, "klamm:type=Acceptor,name=ConnectionsPaused", reason="fussy") == 1
-    wait_for(lambda: (gate.admitted, gate.released) == (1, 1))
+    wait_until(lambda: (gate.admitted, gate.released) == (1, 1))
 
 
 def test_a_header_that_never_ends_is_ended(serve, context):
