@@ -119,6 +119,7 @@ class Processor:
         self._evictions = 0
         self._sleeping = False
         self._accepting = True
+        self._configured_last = False
         self._draining = False
         self._drain_deadline_ns = 0
         self._grace_end_ns = 0
@@ -337,9 +338,7 @@ class Processor:
         self._waker.close()
 
     def run_once(self) -> None:
-        """One turn, in the order of Kafka's `Processor.run`."""
-        if self._new_connections:
-            self._configure_new_connection()
+        """One turn, in the order of Kafka's `Processor.run`; newcomers come last, one of them a turn."""
         if self._adopted:
             self._take_over()
         if self._responses:
@@ -351,22 +350,39 @@ class Processor:
         if self._pump.waiting_for_queue:
             self._pump.waiting_for_queue.retry()
         self._poll()
-        if self._selector.completed_receives:
-            self._process_completed_receives()
-        if self._selector.completed_sends:
-            self._process_completed_sends()
-        if self._selector.proxied and self._proxied is not None:
-            self._proxied.process()
-        if self._selector.failed_handshakes:
-            self._process_failed_handshakes()
-        if self._selector.disconnected:
-            self._process_disconnected()
+        self._process_completed()
+        if self._new_connections or self._selector.has_newcomers:
+            self._serve_newcomer()
         self._close_excess_connections()
         if self._pump.unfinished:
             self._pump.take_turns()
 
+    def _process_completed(self) -> None:
+        selector = self._selector
+        if selector.completed_receives:
+            self._process_completed_receives()
+        if selector.completed_sends:
+            self._process_completed_sends()
+        if selector.proxied and self._proxied is not None:
+            self._proxied.process()
+        if selector.failed_handshakes:
+            self._process_failed_handshakes()
+        if selector.disconnected:
+            self._process_disconnected()
+
+    def _serve_newcomer(self) -> None:
+        # One a turn: that takes as long as many requests, and those who are in must not wait for a crowd outside.
+        # Kafka takes up to 20 new connections a turn, and every step that can be taken.
+        self._configured_last = bool(self._new_connections) and not (
+            self._configured_last and self._selector.has_newcomers
+        )
+        if self._configured_last:
+            self._configure_new_connection()
+        else:
+            self._selector.next_newcomer()
+            self._process_completed()
+
     def _configure_new_connection(self) -> None:
-        # One a turn, for those who are in. Kafka takes up to 20.
         with self._room:
             sock, peer, gates = self._new_connections.popleft()
             self._room.notify()

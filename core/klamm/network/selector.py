@@ -151,8 +151,6 @@ class Selector:
             self._process(events)
         if self._buffered:
             self._read_buffered(now_ns)
-        if self._newcomers:
-            self._next_newcomer()
 
     def _process_measured(self, events: list[tuple[int, int]]) -> None:
         begun_ns = self.now_ns
@@ -244,8 +242,16 @@ class Selector:
         self._watch(channel, Interest.NONE)
         return True
 
-    def _next_newcomer(self) -> None:
-        # One a turn: a step takes as long as many requests, and who is in must not wait for a crowd outside.
+    @property
+    def has_newcomers(self) -> bool:
+        """Whether a channel that is not set up waits for `next_newcomer`."""
+        return bool(self._newcomers)
+
+    def next_newcomer(self) -> None:
+        """Take the next step of the handshake or authentication of the channel that has waited longest.
+
+        One at a time, after those who are in have been served: a step takes as long as many requests.
+        """
         channel = next(iter(self._newcomers))
         del self._newcomers[channel]
         try:

@@ -87,6 +87,12 @@ def join(selector, descriptor, state, *pieces):
     return channel
 
 
+def turn(selector):
+    selector.poll(0)
+    if selector.has_newcomers:
+        selector.next_newcomer()
+
+
 def received(selector):
     channels, selector.completed_receives = selector.completed_receives, []
     return channels
@@ -96,10 +102,10 @@ def test_newcomers_are_read_one_a_turn_and_others_at_once(selector, poller):
     newcomers = [join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2)]
     members = [join(selector, number, ChannelState.READY, FRAME) for number in (3, 4)]
     poller.events = dict.fromkeys((1, 2, 3, 4), READ)
-    selector.poll(0)
+    turn(selector)
     assert received(selector) == [*members, newcomers[0]]
     poller.events = {1: 0, 2: READ}
-    selector.poll(0)
+    turn(selector)
     assert received(selector) == [newcomers[1]]
     assert poller.watched == dict.fromkeys((Waker.descriptor, 1, 2, 3, 4), READ)
 
@@ -108,29 +114,29 @@ def test_who_waits_for_a_turn_is_not_asked_about_again(selector, poller):
     for number in (1, 2, 3):
         join(selector, number, ChannelState.AUTHENTICATE, FRAME)
     poller.events = dict.fromkeys((1, 2, 3), READ)
-    selector.poll(0)
+    turn(selector)
     assert poller.poll(0) == [(1, READ)]
 
 
 def test_what_a_newcomer_said_before_it_went_is_read(selector, poller):
     first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
-    selector.poll(0)
+    turn(selector)
     poller.events = {2: HANG_UP}
-    selector.poll(0)
+    turn(selector)
     assert received(selector) == [first, second]
     assert selector.disconnected == []
-    selector.poll(0)
+    turn(selector)
     assert selector.disconnected == [second]
 
 
 def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
     _first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
-    selector.poll(0)
+    turn(selector)
     second.move(ChannelState.READY)
     poller.events = {}
-    selector.poll(0)
+    turn(selector)
     assert received(selector)[-1] is second
     assert poller.watched[2] == READ
 
@@ -151,7 +157,7 @@ def test_what_came_whole_before_an_invalid_size_is_handed_on(selector, poller, s
     channel.admit(Hoarded(*filter(None, (data[:split_at], data[split_at:]))))
     poller.events = {1: READ}
     for _ in range(3):
-        selector.poll(0)
+        turn(selector)
         poller.events = {}
     assert [bytes(frame) for frame in channel.receive.frames] == [b"abcd"]
     assert received(selector) == [channel]

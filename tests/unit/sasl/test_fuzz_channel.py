@@ -345,6 +345,17 @@ class ChannelMachine(RuleBasedStateMachine):
         for response in responses:
             pump.respond(response)
         selector.poll(0)
+        self.process_completed()
+        if selector.has_newcomers:
+            selector.next_newcomer()
+            self.process_completed()
+        pump.close_due(selector.now_ns)
+        for channel in selector.overdue_channels():
+            pump.give_up(channel)
+        pump.take_turns()
+
+    def process_completed(self):
+        pump, selector = self.pump, self.selector
         for name, do in (
             ("completed_receives", pump.advance),
             ("completed_sends", pump.sent),
@@ -355,10 +366,6 @@ class ChannelMachine(RuleBasedStateMachine):
             for channel in channels:
                 do(channel)
         assert not selector.failed_handshakes
-        pump.close_due(selector.now_ns)
-        for channel in selector.overdue_channels():
-            pump.give_up(channel)
-        pump.take_turns()
 
     @invariant()
     def nothing_has_gone_wrong(self):

@@ -69,8 +69,9 @@ def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
     book = open_plain(stores=(first, DictStore(shadowed + both)))
     del spent[:]
     names = [f"stranger-{n}" for n in range(200)]
-    for name in names * 2:
-        anew(book).token(said(name, "wrong"))
+    for password in ("wrong", "wrong again"):
+        for name in names:
+            anew(book).token(said(name, password))
     assert spent[:200] == spent[200:]
     assert set(spent) == {(sha_256, 4096), (sha_512, 4097)}
     assert 5 <= [one for one, _ in spent[:200]].count(sha_512) <= 60, "5 of 40 users have SHA-512 alone"
@@ -93,7 +94,7 @@ def test_the_mark_of_a_password_is_made_also_for_strangers(monkeypatch):
     monkeypatch.setattr(mechanism, "_mark", lambda password, it: marked.append(len(it.salt)) or real(password, it))
     for user in ("alice", "nobody"):
         del marked[:]
-        assert not mechanism.knows(user, "wrong")
+        assert mechanism.recall(user, "wrong") is None
         assert marked == [24]
 
 
@@ -138,13 +139,37 @@ def pending(book, password):
     return step.pending is not None
 
 
-def test_a_password_that_was_right_is_remembered_and_a_wrong_one_is_not():
+def test_passwords_that_were_right_or_wrong_are_remembered():
     book = open_plain(("alice", credential("sesame")))
-    assert pending(book, "sesame")
+    for password in ("sesame", "wrong", "wrong again"):
+        assert pending(anew(book), password)
+        assert not pending(anew(book), password)
+
+
+def test_wrong_passwords_do_not_make_right_ones_forgotten(monkeypatch):
+    monkeypatch.setattr("klamm_sasl.plain._REMEMBERED", 2)
+    book = open_plain(("alice", credential("sesame")))
+    for password in ("sesame", "1", "2", "3"):
+        assert pending(anew(book), password)
     assert not pending(anew(book), "sesame")
-    assert pending(anew(book), "wrong")
-    assert pending(anew(book), "wrong")
-    assert not pending(anew(book), "sesame")
+    assert not pending(anew(book), "3")
+    assert pending(anew(book), "1")
+
+
+def test_a_password_that_was_wrong_is_right_once_it_is_the_new_one():
+    book = open_plain(("alice", credential("sesame")))
+    (mechanism,) = book.mechanisms.values()
+    assert anew(book).token(said("alice", "changed"))[0].failed
+    mechanism.credentials._stores[1].table = DictStore([("alice", credential("changed"))]).table
+    assert anew(book).token(said("alice", "changed"))[0].complete
+
+
+def test_a_stranger_whose_password_was_wrong_may_become_a_user():
+    book = open_plain(("alice", credential("sesame")))
+    (mechanism,) = book.mechanisms.values()
+    assert anew(book).token(said("bob", "sesame"))[0].failed
+    mechanism.credentials._stores[1].table = DictStore([("bob", credential("sesame"))]).table
+    assert anew(book).token(said("bob", "sesame"))[0].complete
 
 
 def test_a_changed_password_is_not_remembered():
