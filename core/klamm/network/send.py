@@ -12,6 +12,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 _COPY_UP_TO_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 4 * 1024 * 1024
 _GATHER: Final = 64
+_JOIN_UP_TO_BYTES: Final = 4096
 
 
 class FileRegion(Protocol):
@@ -76,7 +77,9 @@ class NetworkSend:
                 break
             buffers.append(chunk)
             total += len(chunk)
-        sent = transport.write(buffers, len(buffers) < len(self._chunks))
+        # A system call for one buffer costs less than one for several.
+        offered = buffers if len(buffers) == 1 or total > _JOIN_UP_TO_BYTES else (b"".join(buffers),)
+        sent = transport.write(offered, len(buffers) < len(self._chunks))
         self.size_bytes += sent
         rest = sent
         while buffers and rest >= len(buffers[0]):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm.wire.records import NO_TIMESTAMP, RecordBatchHeader, decode_records
+from klamm.wire.records import HEADER_BYTES, NO_TIMESTAMP, RecordBatchHeader, decode_records, unpack_header
 from klamm_broker.log.batches import PlacedHeader, read_headers
 from klamm_broker.log.files import FileOperations, LogFile, OpenFiles
 from klamm_broker.log.indexes import AbortedTransaction, Index, OffsetIndex, TimeIndex, TransactionIndex
@@ -256,8 +256,10 @@ class LogSegment:
 
     def header_at(self, position: int) -> RecordBatchHeader:
         """The header of the batch that starts there. Raises OSError if the log was cut before it meanwhile."""
-        for batch in read_headers(self.file, position, self.size_bytes):
-            return batch.header
+        if position + HEADER_BYTES <= self.size_bytes:
+            data = self.file.read(position, HEADER_BYTES)
+            if len(data) == HEADER_BYTES:
+                return RecordBatchHeader._make(unpack_header(data, 0))
         raise OSError(f"{self.file.path} ends before byte {position}")
 
     def next_offset(self) -> int:
