@@ -136,4 +136,9 @@ def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
         max_version=api_versions.VERSIONS.stop - 1,
         handle=api_versions_handler(api_versions_response(handlers)),
         blocking=False,
+        unchanged_while=_never_changes,
     )
+
+
+def _never_changes() -> None:
+    """The token of an answer that follows from the handler set alone."""

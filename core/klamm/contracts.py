@@ -329,10 +329,10 @@ class RequestObserver(ListenerPart):
 
     `repeats_after`    None: every request is told of by itself. A number: of one connection's requests of an API that
                        are answered at once and without an error, so many within a second are told of by themselves,
-                       and then every sixteenth; the others together by `repeated`. Requests that are answered without
-                       a look at them, because equal ones were, are told of likewise, but for every sixteenth. Those
-                       that `repeated` tells of have one client id; what comes under another in that second is told of
-                       by itself.
+                       and then a sample, first every sixteenth and later fewer, down to every 256th; the others
+                       together by `repeated`. Requests that are answered without a look at them, because equal ones
+                       were, are told of likewise, but for the sample. Those that `repeated` tells of have one client
+                       id; what comes under another in that second is told of by itself.
 
     The decoded request is in `RequestContext.frame` and what the handler answered in `response`. They may hold views of
     large frames: an observer that keeps a request drops them soon.

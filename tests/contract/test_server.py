@@ -46,6 +46,29 @@ def test_a_client_software_name_that_is_none_is_refused(start, connect):
     assert client.call(ApiVersionsRequest("so ftware", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_client_software_is_known_however_often_others_have_told_the_same(start, connect):
+    server = start()
+    first, second = ApiVersionsRequest("one", "1"), ApiVersionsRequest("two", "2")
+    told = []
+    for _ in range(2):
+        client = connect(server)
+        for request in (first, first, first, second, first, second, second, second):
+            assert client.call(request, 3).error_code == 0
+            assert answers(client)
+            connection = server.api_set("trying").seen[-1].connection
+            told.append((connection.client_software_name, request.client_software_name))
+            assert connection.client_id == "raw"
+    assert [name for name, _ in told] == [name for _, name in told]
+
+
+def test_a_wrong_client_software_name_is_refused_each_time(start, connect):
+    server = start()
+    for _ in range(2):
+        client = connect(server)
+        for name, code in (("so ftware", 42), ("so ftware", 42), ("software", 0), ("so ftware", 42), ("software", 0)):
+            assert client.call(ApiVersionsRequest(name, "1"), 3).error_code == code
+
+
 @pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
 def test_pipelined_requests_are_answered_in_order_wherever_they_run(start, connect, dispatch):
     client = connect(start(f"dispatch={dispatch}"))

@@ -37,6 +37,8 @@ log = logging.getLogger("klamm.requests")
 _HEADER_V0: Final = Struct(">ii")
 _HEADER_V1: Final = Struct(">iiB")
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_TELLS_SOFTWARE: Final = 3
+"""The first version of ApiVersions that says who the client is (KIP-511)."""
 
 
 class InvalidRequestError(Exception):
@@ -191,12 +193,20 @@ class RequestDispatcher:
     ) -> list[Chunk] | Pending:
         token = unchanged_while()
         frame = request.frame
+        connection = request.connection
+        known_name = connection.client_software_name
         chunks = self._handle(request, route, frame)
+        software: tuple[str, str] | None = None
+        if request.api_key == _API_VERSIONS:
+            # Most clients ask once: only who asks again is worth an entry.
+            if request.api_version < _TELLS_SOFTWARE or connection.client_software_name is not known_name:
+                return chunks
+            software = connection.client_software_name, connection.client_software_version
         # One with errors is not kept: it could not be counted by them.
         # One that was throttled tells so, and others are not.
-        good = not request.failed and request.errors is None and not request.throttle_time_ms
+        good = not (request.failed or request.errors or request.error_code or request.throttle_time_ms)
         if good and isinstance(chunks, list) and len(chunks) == 1 and isinstance(chunks[0], bytes):
-            self.kept.keep(frame, unchanged_while, token, chunks[0], request)
+            self.kept.keep(frame, unchanged_while, token, chunks[0], request, software)
         return chunks
 
     def _handle(self, request: RequestContext, route: Route, frame: Buffer) -> list[Chunk] | Pending:
@@ -238,7 +248,8 @@ class RequestDispatcher:
         try:
             if self.timed:
                 request.response = response
-                if response is not NO_RESPONSE:
+                # What is recorded and has no other code is left to `_encode`, but throttles may look before that.
+                if response is not NO_RESPONSE and (self.charged or not self._recorded or not route.only_own_code):
                     request.error_code = getattr(response, "error_code", 0)
                     if route.has_errors_inside and not request.error_code:
                         request.error_code = first_error(response)
@@ -299,6 +310,7 @@ class RequestDispatcher:
                 if not route.only_own_code:
                     request.errors = route.count_errors(response)
                 elif response.error_code:
+                    request.error_code = response.error_code
                     request.errors = {response.error_code: 1}
             except AttributeError:
                 # Whatever can encode itself is a response.

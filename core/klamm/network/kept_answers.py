@@ -1,7 +1,8 @@
 """Answers that are given again without a look at the request, while nothing they depend on has changed.
 
 Clients ask for Metadata again and again in the same words. A handler that declares `unchanged_while` answers equal
-requests equally, so the whole frame, less its correlation id, is the key.
+requests equally, so the whole frame, less its correlation id, is the key. ApiVersions also tells who the client is:
+its answer holds on connections that know so already.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _REQUEST_UP_TO_BYTES: Final = 1024
 _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 
 
-_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestContext, RequestCount | None]"
+_Entry: TypeAlias = (
+    "tuple[Callable[[], object], object, bytes, bytes, RequestContext, RequestCount | None, tuple[str, str] | None]"
+)
 _Note: TypeAlias = "Callable[[KafkaChannel, Buffer, RequestContext], None]"
 
 
@@ -59,9 +62,13 @@ class KeptAnswers:
         kept = self._answers.get(bytes(frame[:4]) + frame[8:])
         if kept is None:
             return None
-        unchanged_while, token, size, rest, request, count = kept
+        unchanged_while, token, size, rest, request, count, software = kept
         if unchanged_while() != token:
             return None
+        if software is not None:
+            connection = channel.connection
+            if connection.client_software_name != software[0] or connection.client_software_version != software[1]:
+                return None
         if self.note is not None:
             if channel.repeating is request:
                 channel.repeated += 1
@@ -81,8 +88,12 @@ class KeptAnswers:
         token: object,
         answer: bytes,
         request: RequestContext,
+        software: tuple[str, str] | None = None,
     ) -> None:
-        """Remember the whole frame that answered a request frame; `token` is from before the handler ran."""
+        """Remember the whole frame that answered a request frame; `token` is from before the handler ran.
+
+        With `software`, name and version, only for connections whose client has told just these.
+        """
         answers = self._answers
         if not self._keeping or len(frame) > _REQUEST_UP_TO_BYTES or len(answer) > _ANSWER_UP_TO_BYTES:
             return
@@ -92,4 +103,5 @@ class KeptAnswers:
         # There are none where nothing is recorded.
         count = counts[request.api_version] if counts else None
         self._api_keys.add(frame[1])
-        answers[bytes(frame[:4]) + frame[8:]] = (unchanged_while, token, answer[:4], answer[8:], request, count)
+        key = bytes(frame[:4]) + frame[8:]
+        answers[key] = (unchanged_while, token, answer[:4], answer[8:], request, count, software)

@@ -348,9 +348,9 @@ class ChannelPump:
                 tally.count += 1
                 tally.request_bytes += request.size_bytes
                 tally.response_bytes += request.response_bytes
-                tally.last_ns = self._selector.now_ns
+                tally.last_ns = now_ns
             else:
-                tally.begin(request, self._selector.now_ns)
+                tally.begin(request, now_ns)
         elif request.weight or self._observation is not None:
             served.append(request)
         return result  # type: ignore[return-value]

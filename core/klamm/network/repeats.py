@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _WINDOW_NS: Final = 1_000_000_000
 _SWEEP_NS: Final = _WINDOW_NS // 4
 _SAMPLE_EVERY: Final = 16
+_SAMPLE_EVERY_AT_MOST: Final = 256
+"""Of the requests of one tally every 16th is told of, then one in twice as many, until it is every 256th."""
 _KEPT_UP_TO_BYTES: Final = 2048
 """The messages of a larger first request are let go: nobody knows for how many connections they would be held."""
 
@@ -39,6 +41,7 @@ class Tally:
         "last_ns",
         "request_bytes",
         "response_bytes",
+        "sample_every",
         "until_sample",
     )
 
@@ -46,6 +49,7 @@ class Tally:
         self.client_id = client_id
         self.end_ns = end_ns
         self.alone = alone
+        self.sample_every = _SAMPLE_EVERY
         self.until_sample = _SAMPLE_EVERY - 1
         self.count = self.request_bytes = self.response_bytes = self.last_ns = 0
         self.first: RequestContext | None = None
@@ -85,7 +89,8 @@ class Repeats:
             tally.alone -= 1
             return None
         if not tally.until_sample:
-            tally.until_sample = _SAMPLE_EVERY - 1
+            tally.sample_every = min(2 * tally.sample_every, _SAMPLE_EVERY_AT_MOST)
+            tally.until_sample = tally.sample_every - 1
             return None
         tally.until_sample -= 1
         return tally

@@ -16,7 +16,9 @@ ANSWER = b"\0\0\0\6" + b"\0\0\0\1" + b"yes"
 class Channel:
     """What `find` needs of a channel."""
 
-    def __init__(self):
+    def __init__(self, software=("unknown", "unknown")):
+        self.connection = connection_context()
+        self.connection.client_software_name, self.connection.client_software_version = software
         self.repeating = None
         self.repeated = 0
 
@@ -24,10 +26,10 @@ class Channel:
 COUNTED = pytest.mark.parametrize("counts", [(), [RequestCount(always=False)] * 13], ids=["uncounted", "counted"])
 
 
-def keep_in(answers, counts=()):
+def keep_in(answers, counts=(), software=None):
     request = RequestContext(connection_context(), None, 3, 12, 1, None)
     request.handler = SimpleNamespace(counts=counts)
-    answers.keep(FRAME, lambda: 1, 1, ANSWER, request)
+    answers.keep(FRAME, lambda: 1, 1, ANSWER, request, software)
     return request
 
 
@@ -99,3 +101,11 @@ def test_nothing_is_kept_while_that_is_not_allowed():
     answers.allow(True)
     keep_in(answers)
     assert answers.find(Channel(), FRAME) is not None
+
+
+def test_what_tells_the_client_software_is_kept_for_those_who_have_told_it():
+    answers = KeptAnswers()
+    keep_in(answers, software=("librdkafka", "2.1"))
+    assert answers.find(Channel(("librdkafka", "2.1")), FRAME) == ANSWER
+    for other in (("unknown", "unknown"), ("librdkafka", "2.2"), ("kafka-python", "2.1")):
+        assert answers.find(Channel(other), FRAME) is None

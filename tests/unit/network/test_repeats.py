@@ -65,10 +65,11 @@ def test_the_first_of_a_second_are_told_of_and_the_rest_counted(observation):
     assert channel.tallies == {}
 
 
-def test_every_sixteenth_is_told_of_so_that_its_times_are_known(observation):
+def test_the_sixteenth_and_then_ever_fewer_are_told_of_so_that_times_are_known(observation):
     channel, repeats = Channel(), Repeats(observation, None, 0)
-    told = [repeats.tally(channel, 3, 0, "me") is None for _ in range(48)]
-    assert [number for number, alone in enumerate(told) if alone] == [15, 31, 47]
+    for begin_ns in (0, SECOND):
+        told = [repeats.tally(channel, 3, begin_ns, "me") is None for _ in range(1000)]
+        assert [number + 1 for number, alone in enumerate(told) if alone] == [16, 48, 112, 240, 496, 752]
 
 
 def test_a_new_second_tells_of_the_one_before(observation):
