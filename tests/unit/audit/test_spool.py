@@ -96,6 +96,16 @@ class Writer:
         os.close(self.spool._lock)
 
 
+def with_a_sealed_segment(folder, events=2, **settings):
+    """A writer that goes on after a first, sealed segment."""
+    writer = Writer(folder, segment_age_ms=10, **settings)
+    writer.start()
+    writer.write(events)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    return writer
+
+
 @pytest.fixture
 def writer(tmp_path):
     return Writer(tmp_path / "node-1")
@@ -217,12 +227,8 @@ def test_an_open_segment_without_a_whole_event_goes_away(writer):
 
 
 def test_a_crash_between_two_segments_is_told_too(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    writer.start()
+    writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
-    writer.write(2)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
     writer.die()
     assert writer.start("11111111") == [Recovered(boot, 1, 0)]
     writer.write()
@@ -231,11 +237,7 @@ def test_a_crash_between_two_segments_is_told_too(tmp_path):
 
 
 def test_an_orderly_end_right_after_a_seal_is_no_crash(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    writer.start()
-    writer.write()
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
+    writer = with_a_sealed_segment(tmp_path / "n", events=1)
     writer.spool.close()
     assert writer.start("11111111") == []
 

@@ -7,7 +7,7 @@ import pytest
 from klamm_spark.spool import Recovered
 from klamm_spark.spool_chain import read_folder
 from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
-from tests.unit.audit.test_spool import Writer, seals, seqs
+from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
 
 
 @pytest.fixture
@@ -17,11 +17,7 @@ def writer(tmp_path):
 
 def two_segments(folder, **settings):
     """After an end in order: two sealed segments of two events each."""
-    writer = Writer(folder, segment_age_ms=10, **settings)
-    writer.start()
-    writer.write(2)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
+    writer = with_a_sealed_segment(folder, **settings)
     writer.write(2)
     writer.spool.close()
     return writer
@@ -112,12 +108,8 @@ def test_of_a_segment_that_cannot_be_read_either_all_is_in_doubt(tmp_path):
 
 
 def test_an_open_segment_that_cannot_be_read_is_put_aside_and_told(tmp_path, caplog):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    writer.start()
+    writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
-    writer.write(2)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
     writer.write(3)
     (path,) = open_segments(writer.folder)
     writer.die()
@@ -156,12 +148,8 @@ def test_an_open_segment_of_rubbish_is_put_aside(writer, rubbish):
 
 
 def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    writer.start()
+    writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
-    writer.write(2)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
     writer.write()
     writer.die()
     (path,) = writer.folder.glob("*.seal")

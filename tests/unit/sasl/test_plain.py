@@ -156,20 +156,13 @@ def test_wrong_passwords_do_not_make_right_ones_forgotten(monkeypatch):
     assert pending(anew(book), "1")
 
 
-def test_a_password_that_was_wrong_is_right_once_it_is_the_new_one():
+@pytest.mark.parametrize(("user", "password"), [("alice", "changed"), ("bob", "sesame")])
+def test_a_password_that_was_wrong_is_right_once_it_is_the_new_one(user, password):
     book = open_plain(("alice", credential("sesame")))
     (mechanism,) = book.mechanisms.values()
-    assert anew(book).token(said("alice", "changed"))[0].failed
-    mechanism.credentials._stores[1].table = DictStore([("alice", credential("changed"))]).table
-    assert anew(book).token(said("alice", "changed"))[0].complete
-
-
-def test_a_stranger_whose_password_was_wrong_may_become_a_user():
-    book = open_plain(("alice", credential("sesame")))
-    (mechanism,) = book.mechanisms.values()
-    assert anew(book).token(said("bob", "sesame"))[0].failed
-    mechanism.credentials._stores[1].table = DictStore([("bob", credential("sesame"))]).table
-    assert anew(book).token(said("bob", "sesame"))[0].complete
+    assert anew(book).token(said(user, password))[0].failed
+    mechanism.credentials._stores[1].table = DictStore([(user, credential(password))]).table
+    assert anew(book).token(said(user, password))[0].complete
 
 
 def test_a_changed_password_is_not_remembered():
