@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from klamm_sasl.workers import Workers
+from klamm.workers import Workers
 
 
 @pytest.fixture
