@@ -18,6 +18,8 @@ Check = Callable[[], bool | None]
 """Returns whether somebody has proved who it is; None says nothing about that."""
 
 _UNPACED: Final = 100
+_COSTLY_NS: Final = 100_000
+"""Less than any check of a password takes: the answer was remembered while this one waited."""
 _LINES: Final = 10
 """Of the log, a minute."""
 
@@ -34,6 +36,7 @@ class Checks:
     def __init__(self, listener: ListenerContext, threads: int, suspect_percent: int) -> None:
         services, name = listener.services, f"klamm-sasl-{listener.name}"
         self._listener_name = listener.name
+        self._clock = services.clock
         self._lines = LimitedLog(log, services.scheduler.schedule, burst=_LINES)
         self._suspects = Suspects(services.clock, self._tell)
         self._paces = suspect_percent < _UNPACED
@@ -72,8 +75,10 @@ class Checks:
         source, user = source_of(address), password_of
 
         def run() -> None:
+            begun_ns = self._clock.monotonic_ns()
             proved = check()
-            if proved is not None:
+            # A fleet with yesterday's password that comes all at once costs one check, and fails once.
+            if proved is not None and self._clock.monotonic_ns() - begun_ns >= _COSTLY_NS:
                 (self._suspects.succeeded if proved else self._suspects.failed)(source)
 
         def run_or_wait() -> None:

@@ -36,8 +36,8 @@ class Suspects:
 
     One failure is forgiven every 3 s. A source with `FAILURES` that are not is a suspect until 30 s after its last
     failure. A check that succeeds halves what is left to be forgiven. That does not pay for guessing: only checks
-    count, and a password that was right is remembered and not checked again, so that an account of one's own halves
-    once and not again and again.
+    that were made count, and a password that was right is remembered and not checked again, so that an account of
+    one's own halves once and not again and again.
 
     The 10,000 sources that failed last are known. `became` is called with a source that has become a suspect.
     """

@@ -17,13 +17,13 @@ GUESSER, HONEST = "192.0.2.1", "192.0.2.2"
 class Threads:
     """`Checks` of one worker thread; notes which of its two threads each check ran on."""
 
-    def __init__(self, percent=2):
+    def __init__(self, percent=50):
         self.services = ServerServices(ManualClock())
         here = Address("127.0.0.1", 1)
         self.checks = Checks(ListenerContext("test", here, here, "SASL_PLAINTEXT", self.services), 1, percent)
         self.ran = []
 
-    def submit(self, address, proved, user="alice", *, name="", wait_for=None, begun=None):
+    def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, begun=None):
         """A check that ends with `proved`; what drops it, and what is set once it has ended."""
         ended = threading.Event()
 
@@ -32,15 +32,16 @@ class Threads:
                 begun.set()
             if wait_for is not None:
                 assert wait_for.wait(10)
-            self.ran.append((name or address, threading.current_thread().name.removeprefix("klamm-sasl-test-")))
+            self.services.clock.advance_ms(cost_ms)
+            self.ran.append((address, threading.current_thread().name.removeprefix("klamm-sasl-test-")))
             ended.set()
             return proved
 
         return self.checks.submit(check, address, user), ended
 
-    def check(self, address, proved, user="alice"):
+    def check(self, address, proved, user="alice", **how):
         """Have it done; what it says has been noted by then. The thread it ran on."""
-        assert self.submit(address, proved, user)[1].wait(10)
+        assert self.submit(address, proved, user, **how)[1].wait(10)
         self.settle()
         return self.ran[-1][1]
 
@@ -63,7 +64,7 @@ class Threads:
 
 @pytest.fixture
 def threads(request):
-    made = Threads(getattr(request, "param", 2))
+    made = Threads(getattr(request, "param", 50))
     yield made
     made.checks.close()
 
@@ -118,6 +119,12 @@ def test_two_right_passwords_make_an_address_as_all_others(threads):
 
 def test_a_check_that_proves_nothing_counts_for_nothing(threads):
     assert [threads.check(GUESSER, None) for _ in range(3 * FAILURES)] == ["0"] * 3 * FAILURES
+
+
+def test_an_answer_that_was_remembered_meanwhile_counts_for_nothing(threads):
+    assert [threads.check(GUESSER, False, cost_ms=0.05) for _ in range(3 * FAILURES)] == ["0"] * 3 * FAILURES
+    make_suspect(threads)
+    assert [threads.check(GUESSER, True, cost_ms=0.05) for _ in range(5)] == ["suspects"] * 5
 
 
 def test_what_checks_no_password_is_not_paced(threads):
