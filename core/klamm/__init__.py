@@ -88,6 +88,7 @@ from klamm.security.scram import (
 from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.workers import Workers
 
 __all__ = [
     "ANONYMOUS",
@@ -184,6 +185,7 @@ __all__ = [
     "Transport",
     "TransportLayer",
     "WILDCARD",
+    "Workers",
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",

@@ -172,7 +172,13 @@ class Listener:
             proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
 
         if transport.computes_handshake and settings.handshake_threads > 0:
-            self._handshakers = Workers(f"klamm-handshake-{self.name}", settings.handshake_threads)
+            handshakers = self._handshakers = Workers(f"klamm-handshake-{self.name}", settings.handshake_threads)
+            self.context.services.metrics.gauge(
+                "klamm:type=Listener,name=WaitingHandshakes",
+                "Connections whose next step of the handshake waits for a thread.",
+                lambda: handshakers.waiting,
+                listener=self.name,
+            )
 
         def processor(index: int) -> Processor:
             recorder = None

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from klamm import LimitedLog, ListenerContext
+from klamm import LimitedLog, ListenerContext, Workers
 from klamm_sasl.lane import PacedLane
 from klamm_sasl.suspects import FAILURES, Suspects, source_of
-from klamm_sasl.workers import Workers
 
 log = logging.getLogger("klamm.sasl")
 
