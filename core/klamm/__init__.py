@@ -88,7 +88,7 @@ from klamm.security.scram import (
 from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
-from klamm.workers import Workers
+from klamm.workers import Workers, stand_back
 
 __all__ = [
     "ANONYMOUS",
@@ -201,4 +201,5 @@ __all__ = [
     "read_tables",
     "setting",
     "specs_of",
+    "stand_back",
 ]

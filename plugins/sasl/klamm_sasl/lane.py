@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from klamm import Clock
+from klamm import Clock, stand_back
 
 log = logging.getLogger("klamm.sasl")
 
@@ -99,6 +99,7 @@ class PacedLane:
             return work
 
     def _run(self) -> None:
+        stand_back()
         while (work := self._next()) is not None:
             begun_ns = self._clock.monotonic_ns()
             try:
