@@ -108,7 +108,7 @@ class PacedLane:
                 log.exception("work failed")
             busy_ns = self._clock.monotonic_ns() - begun_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # The lane has nothing to do with what it has done while it waits for more.
+            # Whatever it belongs to shall not live on while the lane rests or waits.
             del work
             if self._stopping.wait(rest_ns / 1e9):
                 return

@@ -75,7 +75,7 @@ class SaslSettings:
         maximum=64,
     )
     suspect_check_percent: int = setting(
-        2,
+        1,
         doc="Share of one processor's time for checks of passwords from addresses that have tried many wrong ones;"
         " 100 treats them as all others.",
         minimum=1,
