@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JNetworkError
@@ -21,11 +20,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.places import Place, place_of
 from klamm_spark.progress import Progress
 from klamm_spark.session import ended_jvm_told
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
-from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable
+from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable, spool_of
 from klamm_spark.tables import TABLES, start_table
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def run(
     Without `stop`, SIGINT and SIGTERM end it. Raises LakeError for a spool or a lake that cannot be used, or that a
     query fails on.
     """
-    spool, settings = _spool_of(pipeline), pipeline.settings
-    lake = Lake(settings.lake.resolve(), settings.sink)
+    settings = pipeline.settings
+    spool, lake = place_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
     if stop is None:
         stop = threading.Event()
@@ -92,7 +92,7 @@ def run(
     return 0
 
 
-def start(spark: SparkSession, spool: Path, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
+def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
     """The query that fills `lake.events`."""
     writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
     if once:
@@ -102,7 +102,7 @@ def start(spark: SparkSession, spool: Path, lake: Lake, settings: SparkSettings,
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: Path, settings: SparkSettings) -> DataFrame:
+def read_segments(spark: SparkSession, spool: Place, settings: SparkSettings) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")
@@ -141,12 +141,6 @@ def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
         .option("checkpointLocation", str(lake.ship_checkpoint))
         .option("mergeSchema", "true")
     )
-
-
-def _spool_of(pipeline: Pipeline) -> Path:
-    if pipeline.spool is None:
-        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
-    return pipeline.spool
 
 
 def _never() -> bool:
