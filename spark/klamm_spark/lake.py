@@ -104,7 +104,7 @@ class Lake:
         if self.has_events():
             return
         for sink, log in _LOGS.items():
-            if (self.events / log).is_dir():
+            if sink != self.sink and (self.events / log).is_dir():
                 raise LakeError(f"{self.events} was written by the sink {sink}, not {self.sink}")
         raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 

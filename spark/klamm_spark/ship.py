@@ -168,10 +168,16 @@ def _watch(
 
 
 def explain(name: str | None, failure: StreamingQueryException) -> str:
-    """What a query failed on, in one line: the innermost exception, or Spark's first words."""
+    """What a query failed on, in one line: Spark's first words or the innermost exception in them, and what caused it
+    if they leave that out."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
-    return f"the query {name} failed: {(causes or lines or ['no message'])[-1 if causes else 0]}"
+    said = (causes or lines or ["no message"])[-1 if causes else 0]
+    innermost: Any = failure
+    while getattr(innermost, "_cause", None) is not None:
+        innermost = innermost._cause
+    cause = str(getattr(innermost, "_desc", "")).strip().partition("\n")[0]
+    return f"the query {name} failed: {said}" + (f": {cause}" if cause and cause not in str(failure) else "")
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
