@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.lake import LakeError
-from klamm_spark.places import PlaceError, complaint, located
+from klamm_spark.places import PlaceError, complaint, failures_told, located
 from klamm_spark.session import SparkUnavailableError, close_session, open_session
 from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
 _SETTINGS: Final = (
@@ -143,24 +147,30 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
     spark = open_session(settings, f"klamm audit {options.command}")
+    far = [str(place) for place in (settings.lake, pipeline.spool) if isinstance(place, str)]
     try:
-        if options.command == "ship":
-            from klamm_spark import ship
-
-            return ship.run(spark, pipeline, once=options.once, say=say)
-        if options.command == "compact":
-            from klamm_spark import compact
-
-            return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say, alone=options.alone)
-        if options.command == "report":
-            from klamm_spark import report
-
-            return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
-        from klamm_spark import verify
-
-        return verify.run(spark, pipeline, say=print)
+        with failures_told(far[0]) if far else nullcontext():
+            return _run_with(spark, options, pipeline)
     finally:
         close_session(spark)
+
+
+def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
+    if options.command == "ship":
+        from klamm_spark import ship
+
+        return ship.run(spark, pipeline, once=options.once, say=say)
+    if options.command == "compact":
+        from klamm_spark import compact
+
+        return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say, alone=options.alone)
+    if options.command == "report":
+        from klamm_spark import report
+
+        return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
+    from klamm_spark import verify
+
+    return verify.run(spark, pipeline, say=print)
 
 
 def say(line: str) -> None:

@@ -412,18 +412,37 @@ def _status(status: Any) -> Status:
 def _told(uri: str, version: str = "VERSION") -> Iterator[None]:
     """For what is asked of Hadoop: its exceptions are ours, with one sentence. `version` is Hadoop's."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     try:
         yield
     except Py4JJavaError as error:
         raise told(uri, list(_chain(error.java_exception)), version) from error
+    except PySparkException as error:
+        # PySpark has classes of its own for some of Java's.
+        raise told(uri, [(type(error).__name__, getattr(error, "_desc", None) or str(error))], version) from error
+
+
+@contextmanager
+def failures_told(uri: str) -> Iterator[None]:
+    """For a command whose spool or lake lies at a URI: what Java says of it is a PlaceError, with one sentence."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        with _told(uri):
+            yield
+    except FileNotFoundError as error:
+        if not isinstance(error.__cause__, (Py4JJavaError, PySparkException)):
+            raise
+        raise PlaceError(f"{uri} cannot be used: {error}") from error
 
 
 def told(uri: str, chain: list[tuple[str, str]], version: str) -> PlaceError | FileNotFoundError:
     """What an exception of Java means for a place, by the simple names and messages of it and of its causes."""
     names = [name for name, _ in chain]
     name, message = chain[0]
-    said = message.strip().partition("\n")[0][:_LONGEST] or name
+    said = message.strip().removeprefix(f"{uri}: ").partition("\n")[0][:_LONGEST] or name
     scheme = uri.partition(":")[0]
     if {"ClassNotFoundException", "UnsupportedFileSystemException"} & set(names):
         return PlaceError(f"Spark has no file system for {scheme}://{_jar_of(scheme, version)}")

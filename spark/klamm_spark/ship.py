@@ -57,6 +57,8 @@ def run(
     settings = pipeline.settings
     spool, lake = place_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
+    # A lake that cannot be asked is told of before a query is.
+    lake.has_events()
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
