@@ -116,20 +116,23 @@ def test_places_of_a_commit_log():
         ([("UnknownStoreException", "`s3a://b/x': none")], "there is no such bucket: s3a://b/x"),
         (
             [("AccessDeniedException", "s3a://b/x: Forbidden (403)\nmore")],
-            "access is denied: s3a://b/x: Forbidden (403)$",
+            "s3a://b/x: access is denied: Forbidden (403)",
         ),
         (
             [("AccessDeniedException", "s3a://b/x: none"), ("NoAuthWithAWSException", "No AWS Credentials")],
-            "s3a://b/x: no credentials were found: s3a://b/x: none",
+            "s3a://b/x: no credentials were found: none",
         ),
-        ([("SocketTimeoutException", ""), ("X", "y")], "^s3a://b/x cannot be used: SocketTimeoutException$"),
-        ([("RuntimeException", "x"), ("ClassNotFoundException", "y")], "org.apache.hadoop:hadoop-aws:3.5.0"),
+        ([("SocketTimeoutException", ""), ("X", "y")], "s3a://b/x cannot be used: SocketTimeoutException"),
+        (
+            [("RuntimeException", "x"), ("ClassNotFoundException", "y")],
+            "Spark has no file system for s3a://: add its jar to conf, "
+            'e.g. "spark.jars.packages" = "org.apache.hadoop:hadoop-aws:3.5.0"',
+        ),
     ],
 )
 def test_what_a_store_says_is_one_sentence(chain, message):
     error = told("s3a://b/x", chain, "3.5.0")
-    assert isinstance(error, PlaceError)
-    assert re.search(re.escape(message).replace(r"\^", "^").replace(r"\$", "$"), str(error))
+    assert (type(error), str(error)) == (PlaceError, message)
     assert isinstance(told("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
 
 
