@@ -23,6 +23,10 @@ def said():
     return []
 
 
+def end(*arguments):
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def table_names(monkeypatch):
     """`ship` keeps some of the tables only: each takes seconds."""
@@ -33,7 +37,7 @@ def table_names(monkeypatch):
 
 def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_names, monkeypatch):
     from klamm_spark import compact, places, verify
-    from klamm_spark.lake import Lake, committed_files, orphan_files
+    from klamm_spark.lake import Lake, LakeError, committed_files, orphan_files
     from klamm_spark.report import build
 
     folder, uri = far
@@ -54,13 +58,27 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
             compact.run(spark, pipeline, keep_hours=1, say=said.append)
     assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
 
+    # Merged files that lack rows, and an end before they count: what counted goes on counting.
+    with monkeypatch.context() as patch:
+        patch.setattr(type(spark.range(1)), "repartition", lambda rows, number: rows.limit(1))
+        with pytest.raises(LakeError, match="gave other rows than there were; nothing was changed"):
+            compact.run(spark, pipeline, keep_hours=1, say=said.append)
+    assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "write_log", end)
+        with pytest.raises(KeyboardInterrupt):
+            compact.run(spark, pipeline, keep_hours=1, say=said.append)
+    left = set(orphan_files(lake.events))
+    assert (set(committed_files(lake.events)), bool(left)) == (before, True)
+
     # The small files stay for those who still read them.
     assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
     after = set(committed_files(lake.events))
     assert len(after) < len(before)
-    assert set(orphan_files(lake.events)) == before - after
+    orphans = set(orphan_files(lake.events))
+    assert orphans == left | before - after
     assert sorted(row.seq for row in lake.read_events(spark).select("seq").collect()) == list(range(600))
-    assert compact.delete_orphans(lake.events, older_than_s=60, now_s=time.time() + 120) == len(before - after)
+    assert compact.delete_orphans(lake.events, older_than_s=60, now_s=time.time() + 120) == len(orphans)
 
     # A restart takes what is new alone, and a table that begins now also what was compacted.
     write_sample_spool(folder / "spool", events[600:], events_per_segment=300)
