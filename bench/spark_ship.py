@@ -78,8 +78,9 @@ def throughput(spark: SparkSession, folder: Path, sink: str, spool: Path, events
     from klamm_spark.lake import Lake
     from klamm_spark.ship import start
 
-    lake = Lake(folder / f"lake-{sink}-{events}", sink)
-    settings = SparkSettings(lake=lake.root, sink=sink)
+    root = folder / f"lake-{sink}-{events}"
+    lake = Lake(root, sink)
+    settings = SparkSettings(lake=root, sink=sink)
     began = time.monotonic()
     query = start(spark, spool, lake, settings, once=True)
     query.awaitTermination()
@@ -88,7 +89,7 @@ def throughput(spark: SparkSession, folder: Path, sink: str, spool: Path, events
     assert written == events, f"{written} of {events}"
     batches = sum(bool(progress.numInputRows) for progress in query.recentProgress)
     size = sum(path.stat().st_size for path in lake.events.rglob("*.parquet")) / (1 << 20)
-    shutil.rmtree(lake.root)
+    shutil.rmtree(root)
     return Throughput(sink, events, seconds, batches, size)
 
 
@@ -97,9 +98,10 @@ def latency(spark: SparkSession, folder: Path, sink: str) -> list[float]:
     from klamm_spark.lake import Lake
     from klamm_spark.ship import start
 
-    spool, lake = folder / f"live-{sink}", Lake(folder / f"live-lake-{sink}", sink)
+    spool, root = folder / f"live-{sink}", folder / f"live-lake-{sink}"
+    lake = Lake(root, sink)
     write_sample_spool(spool, sample_events(LATENCY_EVENTS))
-    settings = SparkSettings(lake=lake.root, sink=sink, trigger_interval_ms=0)
+    settings = SparkSettings(lake=root, sink=sink, trigger_interval_ms=0)
     query = start(spark, spool, lake, settings, once=False)
     try:
         query.processAllAvailable()

@@ -267,7 +267,7 @@ def main() -> int:
     try:
         ship.run(spark, pipeline, once=True, say=say)
         sound = verify.run(spark, pipeline, say=print) == 0
-        report = build(spark, Lake(pipeline.settings.lake, pipeline.settings.sink))
+        report = build(spark, Lake.of(pipeline.settings, spark))
     finally:
         spark.stop()
     report_text.show(report)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.lake import LakeError
+from klamm_spark.places import PlaceError, complaint, failures_told, located
 from klamm_spark.session import SparkUnavailableError, close_session, open_session
 from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
 _SETTINGS: Final = (
@@ -35,12 +40,12 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
-    common.add_argument("--lake", metavar="DIR", type=Path, help="where the lake is")
+    common.add_argument("--lake", metavar="DIR", type=_place, help="where the lake is: a folder or a URI")
     common.add_argument("--sink", choices=SINKS, help="the lake's format")
     common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
     common.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     spool = argparse.ArgumentParser(add_help=False)
-    spool.add_argument("--spool", metavar="DIR", type=Path, help="where the spool is")
+    spool.add_argument("--spool", metavar="DIR", type=_place, help="where the spool is: a folder or a URI")
 
     ship = commands.add_parser("ship", parents=[common, spool], help="sealed segments of the spool to the lake")
     add_ship_arguments(ship)
@@ -70,12 +75,22 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how long files that do not count any more are kept: at least 1, with Delta at least 168; default: 24",
     )
+    compact.add_argument(
+        "--alone", action="store_true", help="klamm audit ship is stopped, as it has to be for Delta in S3"
+    )
     commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
     report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")
     report.add_argument("--since", metavar="WHEN", help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     return top
+
+
+def _place(text: str) -> str | Path:
+    problem = complaint(text)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(problem)
+    return located(text, Path())
 
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
@@ -93,7 +108,7 @@ def main(arguments: list[str]) -> int:
     pipeline = read_pipeline(options.file, given)
     try:
         return _run(options, pipeline)
-    except (LakeError, SparkUnavailableError) as error:
+    except (LakeError, PlaceError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -102,8 +117,9 @@ def shipping_arguments(options: argparse.Namespace) -> list[str]:
     """The arguments of `ship` that `submit` was given, with paths that hold in any folder."""
     arguments = [str(options.file.resolve())] if options.file else []
     for name in ("spool", "lake"):
-        if getattr(options, name):
-            arguments += [f"--{name}", str(getattr(options, name).resolve())]
+        place = getattr(options, name)
+        if place is not None:
+            arguments += [f"--{name}", str(place.resolve() if isinstance(place, Path) else place)]
     for name in ("sink", "driver_memory", "trigger_interval_ms", "max_files_per_trigger"):
         if getattr(options, name) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -131,24 +147,30 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
     spark = open_session(settings, f"klamm audit {options.command}")
+    far = [str(place) for place in (settings.lake, pipeline.spool) if isinstance(place, str)]
     try:
-        if options.command == "ship":
-            from klamm_spark import ship
-
-            return ship.run(spark, pipeline, once=options.once, say=say)
-        if options.command == "compact":
-            from klamm_spark import compact
-
-            return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say)
-        if options.command == "report":
-            from klamm_spark import report
-
-            return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
-        from klamm_spark import verify
-
-        return verify.run(spark, pipeline, say=print)
+        with failures_told(far[0]) if far else nullcontext():
+            return _run_with(spark, options, pipeline)
     finally:
         close_session(spark)
+
+
+def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
+    if options.command == "ship":
+        from klamm_spark import ship
+
+        return ship.run(spark, pipeline, once=options.once, say=say)
+    if options.command == "compact":
+        from klamm_spark import compact
+
+        return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say, alone=options.alone)
+    if options.command == "report":
+        from klamm_spark import report
+
+        return report.run(spark, pipeline, since=options.since, html=options.html, print_line=say)
+    from klamm_spark import verify
+
+    return verify.run(spark, pipeline, say=print)
 
 
 def say(line: str) -> None:

@@ -16,7 +16,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.lake import (
@@ -26,11 +25,11 @@ from klamm_spark.lake import (
     committed_files,
     consumed_files,
     last_compact_log,
-    local_path,
     orphan_files,
     read_log,
     write_log,
 )
+from klamm_spark.places import HadoopPlace, Place, moved, place_at, remove_tree
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.tables import TABLES
 
@@ -40,17 +39,25 @@ if TYPE_CHECKING:
 TARGET_BYTES: Final = 128 * 1024 * 1024
 MIN_KEEP_HOURS: Final = 1
 DELTA_MIN_KEEP_HOURS: Final = 168
+_ONE_DELTA_WRITER: Final = frozenset({"s3", "s3a", "s3n"})
 
 
-def run(spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:
-    """Compact `events` and the tables; the exit code. Raises LakeError."""
+def run(
+    spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None], alone: bool = False
+) -> int:
+    """Compact `events` and the tables; the exit code. `alone` says that nobody ships meanwhile.
+
+    Raises LakeError, and PlaceError for what a store says or cannot do.
+    """
     if not keep_hours >= MIN_KEEP_HOURS:
         raise LakeError(f"--keep-hours must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed")
     settings = pipeline.settings
-    lake = Lake(settings.lake.resolve(), settings.sink)
+    lake = Lake.of(settings, spark)
     lake.require_events()
     tables = [lake.events, *(lake.table(spec.name) for spec in TABLES if lake.has_table(spec.name))]
     if lake.sink == "delta":
+        if not alone:
+            require_one_writer(spark, lake)
         kept = max(keep_hours, DELTA_MIN_KEEP_HOURS)
         for table in tables:
             spark.sql(f"OPTIMIZE delta.`{table}`")
@@ -68,10 +75,22 @@ def run(spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Call
     return 0
 
 
+def require_one_writer(spark: SparkSession, lake: Lake) -> None:
+    """Raises LakeError where two drivers that commit to one Delta table may overwrite each other's commits."""
+    if not isinstance(lake.root, HadoopPlace) or lake.root.scheme not in _ONE_DELTA_WRITER:
+        return
+    key = f"spark.delta.logStore.{lake.root.scheme}.impl"
+    if spark.conf.get(key, None) in (None, "io.delta.storage.S3SingleDriverLogStore"):
+        raise LakeError(
+            f"Delta's commits in {lake.root.scheme}:// are safe as long as one driver makes them: stop klamm audit "
+            f"ship and say --alone, or set {key} to a log store for several, e.g. io.delta.storage.S3DynamoDBLogStore"
+        )
+
+
 def compact_table(
     spark: SparkSession,
-    table: Path,
-    unread: Callable[[], dict[str, set[Path]]] = dict,
+    table: Place,
+    unread: Callable[[], dict[str, set[Place]]] = dict,
     note: Callable[[str, list[str]], None] | None = None,
 ) -> tuple[int, int]:
     """Compact a Parquet table; how many files were merged into how many.
@@ -82,10 +101,12 @@ def compact_table(
     log = last_compact_log(table)
     if log is None:
         return 0, 0
+    if isinstance(log, HadoopPlace):
+        log.parent.require_replaceable()
     entries, before = read_log(log), unread()
-    groups: dict[tuple[Path, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[Place, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
-        path = local_path(entry["path"])
+        path = place_at(entry["path"], table)
         readers = _readers(path, before)
         if entry["size"] < TARGET_BYTES and (note is not None or not readers):
             groups[path.parent, readers].append(entry)
@@ -96,13 +117,13 @@ def compact_table(
         wanted = -(-sum(entry["size"] for entry in group) // TARGET_BYTES)
         if len(group) <= wanted:
             continue
-        merged = _merge(spark, folder, [str(local_path(entry["path"])) for entry in group], wanted)
+        merged = _merge(spark, folder, [str(place_at(entry["path"], table)) for entry in group], wanted)
         added += merged
         replaced |= dict.fromkeys((entry["path"] for entry in group), readers)
         for reader in readers:
-            noted[reader] += (local_path(entry["path"]).name for entry in merged)
+            noted[reader] += (place_at(entry["path"], table).name for entry in merged)
     after = unread()
-    if any(_readers(local_path(path), after) != readers for path, readers in replaced.items()):
+    if any(_readers(place_at(path, table), after) != readers for path, readers in replaced.items()):
         # A table was enabled meanwhile: the next time.
         return 0, 0
     for reader, names in noted.items():
@@ -113,17 +134,22 @@ def compact_table(
     return len(replaced), len(added)
 
 
-def _readers(path: Path, unread: dict[str, set[Path]]) -> tuple[str, ...]:
+def _readers(path: Place, unread: dict[str, set[Place]]) -> tuple[str, ...]:
     return tuple(sorted(reader for reader, files in unread.items() if path in files))
 
 
-def _merge(spark: SparkSession, folder: Path, files: list[str], wanted: int) -> list[dict[str, Any]]:
+def _merge(spark: SparkSession, folder: Place, files: list[str], wanted: int) -> list[dict[str, Any]]:
     staging = folder / ".compacting"
     rows = spark.read.option("mergeSchema", "true").parquet(*files)
     rows.repartition(wanted).write.mode("overwrite").parquet(str(staging))
+    if isinstance(staging, HadoopPlace) and spark.read.parquet(str(staging)).count() != rows.count():
+        # Tasks that fail in the middle of a rename which is none may leave more or less than they should.
+        remove_tree(staging)
+        raise LakeError(f"compacting {folder} gave other rows than there were; nothing was changed: try again")
     entries = []
-    for written in sorted(staging.glob("part-*.parquet")):
-        path = written.rename(folder / f"{COMPACTED}{written.name.removeprefix('part-')}")
+    staged: list[Place] = list(staging.glob("part-*.parquet"))
+    for written in sorted(staged):
+        path = moved(written, folder, f"{COMPACTED}{written.name.removeprefix('part-')}")
         status = path.stat()
         entries.append(
             {
@@ -136,28 +162,27 @@ def _merge(spark: SparkSession, folder: Path, files: list[str], wanted: int) -> 
                 "action": "add",
             }
         )
-    for left in staging.iterdir():
-        left.unlink()
-    staging.rmdir()
+    remove_tree(staging)
     return entries
 
 
-def delete_orphans(table: Path, *, older_than_s: float, now_s: float) -> int:
+def delete_orphans(table: Place, *, older_than_s: float, now_s: float) -> int:
     """Delete files that the commit log does not name and that are old enough to be nobody's; how many there were."""
     old = [path for path in orphan_files(table) if now_s - path.stat().st_mtime > older_than_s]
     # What a shipper has committed since the log was read first must stay.
     committed = committed_files(table)
     deleted = [path for path in old if path not in committed]
     for path in deleted:
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        if not isinstance(path, HadoopPlace):
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     return len(deleted)
 
 
-def unread_files(lake: Lake) -> dict[str, set[Path]]:
+def unread_files(lake: Lake) -> dict[str, set[Place]]:
     """Files of `events` that a table of aggregates has still to read, by the table's name."""
     files = set(committed_files(lake.events))
-    unread: dict[str, set[Path]] = {}
+    unread: dict[str, set[Place]] = {}
     for spec in TABLES:
         checkpoint = lake.table_checkpoint(spec.name)
         if checkpoint.is_dir():

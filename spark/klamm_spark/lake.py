@@ -17,15 +17,16 @@ LAKE/
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
+
+from klamm_spark.places import HadoopPlace, Place, place_at, place_of, write_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from klamm_spark.spark_settings import SparkSettings
 
 COMMIT_LOG: Final = "_spark_metadata"
 COMPACTED: Final = "compacted-"
@@ -42,26 +43,31 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake at a path; `sink` is `parquet` or `delta`."""
+    """A lake at a place; `sink` is `parquet` or `delta`."""
 
-    root: Path
+    root: Place
     sink: str
 
+    @staticmethod
+    def of(settings: SparkSettings, spark: SparkSession | None) -> Lake:
+        """The lake that settings name. Without a session, nothing can be asked of one that lies at a URI."""
+        return Lake(place_of(settings.lake, spark), settings.sink)
+
     @property
-    def events(self) -> Path:
+    def events(self) -> Place:
         """The table of events."""
         return self.root / "events"
 
     @property
-    def ship_checkpoint(self) -> Path:
+    def ship_checkpoint(self) -> Place:
         """Of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
 
-    def table(self, name: str) -> Path:
+    def table(self, name: str) -> Place:
         """A table of aggregates."""
         return self.root / "tables" / name
 
-    def table_checkpoint(self, name: str) -> Path:
+    def table_checkpoint(self, name: str) -> Place:
         """Of the query that fills it."""
         return self.root / "checkpoints" / "tables" / name
 
@@ -74,11 +80,14 @@ class Lake:
 
     def add_compacted(self, name: str, files: Iterable[str]) -> None:
         """Note files that a table is to read although compaction wrote them."""
-        path = self._compacted(name)
+        path, known = self._compacted(name), self.compacted_to_read(name)
+        if known.issuperset(files := set(files)):
+            # Also where nothing can be replaced, for nothing is compacted there.
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_durably(path, "\n".join(sorted(self.compacted_to_read(name).union(files))))
+        write_durably(path, "\n".join(sorted(known | files)))
 
-    def _compacted(self, name: str) -> Path:
+    def _compacted(self, name: str) -> Place:
         return self.root / "checkpoints" / "compacted" / name
 
     def begin_table(self, name: str) -> None:
@@ -95,7 +104,7 @@ class Lake:
         if self.has_events():
             return
         for sink, log in _LOGS.items():
-            if (self.events / log).is_dir():
+            if sink != self.sink and (self.events / log).is_dir():
                 raise LakeError(f"{self.events} was written by the sink {sink}, not {self.sink}")
         raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 
@@ -107,10 +116,10 @@ class Lake:
         """Whether a table of aggregates has been written."""
         return self._has_log(self.table(name))
 
-    def _has_log(self, table: Path) -> bool:
+    def _has_log(self, table: Place) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
-    def read(self, spark: SparkSession, table: Path | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, table: Place | None = None) -> DataFrame:
         """A table as it is committed, by default `events` with its quarantine; Spark follows the commit log."""
         reader = spark.read.format(self.sink)
         if table is None and self.sink == "parquet":
@@ -143,47 +152,62 @@ class Lake:
         return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
 
 
-def committed_files(table: Path) -> dict[Path, dict[str, Any]]:
+def committed_files(table: Place) -> dict[Place, dict[str, Any]]:
     """The files that a Parquet table's commit log names, with their entries in it. Raises LakeError, OSError."""
-    files: dict[Path, dict[str, Any]] = {}
+    files: dict[Place, dict[str, Any]] = {}
     for log in _valid_logs(table / COMMIT_LOG):
         for entry in read_log(log):
-            files[local_path(entry["path"])] = entry
+            files[place_at(entry["path"], table)] = entry
     return files
 
 
-def orphan_files(table: Path) -> list[Path]:
+def orphan_files(table: Place) -> list[Place]:
     """Parquet files beside the commit log: left by drivers that were killed, or not committed yet."""
     found = [path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts]
     committed = committed_files(table)
     return sorted(path for path in found if path.resolve() not in committed)
 
 
-def delta_orphan_files(table: Path, snapshot: Callable[[], Iterable[str]]) -> list[Path]:
+def delta_orphan_files(
+    table: Place, snapshot: Callable[[], Iterable[str]], commits: Callable[[Place], Iterable[str]]
+) -> list[Place]:
     """Data files of a Delta table that neither `snapshot`, URIs of the latest one's files, nor its log has a word of.
+
+    `commits` gives the lines of the log's commits.
 
     What a commit has removed is no orphan: older snapshots have it, and VACUUM deletes it.
     """
     log = table / _LOGS["delta"]
-    found = [path for path in table.rglob("*.parquet") if log not in path.parents]
-    known = {local_path(uri) for uri in snapshot()}
-    for commit in log.glob("*.json"):
-        for line in commit.read_text(encoding="utf-8").splitlines():
+    found = [path for path in table.rglob("*.parquet") if log.name not in path.parts]
+    known = {place_at(uri, table) for uri in snapshot()}
+    strange = [path for path in found if path.resolve() not in known]
+    if strange:
+        for line in commits(log):
             action = json.loads(line)
             file = action.get("add") or action.get("remove")
             if file is not None:
-                known.add((table / local_path(file["path"])).resolve())
-    return sorted(path for path in found if path.resolve() not in known)
+                known.add(place_at(file["path"], table))
+    return sorted(path for path in strange if path.resolve() not in known)
 
 
-def last_compact_log(table: Path) -> Path | None:
+def delta_commits(spark: SparkSession, log: Place) -> Iterator[str]:
+    """The lines of a Delta log's commits."""
+    if isinstance(log, HadoopPlace):
+        # Spark asks for many at once.
+        yield from (row["value"] for row in spark.read.text(f"{log}/*.json").toLocalIterator())
+        return
+    for commit in log.glob("*.json"):
+        yield from commit.read_text(encoding="utf-8").splitlines()
+
+
+def last_compact_log(table: Place) -> Place | None:
     """The file of the commit log that sums up all before it, if there is one yet."""
     numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
     return max(numbered, key=lambda path: int(path.stem), default=None)
 
 
-def _valid_logs(folder: Path) -> Iterator[Path]:
-    batches: dict[int, Path] = {}
+def _valid_logs(folder: Place) -> Iterator[Place]:
+    batches: dict[int, Place] = {}
     for path in folder.iterdir():
         number, _, suffix = path.name.partition(".")
         if number.isdigit() and suffix in ("", "compact"):
@@ -192,7 +216,7 @@ def _valid_logs(folder: Path) -> Iterator[Path]:
     yield from (batches[number] for number in sorted(batches) if number >= start)
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Place) -> list[dict[str, Any]]:
     """The entries of one file of a commit log or of a file source's log. Raises LakeError if its format is unknown."""
     version, *lines = path.read_text(encoding="utf-8").splitlines()
     if version != _LOG_VERSION:
@@ -200,35 +224,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
-def write_log(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+def write_log(path: Place, entries: Iterable[dict[str, Any]]) -> None:
     """Put a file of a commit log in place of what is there, at once and durably."""
-    _write_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+    write_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
 
 
-def _write_durably(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.klamm")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    # Hadoop's checksum of the old content would condemn the new one.
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def consumed_files(checkpoint: Path) -> set[Path]:
+def consumed_files(checkpoint: Place) -> set[Place]:
     """The files that a streaming query with a file source has taken up, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()
-    return {local_path(entry["path"]) for log in _valid_logs(folder) for entry in read_log(log)}
-
-
-def local_path(uri: str) -> Path:
-    """The path of a `file:` URI as Hadoop writes it, with what it escapes."""
-    return Path(unquote(urlsplit(uri).path))
+    return {place_at(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm_spark.lake import Lake, consumed_files
+from klamm_spark.places import HadoopPlace, Place
 from klamm_spark.spool_reader import segments
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Progress:
     """Follows the shipping query; `update` says one line per batch that had input. Not for several threads."""
 
-    def __init__(self, spool: Path, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
+    def __init__(self, spool: Place, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
         self.batches = self.events = self.bad_lines = self.duplicates = 0
         self.busy_ms = 0
         self._spool = spool
@@ -61,12 +61,14 @@ class Progress:
     def lag(self) -> str:
         """What is sealed in the spool and not taken up yet, in words."""
         taken = consumed_files(self._lake.ship_checkpoint)
-        waiting = list(segments(self._spool.resolve(), without=taken))
+        # Elsewhere each seal is a request of its own.
+        seals = not isinstance(self._spool, HadoopPlace)
+        waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
         if not waiting:
             return "nothing behind the spool"
-        events = sum(segment.seal.events for segment in waiting if segment.seal)
+        events = f"{sum(segment.seal.events for segment in waiting if segment.seal):,} events, " if seals else ""
         size_mb = sum(segment.size_bytes for segment in waiting) / 1e6
-        return f"{len(waiting):,} segments ({events:,} events, {size_mb:,.1f} MB) behind the spool"
+        return f"{len(waiting):,} segments ({events}{size_mb:,.1f} MB) behind the spool"
 
     def summary(self) -> None:
         """The last lines."""

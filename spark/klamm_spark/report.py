@@ -74,9 +74,9 @@ def run(
     spark: SparkSession, pipeline: Pipeline, *, since: str | None, html: Path | None, print_line: Callable[[str], None]
 ) -> int:
     """Print the report, and write it as HTML if asked; the exit code. Raises LakeError."""
-    lake = Lake(pipeline.settings.lake.resolve(), pipeline.settings.sink)
     start = parse_since(since, datetime.now(UTC)) if since else None
-    report = build(spark, lake, start, remote=bool(pipeline.settings.remote))
+    remote = bool(pipeline.settings.remote)
+    report = build(spark, Lake.of(pipeline.settings, None if remote else spark), start, remote=remote)
     from klamm_spark import report_text
 
     report_text.show(report)

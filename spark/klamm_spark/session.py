@@ -32,7 +32,8 @@ _NOT_WITH_DELTA: Final = (
     "com.google.guava:*",
     "io.airlift:*",
     "io.unitycatalog:*",
-    "org.apache.hadoop:*",
+    "org.apache.hadoop:hadoop-client-*",
+    "org.apache.hadoop:hadoop-common",
     "org.apache.logging.log4j:*",
     "org.apache.parquet:*",
     "org.apache.spark:*",
@@ -151,8 +152,11 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             # VACUUM lists a table's folders in so many tasks, however few folders there are; Spark's default is 10,000.
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         }
-        if "delta-spark" not in settings.conf.get("spark.jars", ""):
-            conf |= {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
+        given = settings.conf
+        if not any("delta-spark" in given.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
+            ours = {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
+            # Those of a file system's come beside them.
+            return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
     return conf | settings.conf
 
 

@@ -56,6 +56,18 @@ def _check_levels(levels: dict[str, str]) -> str | None:
     return next((problem for level in levels.values() if (problem := _check_level(level))), None)
 
 
+def check_spool(spool: Path | None) -> str | None:
+    """What is wrong with the folder that a server writes in."""
+    # A URI has become a path by now, with one slash.
+    scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
+    if not scheme:
+        return None
+    return (
+        f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
+        "a copy of it is [audit.spark] spool"
+    )
+
+
 def _check_node(node: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9._-]{0,200}", node) and node not in (".", ".."):
         return None
@@ -66,7 +78,9 @@ def _check_node(node: str) -> str | None:
 class AuditSettings:
     """`[audit]`, for all listeners that name the observer; `[listeners.NAME.audit]` for one."""
 
-    spool: Path = setting(doc="Directory of the spool; each node writes in a folder of its own below it.")
+    spool: Path = setting(
+        check=check_spool, doc="Directory of the spool; each node writes in a folder of its own below it."
+    )
     node: str = setting(
         "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JNetworkError
@@ -21,11 +20,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.places import Place, place_of
 from klamm_spark.progress import Progress
 from klamm_spark.session import ended_jvm_told
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
-from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable
+from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable, spool_of
 from klamm_spark.tables import TABLES, start_table
 
 if TYPE_CHECKING:
@@ -54,9 +54,11 @@ def run(
     Without `stop`, SIGINT and SIGTERM end it. Raises LakeError for a spool or a lake that cannot be used, or that a
     query fails on.
     """
-    spool, settings = _spool_of(pipeline), pipeline.settings
-    lake = Lake(settings.lake.resolve(), settings.sink)
+    settings = pipeline.settings
+    spool, lake = place_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
+    # A lake that cannot be asked is told of before a query is.
+    lake.has_events()
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
@@ -92,7 +94,7 @@ def run(
     return 0
 
 
-def start(spark: SparkSession, spool: Path, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
+def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
     """The query that fills `lake.events`."""
     writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
     if once:
@@ -102,7 +104,7 @@ def start(spark: SparkSession, spool: Path, lake: Lake, settings: SparkSettings,
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: Path, settings: SparkSettings) -> DataFrame:
+def read_segments(spark: SparkSession, spool: Place, settings: SparkSettings) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")
@@ -143,12 +145,6 @@ def write_events(rows: DataFrame, lake: Lake) -> DataStreamWriter:
     )
 
 
-def _spool_of(pipeline: Pipeline) -> Path:
-    if pipeline.spool is None:
-        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
-    return pipeline.spool
-
-
 def _never() -> bool:
     return False
 
@@ -174,10 +170,16 @@ def _watch(
 
 
 def explain(name: str | None, failure: StreamingQueryException) -> str:
-    """What a query failed on, in one line: the innermost exception, or Spark's first words."""
+    """What a query failed on, in one line: Spark's first words or the innermost exception in them, and what caused it
+    if they leave that out."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
-    return f"the query {name} failed: {(causes or lines or ['no message'])[-1 if causes else 0]}"
+    said = (causes or lines or ["no message"])[-1 if causes else 0]
+    innermost: Any = failure
+    while getattr(innermost, "_cause", None) is not None:
+        innermost = innermost._cause
+    cause = str(getattr(innermost, "_desc", "")).strip().partition("\n")[0]
+    return f"the query {name} failed: {said}" + (f": {cause}" if cause and cause not in str(failure) else "")
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm import load_settings, read_tables, setting
+from klamm_spark.places import complaint, located
+from klamm_spark.settings import check_spool
 
 SINKS: Final = ("parquet", "delta")
 
@@ -17,7 +19,17 @@ SINKS: Final = ("parquet", "delta")
 class SparkSettings:
     """`[audit.spark]`."""
 
-    lake: Path = setting(Path("audit-lake"), doc="Directory that the events are shipped to.")
+    lake: str | Path = setting(
+        Path("audit-lake"),
+        doc="Folder that the events are shipped to, or a URI that Hadoop knows, `s3a://BUCKET/FOLDER`.",
+        check=complaint,
+    )
+    spool: str | Path = setting(
+        "",
+        doc="Where the commands find the spool if not where the server writes it: a folder or a URI that sealed "
+        "segments are copied to. Empty is the spool of `[audit]`.",
+        check=lambda text: complaint(text) if text else None,
+    )
     sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
     master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
     remote: str = setting(
@@ -54,27 +66,30 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SpoolSettings:
-    spool: Path | None = setting(None, doc="Directory of the spool.")
+    spool: Path | None = setting(None, doc="Directory of the spool.", check=check_spool)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a command works on: `spool` is None if neither the file nor the arguments name one."""
+    """What a command works on: `spool` is None if neither the file nor the arguments name one; a URI is a str."""
 
-    spool: Path | None
+    spool: str | Path | None
     settings: SparkSettings
 
 
 def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
-    """`[audit.spark]` and the spool of `[audit]`, or of the first listener that has one of its own, under arguments.
+    """`[audit.spark]` and its spool, that of `[audit]`, or of the first listener that has one of its own, under
+    arguments.
 
-    `given` are fields of `SparkSettings` and `spool`; None is not given. Raises `klamm.ConfigError`.
+    `given` are fields of `SparkSettings`; None is not given. Raises `klamm.ConfigError`.
     """
-    spool: Path | None = given.get("spool")
+    spool: str | Path | None = given.get("spool")
     settings = SparkSettings()
     if file is not None:
         settings = load_settings(file, ("audit", "spark"), SparkSettings)
-        spool = spool or _spool_of(file)
+        settings = dataclasses.replace(settings, lake=located(settings.lake, file.parent))
+        if spool is None:
+            spool = located(settings.spool, file.parent) if settings.spool else _spool_of(file)
     changes = {key: value for key, value in given.items() if value is not None and key != "spool"}
     return Pipeline(spool, dataclasses.replace(settings, **changes))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import cramjam
 
 from klamm_spark.event import AUDIT_GAP
+from klamm_spark.places import Place
 from klamm_spark.spool_layout import (
     NO_CHAIN,
     OPEN_SUFFIX,
@@ -44,34 +45,90 @@ class NodeFolder:
     breaks: list[str] = field(default_factory=list)
 
 
-def read_folder(folder: Path) -> NodeFolder:
-    """Read and check every segment of one node; takes about a second per gigabyte."""
-    found = NodeFolder(folder.name)
+class Digest(NamedTuple):
+    """What a segment holds: SHA-256 and number of its lines, uncompressed. Of no bytes, if they cannot be unpacked."""
+
+    sha256: str
+    events: int
+
+
+class SpoolContent(Protocol):
+    """How seals and segments of a folder are read."""
+
+    def stems(self, folder: Place) -> set[str]:
+        """Names of the segments that there is a seal of."""
+
+    def seal(self, path: Place) -> Seal:
+        """One of these seals. Raises OSError, ValueError."""
+
+    def begin(self, segments: Sequence[Place]) -> None:
+        """Before the digests of these are asked for."""
+
+    def digest(self, segment: Place) -> Digest | None:
+        """None if retention has just deleted it."""
+
+
+class OneByOne:
+    """Each file when it is asked for."""
+
+    def stems(self, folder: Place) -> set[str]:
+        return {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
+
+    def seal(self, path: Place) -> Seal:
+        return Seal.read(path)
+
+    def begin(self, segments: Sequence[Place]) -> None:
+        pass
+
+    def digest(self, segment: Place) -> Digest | None:
+        try:
+            data = segment.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            if segment.suffix == ".zst":
+                data = bytes(cramjam.zstd.decompress(data))
+            elif segment.suffix == ".gz":
+                data = bytes(cramjam.gzip.decompress(data))
+        except cramjam.DecompressionError:
+            data = b""
+        return digest_of(data)
+
+
+def digest_of(data: bytes) -> Digest:
+    """Of a segment's lines."""
+    return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
+
+
+def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolder:
+    """Read and check every segment of one node; one by one it takes about a second per gigabyte."""
+    found, content = NodeFolder(folder.name), content or OneByOne()
     # Seals before segments, and segments before those that are open: what is sealed meanwhile is seen in one of them.
-    stems = {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
+    stems = content.stems(folder)
     for path in open_segments(folder):
         name = parse_name(path.name)
         if name is not None:
             found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
             found.gaps += _gaps_of(path)
     segments = {path.name.partition(".")[0]: path for path in sealed_segments(folder)}
+    content.begin(list(segments.values()))
     previous: Seal | None = None
     for stem in sorted(stems | segments.keys()):
         segment = segments.get(stem)
         if segment is None and (folder / f"{stem}{OPEN_SUFFIX}").exists():
             continue
         try:
-            seal = Seal.read(folder / f"{stem}{SEAL_SUFFIX}")
+            seal = content.seal(folder / f"{stem}{SEAL_SUFFIX}")
         except (OSError, ValueError):
             if segment is not None and segment.exists():
                 found.breaks.append(f"{segment} was inserted, or its seal was removed: none can be read")
             continue
         found.node = seal.node
         found.ends[seal.boot] = seal
-        data = _content(segment) if segment is not None else None
-        if data is not None:
+        digest = content.digest(segment) if segment is not None else None
+        if digest is not None:
             found.first = found.first or seal
-            found.breaks += (f"{segment} was changed: {change}" for change in _changes(data, seal))
+            found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
         elif found.first is not None:
             found.breaks.append(f"{folder / stem} was removed: only its seal is there")
         found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
@@ -79,26 +136,11 @@ def read_folder(folder: Path) -> NodeFolder:
     return found
 
 
-def _content(segment: Path) -> bytes | None:
-    """Its lines; no bytes at all if they cannot be unpacked, None if retention has just deleted it."""
-    try:
-        data = segment.read_bytes()
-    except FileNotFoundError:
-        return None
-    try:
-        if segment.suffix == ".zst":
-            return bytes(cramjam.zstd.decompress(data))
-        return bytes(cramjam.gzip.decompress(data)) if segment.suffix == ".gz" else data
-    except cramjam.DecompressionError:
-        return b""
-
-
-def _changes(data: bytes, seal: Seal) -> Iterator[str]:
-    if hashlib.sha256(data).hexdigest() != seal.sha256:
+def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
+    if digest.sha256 != seal.sha256:
         yield "its SHA-256 is not that of its seal"
-    events = data.count(b"\n")
-    if events != seal.events:
-        yield f"it has {events:,} events, and had {seal.events:,}"
+    if digest.events != seal.events:
+        yield f"it has {digest.events:,} events, and had {seal.events:,}"
 
 
 def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
@@ -119,7 +161,7 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
         yield f"its chain does not go on from {previous.segment}: one of them was replaced"
 
 
-def _gaps_of(path: Path) -> Iterator[dict[str, object]]:
+def _gaps_of(path: Place) -> Iterator[dict[str, object]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)

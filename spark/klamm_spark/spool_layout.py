@@ -25,8 +25,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm_spark.places import HadoopPlace, Place
 
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
@@ -107,7 +111,7 @@ class Seal:
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
-    def read(path: Path) -> Seal:
+    def read(path: Place) -> Seal:
         """From a file. Raises OSError, ValueError."""
         data = path.read_bytes()
         try:
@@ -133,16 +137,24 @@ def chain_of(previous_chain: str, sha256: str) -> str:
     return hashlib.sha256(f"{previous_chain}{sha256}".encode("ascii")).hexdigest()
 
 
-def node_folders(spool: Path) -> Iterator[Path]:
+def node_folders(spool: Place) -> Iterator[Place]:
     """The folders of the nodes that have written in a spool."""
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
-def sealed_segments(node_folder: Path) -> list[Path]:
+@overload
+def sealed_segments(node_folder: Path) -> list[Path]: ...
+@overload
+def sealed_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
+def sealed_segments(node_folder: Place) -> list[Any]:
     """A node's sealed segments, oldest first."""
     return sorted(path for path in node_folder.iterdir() if is_sealed(path.name))
 
 
-def open_segments(node_folder: Path) -> list[Path]:
+@overload
+def open_segments(node_folder: Path) -> list[Path]: ...
+@overload
+def open_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
+def open_segments(node_folder: Place) -> list[Any]:
     """A node's segment that is being written; more than one only after a crash, until the next start."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))

@@ -11,22 +11,31 @@ from typing import Final
 
 from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.lake import LakeError
+from klamm_spark.places import HadoopPlace, Place
+from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name, sealed_segments
 
-SEGMENT_GLOB: Final = "*.jsonl*"
+SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
 """Which files of a spool are sealed segments, as Spark's `pathGlobFilter`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """One sealed segment. `seal` is None if its seal is missing or cannot be read."""
+    """One sealed segment. `seal` is None if its seal is missing, cannot be read or was not asked for."""
 
-    path: Path
+    path: Place
     size_bytes: int
     seal: Seal | None
 
 
-def segments(spool: Path, without: Collection[Path] = ()) -> Iterator[SealedSegment]:
+def spool_of(pipeline: Pipeline) -> str | Path:
+    """Where a pipeline's spool is. Raises LakeError if nobody says."""
+    if pipeline.spool is None:
+        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
+    return pipeline.spool
+
+
+def segments(spool: Place, without: Collection[Place] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
     """The sealed segments of all nodes but those `without`; what retention takes away meanwhile is left out."""
     for folder in node_folders(spool):
         for path in sealed_segments(folder):
@@ -36,10 +45,10 @@ def segments(spool: Path, without: Collection[Path] = ()) -> Iterator[SealedSegm
                 size_bytes = path.stat().st_size
             except FileNotFoundError:
                 continue
-            yield SealedSegment(path, size_bytes, read_seal(path))
+            yield SealedSegment(path, size_bytes, read_seal(path) if seals else None)
 
 
-def read_seal(segment: Path) -> Seal | None:
+def read_seal(segment: Place) -> Seal | None:
     """The seal of a sealed segment, None without one that can be read."""
     name = parse_name(segment.name)
     if name is None:
@@ -50,7 +59,7 @@ def read_seal(segment: Path) -> Seal | None:
         return None
 
 
-def require_readable(spool: Path) -> None:
+def require_readable(spool: Place) -> None:
     """Raises LakeError if there is no spool, or if a server newer than this klamm writes in it."""
     if not spool.is_dir():
         raise LakeError(f"there is no spool at {spool}")
@@ -64,10 +73,10 @@ def require_readable(spool: Path) -> None:
             )
 
 
-def _schema_version(segment: Path) -> int | None:
+def _schema_version(segment: Place) -> int | None:
     """Of the segment's first event; None if that is none."""
     opener = gzip.open if segment.suffix == ".gz" else open
-    if segment.suffix == ".zst":
+    if segment.suffix == ".zst" or isinstance(segment, HadoopPlace):
         seal = read_seal(segment)
         return seal.schema_version if seal else None
     try:

@@ -8,24 +8,24 @@ an `audit_gap` of the next one. The hash chain of the spool tells what was chang
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from klamm_spark.event import AUDIT_GAP
-from klamm_spark.lake import Lake, LakeError, delta_orphan_files, orphan_files
+from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
+from klamm_spark.places import HadoopPlace, Place, located, place_at, place_of
 from klamm_spark.ranges import Ranges
 from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_chain import NodeFolder, read_folder
-from klamm_spark.spool_layout import node_folders
-from klamm_spark.spool_reader import SEGMENT_GLOB, segments
+from klamm_spark.spool_chain import Digest, NodeFolder, OneByOne, digest_of, read_folder
+from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name
+from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 EXIT_FOUND: Final = 1
@@ -80,15 +80,17 @@ class Told:
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
     """Compare, and say every gap and orphan; 1 if events are missing or doubled. Raises LakeError."""
-    if pipeline.spool is None:
-        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
-    if not pipeline.spool.is_dir():
-        raise LakeError(f"there is no spool at {pipeline.spool}")
-    lake = Lake(pipeline.settings.lake.resolve(), pipeline.settings.sink)
+    spool = located(spool_of(pipeline), Path())
+    # A folder is told as it was given.
+    place = spool if isinstance(spool, Path) else place_of(spool, spark)
+    if not place.is_dir():
+        raise LakeError(f"there is no spool at {place}")
+    lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
     # The spool first: what is sealed and shipped meanwhile must not look lost.
-    folders = [read_folder(folder) for folder in node_folders(pipeline.spool)]
-    lines = _spool_lines(spark, pipeline.spool)
+    content = SparkContent(spark) if isinstance(place, HadoopPlace) else OneByOne()
+    folders = [read_folder(folder, content) for folder in node_folders(place)]
+    lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
     shipped = lake.read_events(spark)
     in_lake = sequence_ranges(shipped)
@@ -231,19 +233,64 @@ def _beginning(folder: NodeFolder, shipped: DataFrame, told: Told) -> Iterator[s
         )
 
 
-def _orphans(spark: SparkSession, lake: Lake) -> list[Path]:
+class SparkContent:
+    """Seals and segments by Spark, all of a folder at once, so that a store is not asked for one after the other and
+    no segment comes to the driver."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._seals: dict[Place, bytes] = {}
+        self._digests: dict[Place, Digest] = {}
+
+    def stems(self, folder: Place) -> set[str]:
+        rows = self._files(f"*{SEAL_SUFFIX}", folder).select("file", F.col("value").cast("binary").alias("data"))
+        self._seals = {place_at(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
+        return {path.stem for path in self._seals if parse_name(path.name)}
+
+    def seal(self, path: Place) -> Seal:
+        data = self._seals.get(path)
+        if data is None:
+            raise FileNotFoundError(str(path))
+        return Seal.parse(data)
+
+    def begin(self, segments: Sequence[Place]) -> None:
+        self._digests = {}
+        if segments:
+            sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
+            lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
+            for row in self._files(SEGMENT_GLOB, segments[0].parent).select("file", sha256, lines).collect():
+                self._digests[place_at(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
+
+    def digest(self, segment: Place) -> Digest | None:
+        found = self._digests.get(segment)
+        # Spark leaves out what it cannot unpack.
+        return digest_of(b"") if found is None and segment.exists() else found
+
+    def _files(self, pattern: str, folder: Place) -> DataFrame:
+        return (
+            self._spark.read.format("text")
+            .options(wholetext=True, pathGlobFilter=pattern, ignoreCorruptFiles=True, ignoreMissingFiles=True)
+            .load(str(folder))
+            .select("value", F.col("_metadata.file_path").alias("file"))
+        )
+
+
+def _orphans(spark: SparkSession, lake: Lake) -> Sequence[Place]:
     if lake.sink == "delta":
-        return delta_orphan_files(lake.events, lambda: lake.read(spark).inputFiles())
+        files = lake.read(spark).inputFiles
+        return delta_orphan_files(lake.events, files, lambda log: delta_commits(spark, log))
     return orphan_files(lake.events)
 
 
-def _spool_lines(spark: SparkSession, spool: Path) -> DataFrame | None:
+def _spool_lines(spark: SparkSession, spool: Place) -> DataFrame | None:
     if next(segments(spool), None) is None:
         return None
     return (
         spark.read.format("text")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", SEGMENT_GLOB)
+        # The chain tells what cannot be unpacked, and retention may take what was listed.
+        .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
         .load(str(spool.resolve()))
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ if importlib.util.find_spec("pyspark") is None:
     # `scripts/test --no-spark` and `--fast` leave the extra out.
     collect_ignore_glob = ["test_*.py"]
 
+FAR = "viewfs://klamm/far"
+MOUNT = "spark.hadoop.fs.viewfs.mounttable.klamm.link./far"
 EVENTS = 6_000
 HOT = 500
 THRESHOLD = 3
@@ -39,7 +42,7 @@ class Shipped(NamedTuple):
     said: list[str]
 
 
-def settings_of(lake: Path, **changes: Any) -> Any:
+def settings_of(lake: Path | str, **changes: Any) -> Any:
     """Settings for a small machine."""
     from klamm_spark.spark_settings import SparkSettings
 
@@ -67,7 +70,21 @@ def quick_jvms() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def far_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the session has mounted as `viewfs://klamm/far`."""
+    return tmp_path_factory.mktemp("far")
+
+
+@pytest.fixture
+def far(far_folder: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
+    """A folder, and the URI that only Hadoop finds it by."""
+    name = re.sub(r"\W", "-", request.node.name)
+    (far_folder / name).mkdir()
+    return far_folder / name, f"{FAR}/{name}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, far_folder: Path) -> Iterator[Any]:
     """A session that can do Parquet and Delta."""
     from klamm_spark.session import open_session
 
@@ -75,6 +92,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # A shorter way to the first summing up of the commit log, which compaction needs.
         "spark.sql.streaming.fileSink.log.compactInterval": "3",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        MOUNT: far_folder.as_uri(),
     }
     session = open_session(settings_of(Path("unused"), sink="delta", conf=conf), "klamm tests")
     yield session
@@ -95,7 +113,7 @@ def default_compaction(spark: Any) -> Iterator[None]:
 def ship(spark: Any) -> Callable[..., list[str]]:
     """`ship(spool, settings)`: what `klamm audit ship --once` says."""
 
-    def run(spool: Path, settings: Any) -> list[str]:
+    def run(spool: Path | str, settings: Any) -> list[str]:
         from klamm_spark import ship
         from klamm_spark.spark_settings import Pipeline
 

@@ -87,3 +87,10 @@ def test_what_was_deleted_unread_stops_the_stream_unless_told_otherwise(follow, 
     with pytest.raises(StreamingQueryException, match="deleted before it was read"):
         follow()
     assert follow(failOnDataLoss="false")[0] == [*range(5), *range(10, 20)]
+
+
+def test_a_spool_at_a_uri_is_refused():
+    from klamm_spark.data_source import AuditDataSource
+
+    with pytest.raises(ValueError, match=r"reads a spool in a folder, not at s3a://bucket/spool: klamm audit ship"):
+        AuditDataSource({"path": "s3a://bucket/spool"}).reader(None)

@@ -28,8 +28,19 @@ ROOT = Path(__file__).resolve().parents[2]
 class Driver:
     """`klamm audit ship --once` in a process group of its own; a segment per batch, or what `max_files` says."""
 
-    def __init__(self, spool: Path, lake: Path, sink: str, max_files: int = 1) -> None:
+    def __init__(
+        self,
+        spool: Path | str,
+        lake: Path | str,
+        sink: str,
+        max_files: int = 1,
+        *,
+        file: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """`folder` is that of a lake at a URI, `file` the configuration that it takes."""
         command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--no-aggregates", "--driver-memory", "1g"]
+        command += [str(file)] if file else []
         command += [
             "--spool",
             str(spool),
@@ -40,7 +51,7 @@ class Driver:
             "--max-files-per-trigger",
             str(max_files),
         ]
-        self.events = lake / "events"
+        self.events = (folder or Path(lake)) / "events"
         roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
         self.process = subprocess.Popen(
             command,

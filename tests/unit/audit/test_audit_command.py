@@ -1,15 +1,19 @@
 """`klamm audit` as far as it goes without Spark."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from klamm import ConfigError
 from klamm_spark import session
-from klamm_spark.cli import main
+from klamm_spark.cli import main, parser, shipping_arguments
 from klamm_spark.client_versions import is_deprecated
+from klamm_spark.places import HadoopPlace, PlaceError, complaint, is_uri, located, place_at, told
 from klamm_spark.session import SparkUnavailableError
+from klamm_spark.settings import check_spool
 from klamm_spark.spark_settings import SparkSettings, read_pipeline
 
 FILE = """\
@@ -46,6 +50,109 @@ def test_a_wrong_setting_is_told_with_its_line(file):
     file.write_text(FILE.replace("delta", "detla"))
     with pytest.raises(ConfigError, match=r'klamm\.toml:6:1  audit\.spark\.sink: must be .*mean "delta"'):
         read_pipeline(file, {})
+
+
+def test_spool_and_lake_may_be_uris(file, tmp_path):
+    file.write_text(
+        FILE.replace('lake = "lake"', 'lake = "s3a://bucket/lake"\nspool = "abfss://spool@account.host/a folder"')
+    )
+    pipeline = read_pipeline(file, {})
+    assert (pipeline.spool, pipeline.settings.lake) == ("abfss://spool@account.host/a folder", "s3a://bucket/lake")
+    file.write_text(FILE.replace('"lake"', '"file:///var/lake"\nspool = "shipped"'))
+    pipeline = read_pipeline(file, {"lake": None})
+    assert (pipeline.spool, pipeline.settings.lake) == (tmp_path / "shipped", Path("/var/lake"))
+    pipeline = read_pipeline(file, {"spool": "hdfs://host/spool", "lake": Path("here")})
+    assert (pipeline.spool, pipeline.settings.lake) == ("hdfs://host/spool", Path("here"))
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("", "must be a folder or a URI, not empty"),
+        ("s3a:/bucket/lake", '"s3a:/bucket/lake" has one slash: did you mean s3a://bucket/lake'),
+        ("s3a:///lake", '"s3a:///lake" names no bucket: s3a://BUCKET/FOLDER'),
+        ("s3a://bucket/*", r'"s3a://bucket/\*" has a character that Spark takes for a pattern'),
+        ("file://lake", '"file://lake" names a host; a folder of this machine is file:///FOLDER'),
+    ],
+)
+def test_a_place_that_is_none_is_told_with_its_line(file, capsys, place, message):
+    file.write_text(FILE.replace('"lake"', f'"{place}"'))
+    with pytest.raises(ConfigError, match=rf"klamm\.toml:5:1  audit\.spark\.lake: {message}"):
+        read_pipeline(file, {})
+    with pytest.raises(SystemExit):
+        main(["ship", "--lake", place])
+    assert re.search(f"argument --lake: {message}", capsys.readouterr().err)
+
+
+def test_a_server_writes_in_a_folder(file):
+    file.write_text('[audit]\nspool = "s3a://bucket/spool"\n')
+    with pytest.raises(
+        ConfigError, match=r"klamm\.toml:2:1  audit\.spool: must be a folder of this machine, not a URI"
+    ):
+        read_pipeline(file, {})
+    assert check_spool(Path("/var/a:b/spool")) is None
+
+
+@pytest.mark.parametrize("place", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
+def test_folders_are_no_uris(place):
+    assert (complaint(place), is_uri(place), isinstance(located(place, Path("/base")), Path)) == (None, False, True)
+
+
+@pytest.mark.parametrize("place", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
+def test_uris(place):
+    assert (complaint(place), is_uri(place), located(place, Path("/base"))) == (None, True, place)
+
+
+def test_places_of_a_commit_log():
+    lake = HadoopPlace("s3a://bucket/lake/")
+    assert place_at("s3a://bucket/lake/a%20b=%25/part", lake) == lake / "a b=%" / "part"
+    assert place_at("a%20b/part", lake) == lake / "a b" / "part"
+    assert place_at("file:///lake/a%20b", Path("/lake")) == place_at("a%20b", Path("/lake")) == Path("/lake/a b")
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [
+        ([("UnknownStoreException", "`s3a://b/x': none")], "there is no such bucket: s3a://b/x"),
+        (
+            [("AccessDeniedException", "s3a://b/x: Forbidden (403)\nmore")],
+            "s3a://b/x: access is denied: Forbidden (403)",
+        ),
+        (
+            [("AccessDeniedException", "s3a://b/x: none"), ("NoAuthWithAWSException", "No AWS Credentials")],
+            "s3a://b/x: no credentials were found: none",
+        ),
+        ([("SocketTimeoutException", ""), ("X", "y")], "s3a://b/x cannot be used: SocketTimeoutException"),
+        (
+            [("RuntimeException", "x"), ("ClassNotFoundException", "y")],
+            "Spark has no file system for s3a://: add its jar to conf, "
+            'e.g. "spark.jars.packages" = "org.apache.hadoop:hadoop-aws:3.5.0"',
+        ),
+    ],
+)
+def test_what_a_store_says_is_one_sentence(chain, message):
+    error = told("s3a://b/x", chain, "3.5.0")
+    assert (type(error), str(error)) == (PlaceError, message)
+    assert isinstance(told("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
+
+
+def test_jars_of_a_file_system_come_beside_those_of_delta(monkeypatch):
+    monkeypatch.setattr(session, "delta_package", lambda: "io.delta:delta-spark_4.2_2.13:4.4.0")
+    conf = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0", "spark.jars.excludes": "a:b"}
+    found = session.spark_conf(SparkSettings(sink="delta", conf=conf))
+    assert re.fullmatch(
+        r"io\.delta:delta-spark_\S+,org\.apache\.hadoop:hadoop-aws:3\.5\.0", found["spark.jars.packages"]
+    )
+    assert found["spark.jars.excludes"].endswith(",a:b")
+    own = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:9"}
+    assert session.spark_conf(SparkSettings(sink="delta", conf=own))["spark.jars.packages"].endswith(":9")
+
+
+def test_submit_takes_uris_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = parser().parse_args(["submit", "--spool", "s3a://bucket/spool", "--lake", "lake", "--once"])
+    wanted = ["--spool", "s3a://bucket/spool", "--lake", str(tmp_path / "lake"), "--once"]
+    assert shipping_arguments(options) == wanted
 
 
 def test_loading_the_plugin_imports_no_spark():
