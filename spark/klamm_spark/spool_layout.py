@@ -146,3 +146,8 @@ def sealed_segments(node_folder: Path) -> list[Path]:
 def open_segments(node_folder: Path) -> list[Path]:
     """A node's segment that is being written; more than one only after a crash, until the next start."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
+
+
+def unreadable_files(node_folder: Path) -> list[Path]:
+    """What was put aside, oldest first."""
+    return sorted(path for path in node_folder.iterdir() if path.suffix == UNREADABLE_SUFFIX and parse_name(path.name))
