@@ -2,8 +2,9 @@
 
 A client that is authenticated already asks for Metadata every few milliseconds, first alone, then while a storm of
 connections comes with wrong passwords (PLAIN, SCRAM) or makes TLS handshakes and goes away. Prints its p99 in
-each round and the ratio of the two. All run on one machine, as if they did not: the storm gets what is left of it, the
-good client never waits for a processor.
+each round and the ratio of the two. All run on one machine, as if they did not: clients share one of its cores, where
+the storm gets what is left, and the good client never waits. Guesses are checked at leisure
+(`suspect_check_percent`), so that a storm of them ends after `--seconds`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
+from bench.load import on_one_core
 from klamm import ScramCredential, ScramMechanism
 from klamm.testing import RawClient
 from klamm.wire.messages.metadata import MetadataRequest
@@ -55,13 +57,15 @@ def begin_scram(client: RawClient) -> None:
     client.call(SaslAuthenticateRequest(b"c=biws," + nonce + b",p=" + proof), 2)
 
 
-def storm(kind: str, port: int, ca: str, connections: int, at_once: int) -> None:
-    """Come and fail that many times, so many side by side."""
+def storm(kind: str, port: int, ca: str, connections: int, at_once: int, seconds: float) -> None:
+    """Come and fail that many times, so many side by side, or for so long. Prints how often."""
     context = ssl.create_default_context(cafile=ca) if kind == "tls" else None
     numbers = count()
+    ended: list[int] = []
 
     def work() -> None:
-        while (number := next(numbers)) < connections:
+        while (number := next(numbers)) < connections and time.perf_counter() < end:
+            ended.append(number)
             try:
                 with Client((HOST, port), ssl_context=context) as client:
                     if kind == "plain":
@@ -76,17 +80,19 @@ def storm(kind: str, port: int, ca: str, connections: int, at_once: int) -> None
     threads = [threading.Thread(target=work) for _ in range(at_once)]
     print("ready", flush=True)
     sys.stdin.readline()
+    end = time.perf_counter() + seconds
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    print(len(ended))
 
 
 @contextmanager
-def storm_process(kind: str, port: int, ca: Path, connections: int, at_once: int) -> Iterator[subprocess.Popen[bytes]]:
+def storm_process(kind: str, port: int, ca: Path, load: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
     """`storm` in a process of its own, let loose once it has started up."""
-    command = [sys.executable, "-m", "bench.storm", "--connections", str(connections), "--at-once", str(at_once)]
-    command += ["--storm", kind, str(port), str(ca)]
+    command = [sys.executable, "-m", "bench.storm", "--connections", str(load.connections)]
+    command += ["--at-once", str(load.at_once), "--seconds", str(load.seconds), "--storm", kind, str(port), str(ca)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -98,16 +104,16 @@ def storm_process(kind: str, port: int, ca: Path, connections: int, at_once: int
         yield process
 
 
-def have_own_machine() -> None:
-    """Never wait for a processor that somebody else uses, as a client on a machine of its own."""
+def have_priority() -> None:
+    """Never wait for a processor that somebody else uses."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except PermissionError:
         print("without real-time priority, what is measured is also the client's wait for a processor", file=sys.stderr)
 
 
-def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> tuple[float, int]:
-    """The 99th percentile of its latency, until a time or the end of a process; and of how many requests."""
+def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> float:
+    """The 99th percentile of its latency, until a time or the end of a process."""
     taken = []
     request = MetadataRequest([])
     due = time.perf_counter()
@@ -118,7 +124,7 @@ def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> tuple[f
         due += EVERY_S
         time.sleep(max(0.0, due - time.perf_counter()))
     taken.sort()
-    return taken[int(len(taken) * 0.99)] * 1e6, len(taken)
+    return taken[int(len(taken) * 0.99)] * 1e6
 
 
 @contextmanager
@@ -147,27 +153,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--at-once", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="the longest that a storm comes")
     parser.add_argument("--storm", nargs=3, metavar=("KIND", "PORT", "CA"), help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.storm:
         kind, port, ca = chosen.storm
-        storm(kind, int(port), ca, chosen.connections, chosen.at_once)
+        storm(kind, int(port), ca, chosen.connections, chosen.at_once, chosen.seconds)
         return
-    have_own_machine()
+    have_priority()
     print("| storm of | connections/s | quiet p99, µs | in the storm, µs | ratio |\n| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="klamm-storm-") as folder, server(Path(folder)) as (_, ports, files):
         for kind in STORMS:
             quiet, stormy, rates = [], [], []
             for _ in range(chosen.rounds):
                 context = files.client_context() if kind == "tls" else None
-                with Client((HOST, ports[kind]), ssl_context=context) as client:
+                with on_one_core(), Client((HOST, ports[kind]), ssl_context=context) as client:
                     if kind != "tls" and client.log_in(PASSWORD):
                         raise RuntimeError("the good client cannot log in")
-                    quiet.append(p99_us(client, time.perf_counter() + 2)[0])
-                    with storm_process(kind, ports[kind], files.ca, chosen.connections, chosen.at_once) as process:
+                    quiet.append(p99_us(client, time.perf_counter() + 2))
+                    with storm_process(kind, ports[kind], files.ca, chosen) as process:
                         begun = time.perf_counter()
-                        stormy.append(p99_us(client, process)[0])
-                        rates.append(chosen.connections / (time.perf_counter() - begun))
+                        stormy.append(p99_us(client, process))
+                        assert process.stdout is not None
+                        rates.append(int(process.stdout.read()) / (time.perf_counter() - begun))
             cells = [f"{median(rates):,.0f}"]
             cells += [f"{median(v):,.0f} ({min(v):,.0f}–{max(v):,.0f})" for v in (quiet, stormy)]
             print(f"| {kind} | {' | '.join(cells)} | {median(stormy) / median(quiet):.2f} |", flush=True)

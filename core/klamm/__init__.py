@@ -88,6 +88,7 @@ from klamm.security.scram import (
 from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.workers import Workers, stand_back
 
 __all__ = [
     "ANONYMOUS",
@@ -184,6 +185,7 @@ __all__ = [
     "Transport",
     "TransportLayer",
     "WILDCARD",
+    "Workers",
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
@@ -199,4 +201,5 @@ __all__ = [
     "read_tables",
     "setting",
     "specs_of",
+    "stand_back",
 ]

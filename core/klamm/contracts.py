@@ -74,7 +74,8 @@ class HandshakeError(Exception):
 class TransportLayer(ABC):
     """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
 
-    All calls come from the thread of the processor that owns the channel. None blocks. An `OSError` means that the
+    All calls come from the thread of the processor that owns the channel, but see `Transport.computes_handshake`. None
+    blocks. An `OSError` means that the
     connection is lost; any other exception closes it too, and is logged with its traceback.
     """
 
@@ -125,6 +126,11 @@ class Transport(ListenerPart, ABC):
 
     security_protocol: str = "PLAINTEXT"
     """Kafka's name for the transport: PLAINTEXT or SSL."""
+    computes_handshake: bool = False
+    """Whether `TransportLayer.handshake` takes the processor longer than a request does, e.g. by cryptography.
+
+    It is called on a thread for that then (`handshake_threads`), first when the peer has sent something; no other
+    method of the layer is called meanwhile."""
 
     @abstractmethod
     def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:

@@ -33,6 +33,7 @@ from klamm.network.dispatcher import RequestDispatcher
 from klamm.network.failures import DOC as FAILURES_DOC
 from klamm.network.failures import NAME as FAILURES_NAME
 from klamm.network.failures import ConnectionFailures
+from klamm.network.handshakes import Handshakes
 from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.observation import Observation
@@ -43,6 +44,7 @@ from klamm.network.request_channel import RequestChannel
 from klamm.network.selector import Selector, TimedSelector
 from klamm.network.slow_log import SlowLog
 from klamm.scheduler import Scheduler, Timer
+from klamm.workers import Workers
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan
@@ -79,6 +81,7 @@ class Listener:
         self._dispatcher: RequestDispatcher
         self._opened: list[ListenerPart] = []
         self._socket: socket.socket | None = None
+        self._handshakers: Workers | None = None
         self.context: ListenerContext
 
     def bind(self, services: ServerServices) -> None:
@@ -168,11 +171,21 @@ class Listener:
 
             proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
 
+        if transport.computes_handshake and settings.handshake_threads > 0:
+            handshakers = self._handshakers = Workers(f"klamm-handshake-{self.name}", settings.handshake_threads)
+            self.context.services.metrics.gauge(
+                "klamm:type=Listener,name=WaitingHandshakes",
+                "Connections whose next step of the handshake waits for a thread.",
+                lambda: handshakers.waiting,
+                listener=self.name,
+            )
+
         def processor(index: int) -> Processor:
             recorder = None
             if request_metrics is not None:
                 recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
             waker = Waker(settings.poller)
+            handshakes = Handshakes(self._handshakers, waker) if self._handshakers is not None else None
             selector = (TimedSelector if self.context.throttles else Selector)(
                 make_poller(settings.poller),
                 waker,
@@ -182,6 +195,7 @@ class Listener:
                 use_send_file=settings.send_file and hasattr(os, "sendfile"),
                 failures=failures,
                 setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
+                handshakes=handshakes,
             )
             return Processor(
                 index,
@@ -362,6 +376,8 @@ class Listener:
             except Exception:
                 log.exception("listener=%s: closing %r failed", self.name, part)
         self._opened.clear()
+        if self._handshakers is not None:
+            self._handshakers.close()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()

@@ -14,6 +14,7 @@ from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm_ssl.transport import SslTransportLayer
 from tests.contract.api_sets import GATES, Plugin
 from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
@@ -64,6 +65,51 @@ def metric(server, name, **labels):
 
 def ssl_part(server):
     return server.server.listeners[0].parts[0]
+
+
+# ---- where handshakes run
+
+
+@pytest.mark.parametrize("poller", ["epoll", "selectors"])
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_handshakes_run_on_the_processor_or_on_threads(serve, files, threads, poller):
+    server = serve(f"handshake_threads={threads}", f"poller={poller}", *files.server_settings())
+    with contextlib.ExitStack() as stack:
+        options = {"ssl_context": files.client_context()}
+        clients = [stack.enter_context(RawClient(server.address(), **options)) for _ in range(10)]
+        for client in clients:
+            assert client.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
+        found = {thread.name for thread in threading.enumerate() if "klamm-handshake" in thread.name}
+    assert bool(found) == bool(threads)
+    assert len(found) <= threads
+
+
+def test_who_is_in_does_not_wait_for_a_handshake(serve, files, monkeypatch):
+    release, stuck = threading.Event(), threading.Event()
+    step = SslTransportLayer.handshake
+
+    def handshake(layer):
+        if armed:
+            stuck.set()
+            assert release.wait(30)
+        return step(layer)
+
+    armed = False
+    monkeypatch.setattr(SslTransportLayer, "handshake", handshake)
+    server = serve(*files.server_settings())
+    try:
+        with RawClient(server.address(), ssl_context=files.client_context()) as inside:
+            armed = True
+            with socket.create_connection(server.address()) as outside:
+                outside.sendall(b"\x16\x03\x01")
+                assert stuck.wait(30)
+                assert inside.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
+            armed = False
+            release.set()
+            wait_until(lambda: metric(server, FAILURES, reason="closed_by_peer") == 1)
+            assert answers(server, ssl_context=files.client_context())
+    finally:
+        release.set()
 
 
 # ---- who gets in

@@ -103,6 +103,11 @@ class ListenerSettings:
         kafka="num.network.threads",
         minimum=1,
     )
+    handshake_threads: int = setting(
+        1,
+        doc="Threads for handshakes that compute, those of TLS; 0 takes their steps on the processors, as Kafka does.",
+        minimum=0,
+    )
     max_incoming: int = setting(20, doc="New connections that may wait for one processor.", minimum=1)
     backlog: int = setting(
         50,

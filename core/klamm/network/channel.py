@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import enum
+import logging
 from typing import TYPE_CHECKING, Final
 
 from klamm.contracts import Authenticator, ConnectionGate, TransportLayer
 from klamm.network.poller import READ, WRITE
+from klamm.one_line import in_one_line
 
 if TYPE_CHECKING:
     from klamm.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
     from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
+
+log = logging.getLogger("klamm.network")
 
 
 class IllegalTransitionError(Exception):
@@ -239,3 +243,18 @@ class KafkaChannel:
         if self.send is not None:
             return WRITE
         return READ if self.may_read else 0
+
+
+def describe(channel: KafkaChannel) -> str:
+    """The fixed words that a log line about a channel starts with."""
+    connection = channel.connection
+    principal = in_one_line(str(connection.principal))
+    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"
+
+
+def close_transport(channel: KafkaChannel) -> None:
+    """Close its transport; what that raises is logged."""
+    try:
+        channel.transport.close()
+    except Exception:
+        log.exception("%s: transport.close failed", describe(channel))

@@ -14,7 +14,7 @@ from klamm.api_set import LATER, NO_RESPONSE
 from klamm.clock import Clock
 from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
 from klamm.contracts import AuthenticatorFactory, ConnectionGate, Throttle, Transport
-from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.channel import ChannelState, KafkaChannel, describe
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
@@ -25,7 +25,7 @@ from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
 from klamm.network.recorder import SLOW_NS, RequestRecorder, note_slow
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind
-from klamm.network.selector import Selector, describe
+from klamm.network.selector import Selector
 from klamm.scheduler import Scheduler
 
 if TYPE_CHECKING:

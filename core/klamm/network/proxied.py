@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 from klamm.context import Address
 from klamm.contracts import Buffer, ConnectionGate, Delay, HandshakeError, Interest, Transport, TransportLayer
 from klamm.network.admission import GateOutcomes, ask_gates
+from klamm.network.channel import describe
 from klamm.network.proxy_protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
-from klamm.network.selector import Selector, describe
+from klamm.network.selector import Selector
 
 if TYPE_CHECKING:
     from klamm.context import ListenerContext

@@ -25,7 +25,7 @@ from klamm.contracts import (
 )
 from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
-from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
 from klamm.network.connection_counts import ConnectionCounts
 from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.network.failures import ConnectionFailures
@@ -33,7 +33,7 @@ from klamm.network.observation import Observation
 from klamm.network.recorder import RequestRecorder
 from klamm.network.repeats import Repeats, Tally
 from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
-from klamm.network.selector import Selector, describe
+from klamm.network.selector import Selector
 from klamm.network.send import Chunk, close_chunks
 from klamm.one_line import in_one_line
 from klamm.scheduler import Scheduler

@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from klamm.clock import Clock
 from klamm.contracts import END_OF_STREAM, HandshakeError, Interest
-from klamm.network.channel import ChannelState, KafkaChannel, MuteState
+from klamm.network.channel import ChannelState, KafkaChannel, MuteState, close_transport, describe
 from klamm.network.failures import ConnectionFailures
+from klamm.network.handshakes import Handshakes
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.send import Chunk, NetworkSend
-from klamm.one_line import in_one_line
 
 log = logging.getLogger("klamm.network")
 
@@ -33,10 +34,12 @@ _AUTHENTICATE: Final = ChannelState.AUTHENTICATE
 _READY: Final = ChannelState.READY
 _NOT_SET_UP: Final = frozenset({_HANDSHAKE, _AUTHENTICATE})
 _NOT_MUTED: Final = MuteState.NOT_MUTED
+# Instead of an interest, of a channel that the poller does not know for now.
+_UNWATCHED: Final = -1
 
 
 class Selector:
-    """See the module. `prepare` is called for each channel whose transport or authentication is not done."""
+    """See the module. With `handshakes`, the steps of handshakes are taken by its threads."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Selector:
         use_send_file: bool,
         failures: ConnectionFailures,
         setup_timeout_ns: int,
+        handshakes: Handshakes | None = None,
         shuffle: Callable[[list[Any]], None] = random.shuffle,
     ) -> None:
         self._poller = poller
@@ -60,6 +64,7 @@ class Selector:
         self._use_send_file = use_send_file
         self._failures = failures
         self._setup_timeout_ns = setup_timeout_ns
+        self._handshakes = handshakes
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
         self.channels: dict[int, KafkaChannel] = {}
@@ -96,6 +101,9 @@ class Selector:
 
     def begin_handshake(self, channel: KafkaChannel) -> None:
         """Take the first step of what the transport has to do."""
+        if self._handshakes is not None and channel.admitted:
+            self._watch(channel, Interest.READ)
+            return
         if channel.may_buffer:
             self._newcomers[channel] = None
             return
@@ -149,6 +157,9 @@ class Selector:
             self._process_measured(events)
         else:
             self._process(events)
+        if self._handshakes is not None:
+            for channel in self._handshakes.take_back():
+                self._newcomers[channel] = None
         if self._buffered:
             self._read_buffered(now_ns)
 
@@ -238,6 +249,12 @@ class Selector:
         """Have a channel that is not set up wait for its turn; False if it has none to wait for."""
         if channel is self._taken_up or channel.state not in _NOT_SET_UP:
             return False
+        if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
+            # Not even an interest in nothing: the poller would tell of a peer that is gone all the time.
+            self._poller.unregister(channel.descriptor)
+            channel.interest = _UNWATCHED
+            self._handshakes.begin(channel)
+            return True
         self._newcomers[channel] = None
         self._watch(channel, Interest.NONE)
         return True
@@ -255,7 +272,11 @@ class Selector:
         channel = next(iter(self._newcomers))
         del self._newcomers[channel]
         try:
-            if channel.state is _HANDSHAKE:
+            if channel.interest == _UNWATCHED and self._handshakes is not None:
+                self._poller.register(channel.descriptor, READ)
+                channel.interest = READ
+                self._go_on(channel, partial(self._handshakes.outcome, channel))
+            elif channel.state is _HANDSHAKE:
                 self._handshake(channel)
             elif channel.state is _AUTHENTICATE or channel.state is _READY:
                 self._taken_up = channel
@@ -267,8 +288,11 @@ class Selector:
             self._taken_up = None
 
     def _handshake(self, channel: KafkaChannel) -> None:
+        self._go_on(channel, channel.transport.handshake)
+
+    def _go_on(self, channel: KafkaChannel, step: Callable[[], Interest]) -> None:
         try:
-            interest = channel.transport.handshake()
+            interest = step()
         except HandshakeError as error:
             channel.close_reason = str(error)
             self.failed_handshakes.append((channel, error))
@@ -288,7 +312,7 @@ class Selector:
         self._watch(channel, interest)
 
     def _watch(self, channel: KafkaChannel, interest: int) -> None:
-        if channel.interest != interest:
+        if channel.interest != interest and channel.interest != _UNWATCHED:
             channel.interest = int(interest)
             self._poller.modify(channel.descriptor, channel.interest)
 
@@ -455,15 +479,15 @@ class Selector:
                 channel.authenticator.close()
             except Exception:
                 log.exception("%s: authenticator.close failed", describe(channel))
-        try:
-            channel.transport.close()
-        except Exception:
-            log.exception("%s: transport.close failed", describe(channel))
+        if self._handshakes is None or not self._handshakes.forget(channel):
+            close_transport(channel)
 
     def _forget(self, channel: KafkaChannel) -> None:
         # The number may belong to a newer connection already.
         if self.channels.get(channel.descriptor) is channel:
             del self.channels[channel.descriptor]
+            if channel.interest == _UNWATCHED:
+                return
             try:
                 self._poller.unregister(channel.descriptor)
             except (OSError, KeyError, ValueError):
@@ -512,6 +536,8 @@ class Selector:
         """Close what is left, and the poller."""
         for channel in list(self.channels.values()):
             self.close(channel)
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._poller.close()
 
 
@@ -536,10 +562,3 @@ class TimedSelector(Selector):
         whole = Selector.send(self, channel, chunks)
         channel.network_ns += self._clock.monotonic_ns() - start_ns
         return whole
-
-
-def describe(channel: KafkaChannel) -> str:
-    """The fixed words that a log line about a channel starts with."""
-    connection = channel.connection
-    principal = in_one_line(str(connection.principal))
-    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"

@@ -60,10 +60,14 @@ class SaslTask:
 
     It returns the outcome or raises as `SaslServer.evaluate` does. The channel waits for it, and nobody else does.
     With `submit` it is called where that has it called, on whatever thread, once.
+    `password_of` is the user whose password it checks, if that takes a processor's time and does not block: for an
+    address that has tried many wrong ones the authenticator may then call it later.
+    It is not called for a channel that is closed by then.
     """
 
     run: Callable[[], SaslChallenge | SaslSuccess]
     submit: Callable[[Callable[[], object]], None] | None = None
+    password_of: str | None = None
 
 
 SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask

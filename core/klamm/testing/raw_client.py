@@ -36,6 +36,7 @@ class RawClient:
 
     Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
     everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
+    `source_host` is the address it connects from.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class RawClient:
         client_id: str | None = "raw",
         ssl_context: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
+        source_host: str | None = None,
     ) -> None:
-        self.socket = socket.create_connection(address, timeout=timeout_s)
+        source = None if source_host is None else (source_host, 0)
+        self.socket = socket.create_connection(address, timeout=timeout_s, source_address=source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if ssl_context is not None:
             self.socket = _handshake(self.socket, ssl_context, server_hostname or address[0])

@@ -30,6 +30,7 @@ from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, Counter, SaslMechanism, TransportLayer
+    from klamm_sasl.checks import Check
 
 log = logging.getLogger("klamm.sasl")
 
@@ -74,8 +75,9 @@ class _Request:
 class SaslServerAuthenticator(Authenticator):
     """See `SaslState` for the states, and Kafka's class for what is answered where.
 
-    A second authentication of the same connection (KIP-368) runs through the same object. `submit` runs a function on
-    a thread of the authenticator's own. `cannot_reauthenticate` counts clients too old to do so.
+    A second authentication of the same connection (KIP-368) runs through the same object. `submit(check, password_of)`
+    runs a check on a thread of the authenticator's own, see `Checks.submit`. `cannot_reauthenticate` counts clients too
+    old to do so.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class SaslServerAuthenticator(Authenticator):
         mechanisms: Mapping[str, SaslMechanism],
         max_reauth_ms: Mapping[str, int],
         cannot_reauthenticate: Counter,
-        submit: Callable[[Callable[[], object]], None],
+        submit: Callable[[Check, str | None], Callable[[], object] | None],
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -93,6 +95,7 @@ class SaslServerAuthenticator(Authenticator):
         self._max_reauth_ms = max_reauth_ms
         self._cannot_reauthenticate = cannot_reauthenticate
         self._submit = submit
+        self._drop: Callable[[], object] | None = None
         self._clock = connection.listener.services.clock
         self._state = SaslState.INITIAL_REQUEST
         self._principal = ANONYMOUS
@@ -148,6 +151,7 @@ class SaslServerAuthenticator(Authenticator):
 
     def resume(self) -> AuthenticationStep:
         outcome, self._outcome = self._outcome, None
+        self._drop = None
         assert outcome is not None
         try:
             return self._answer(self._evaluated(outcome))
@@ -156,6 +160,9 @@ class SaslServerAuthenticator(Authenticator):
 
     def close(self) -> None:
         server, self._server = self._server, None
+        drop, self._drop = self._drop, None
+        if drop is not None:
+            drop()
         if server is not None:
             server.close()
 
@@ -230,8 +237,7 @@ class SaslServerAuthenticator(Authenticator):
         if not isinstance(result, SaslTask):
             return self._answer(result)
         self._move(SaslState.EVALUATING)
-        run, submit = result.run, result.submit or self._submit
-        return AuthenticationStep(pending=lambda resume: submit(lambda: self._work(run, resume)))
+        return AuthenticationStep(pending=lambda resume: self._begin(result, resume))
 
     @staticmethod
     def _unexpected(request: _Request) -> AuthenticationFailedError:
@@ -245,8 +251,18 @@ class SaslServerAuthenticator(Authenticator):
 
     # ---- outcomes
 
-    def _work(self, run: Callable[[], SaslChallenge | SaslSuccess], resume: Callable[[], None]) -> None:
+    def _begin(self, task: SaslTask, resume: Callable[[], None]) -> None:
+        if task.submit is not None:
+            task.submit(lambda: self._work(task.run, resume))
+        else:
+            self._drop = self._submit(lambda: self._work(task.run, resume), task.password_of)
+
+    def _work(self, run: Callable[[], SaslChallenge | SaslSuccess], resume: Callable[[], None]) -> bool | None:
         """On a thread of the authenticator's own: find the outcome, and leave it for `resume`."""
+        if self._server is None:
+            # The channel is closed: nobody waits for it.
+            return None
+        proved = None
         try:
             result = run()
         except Exception as error:
@@ -256,9 +272,12 @@ class SaslServerAuthenticator(Authenticator):
                 raise failure
 
             self._outcome = fail
+            proved = False if isinstance(error, SaslError) else None
         else:
             self._outcome = lambda: result
+            proved = isinstance(result, SaslSuccess) or None
         resume()
+        return proved
 
     def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
         """What `evaluate` returns; what it raises becomes what Kafka answers to it."""

@@ -19,9 +19,9 @@ from klamm import (
 )
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
+from klamm_sasl.checks import Checks
 from klamm_sasl.settings import SaslSettings
 from klamm_sasl.stores.inline import InlineStore
-from klamm_sasl.workers import Workers
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
@@ -48,7 +48,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms = dict.fromkeys(self._mechanisms, settings.connections_max_reauth_ms)
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
-        self._workers: Workers
+        self._checks: Checks
         self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
@@ -64,16 +64,8 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             listener=listener.name,
         )
         with ExitStack() as opened:
-            self._workers = workers = Workers(f"klamm-sasl-{listener.name}", self.settings.worker_threads)
-            opened.callback(workers.close)
-            opened.callback(
-                listener.services.metrics.gauge(
-                    "klamm:type=sasl,name=waiting-authentications",
-                    "Checks of credentials that wait for a thread.",
-                    lambda: workers.waiting,
-                    listener=listener.name,
-                )
-            )
+            self._checks = Checks(listener, self.settings.worker_threads, self.settings.suspect_check_percent)
+            opened.callback(self._checks.close)
             for store in self._stores:
                 store.open(listener)
                 opened.callback(store.close)
@@ -109,12 +101,12 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         return bind_handlers([apis.late_handshake, apis.late_authenticate])
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:
-        workers, address = self._workers, connection.client_address.host
+        checks, address = self._checks, connection.client_address.host
         return SaslServerAuthenticator(
             connection,
             transport,
             self._mechanisms,
             self._max_reauth_ms,
             self._cannot_reauthenticate,
-            lambda work: workers.submit(work, address),
+            lambda check, password_of: checks.submit(check, address, password_of),
         )

@@ -43,6 +43,8 @@ class PlainMechanism(SaslMechanism):
     def open(self, context: SaslContext) -> None:
         services = context.listener.services
         self.credentials = Credentials(context.stores, services)
+        # Else a check waits for a store more than it works, and what was right before has to be checked as well.
+        self.knows_passwords = not (self.credentials.blocking or self.credentials.checks_passwords)
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
@@ -56,7 +58,7 @@ class PlainMechanism(SaslMechanism):
 
         Takes its time also for users that do not exist.
         """
-        if self.credentials.blocking or self.credentials.checks_passwords:
+        if not self.knows_passwords:
             return None
         imaginary = self.credentials.imaginary_for_plain(user)
         return self._recall(self._mark(password, self.credentials.find_for_plain(user) or imaginary))
@@ -112,7 +114,8 @@ class PlainServer(SaslServer):
             raise SaslAuthenticationError("Authentication failed: password not specified")
         known = self._mechanism.recall(user, password)
         if known is None:
-            return SaslTask(lambda: self._check(authzid, user, password))
+            password_of = user if self._mechanism.knows_passwords else None
+            return SaslTask(lambda: self._check(authzid, user, password), password_of=password_of)
         return self._answer(known, authzid, user)
 
     def _check(self, authzid: str, user: str, password: str) -> SaslSuccess:

@@ -74,6 +74,13 @@ class SaslSettings:
         minimum=1,
         maximum=64,
     )
+    suspect_check_percent: int = setting(
+        1,
+        doc="Share of one processor's time for checks of passwords from addresses that have tried many wrong ones;"
+        " 100 treats them as all others.",
+        minimum=1,
+        maximum=100,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class SslTransport(Transport):
     """
 
     security_protocol = "SSL"
+    computes_handshake = True
 
     def __init__(self, settings: SslSettings, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(settings)

@@ -2,6 +2,7 @@
 
 from klamm import Interest, TransportLayer
 from klamm.context import Address, ConnectionContext, ListenerContext
+from klamm.network.poller import HANG_UP
 
 
 def connection_context(name="test"):
@@ -26,3 +27,44 @@ class QuietTransport(TransportLayer):
 
     def close(self):
         pass
+
+
+class FakePoller:
+    """Says of each descriptor what the test has put there, as far as it is watched; level-triggered."""
+
+    def __init__(self):
+        self.watched, self.events = {}, {}
+
+    def register(self, descriptor, interest):
+        self.watched[descriptor] = interest
+
+    def modify(self, descriptor, interest):
+        self.watched[descriptor] = interest
+
+    def unregister(self, descriptor):
+        del self.watched[descriptor]
+
+    def poll(self, timeout_s):
+        found = []
+        for descriptor, mask in self.events.items():
+            if descriptor not in self.watched:
+                continue
+            mask &= self.watched[descriptor] | HANG_UP
+            if mask:
+                found.append((descriptor, mask))
+        return found
+
+    def close(self):
+        self.watched.clear()
+
+
+class FakeWaker:
+    """Counts how often it was woken."""
+
+    descriptor = 0
+
+    def __init__(self):
+        self.woken = 0
+
+    def wake(self):
+        self.woken += 1

@@ -12,9 +12,9 @@ from klamm.network.channel import (
     KafkaChannel,
     MuteEvent,
     MuteState,
+    describe,
 )
 from klamm.network.receive import NetworkReceive
-from klamm.network.selector import describe
 from klamm.security.principal import KafkaPrincipal
 from tests.unit.network.fakes import QuietTransport, connection_context
 

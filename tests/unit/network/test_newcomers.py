@@ -10,7 +10,7 @@ from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import HANG_UP, READ
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
-from tests.unit.network.fakes import QuietTransport, connection_context
+from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context
 
 FRAME = b"\0\0\0\4abcd"
 
@@ -29,44 +29,16 @@ class Bytes(QuietTransport):
         return len(piece)
 
 
-class Poller:
-    """Says of each descriptor what the test has put there, as far as it is watched; level-triggered."""
-
-    def __init__(self):
-        self.watched, self.events = {}, {}
-
-    def register(self, descriptor, interest):
-        self.watched[descriptor] = interest
-
-    def modify(self, descriptor, interest):
-        self.watched[descriptor] = interest
-
-    def unregister(self, descriptor):
-        del self.watched[descriptor]
-
-    def poll(self, timeout_s):
-        found = []
-        for descriptor, mask in self.events.items():
-            mask &= self.watched[descriptor] | HANG_UP
-            if mask:
-                found.append((descriptor, mask))
-        return found
-
-
-class Waker:
-    descriptor = 0
-
-
 @pytest.fixture
 def poller():
-    return Poller()
+    return FakePoller()
 
 
 @pytest.fixture
 def selector(poller):
     return Selector(
         poller,
-        Waker(),
+        FakeWaker(),
         ManualClock(),
         idle_timeout_ns=10**12,
         pool=None,
@@ -107,7 +79,7 @@ def test_newcomers_are_read_one_a_turn_and_others_at_once(selector, poller):
     poller.events = {1: 0, 2: READ}
     turn(selector)
     assert received(selector) == [newcomers[1]]
-    assert poller.watched == dict.fromkeys((Waker.descriptor, 1, 2, 3, 4), READ)
+    assert poller.watched == dict.fromkeys((FakeWaker.descriptor, 1, 2, 3, 4), READ)
 
 
 def test_who_waits_for_a_turn_is_not_asked_about_again(selector, poller):

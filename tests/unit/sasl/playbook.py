@@ -89,6 +89,8 @@ class Playbook:
         self.mechanisms = mechanisms or {"SCRIPTED": Scripted(), "OTHER": Scripted()}
         self.connection = ConnectionContext("c-1", self.listener, self.listener.bound, Address("127.0.0.1", 2))
         self.work: deque[Callable[[], Any]] = deque()
+        self.passwords_of: list[str | None] = []
+        self.dropped: list[Callable[[], Any]] = []
         self.resumed = 0
         self.cannot_reauthenticate = Counter()
         self.authenticator = SaslServerAuthenticator(
@@ -97,7 +99,7 @@ class Playbook:
             self.mechanisms,
             dict.fromkeys(self.mechanisms, max_reauth_ms),
             self.cannot_reauthenticate,
-            self.work.append,
+            self._submit,
         )
         self._ids = itertools.count(1)
 
@@ -133,6 +135,11 @@ class Playbook:
         self.work.popleft()()
         assert self.resumed == before + 1
         return self.authenticator.resume()
+
+    def _submit(self, check: Callable[[], Any], password_of: str | None) -> Callable[[], object]:
+        self.work.append(check)
+        self.passwords_of.append(password_of)
+        return lambda: self.dropped.append(check)
 
     def _note_resumed(self) -> None:
         self.resumed += 1

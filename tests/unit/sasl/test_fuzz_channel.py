@@ -148,7 +148,9 @@ class ManyMechanisms(AuthenticatorFactory):
 
     def authenticator(self, connection, transport):
         limits = dict.fromkeys(self.mechanisms, SESSION_MS)
-        return SaslServerAuthenticator(connection, transport, self.mechanisms, limits, Counter(), self.work.append)
+        return SaslServerAuthenticator(
+            connection, transport, self.mechanisms, limits, Counter(), lambda check, _: self.work.append(check)
+        )
 
 
 class Errors(logging.Handler):

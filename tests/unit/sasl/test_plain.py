@@ -139,6 +139,15 @@ def pending(book, password):
     return step.pending is not None
 
 
+@pytest.mark.parametrize(("stores", "blocking"), [((), False), ((), True), (("oracle",), False)])
+def test_checks_that_cost_a_processors_time_may_be_paced_and_those_that_wait_for_a_store_may_not(stores, blocking):
+    book = open_plain(
+        ("alice", credential("sesame")), stores=[Oracle() for _ in stores], blocking=blocking
+    )  # fmt: skip
+    book.token(said("alice", "wrong"))
+    assert book.passwords_of == (["alice"] if not stores and not blocking else [None])
+
+
 def test_passwords_that_were_right_or_wrong_are_remembered():
     book = open_plain(("alice", credential("sesame")))
     for password in ("sesame", "wrong", "wrong again"):

@@ -1,10 +1,12 @@
-"""Threads for checks: turns between addresses, order within one, work that fails, and the end."""
+"""Threads for what holds a processor up: turns of addresses, order within one, work that fails, and the end."""
 
+import os
+import sys
 import threading
 
 import pytest
 
-from klamm_sasl.workers import Workers
+from klamm.workers import Workers
 
 
 @pytest.fixture
@@ -63,3 +65,50 @@ def test_threads_end_with_what_they_are_doing(held):
     closing.join(10)
     assert not any(thread.is_alive() for thread in workers._threads)
     assert done == []
+
+
+@pytest.fixture
+def workers():
+    made = Workers("test", 3)
+    yield made
+    made.close()
+
+
+def test_there_are_no_more_threads_than_there_was_work_for(workers):
+    assert not workers._threads
+    through = threading.Event()
+    workers.submit(through.set)
+    assert through.wait(10)
+    assert len(workers._threads) == 1
+    busy, release = threading.Barrier(4), threading.Event()
+    for _ in range(3):
+        workers.submit(lambda: (busy.wait(10), release.wait(10)))
+    busy.wait(10)
+    assert len(workers._threads) == 3
+    release.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+def test_they_stand_back_for_others(workers):
+    found, through = [], threading.Event()
+
+    def look():
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        through.set()
+
+    workers.submit(look)
+    assert through.wait(10)
+    assert found == [min(19, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) + 10)]
+
+
+def test_without_a_further_thread_those_that_are_there_work_on(workers, monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    through = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        workers.submit(lambda: None)
+    assert "no further thread" in caplog.text
+    workers.submit(through.set)
+    assert through.wait(10)

@@ -1,0 +1,225 @@
+"""Steps of handshakes on threads: who owns a channel meanwhile, and what becomes of what they return or raise."""
+
+from collections import deque
+
+import pytest
+
+from klamm import HandshakeError, Interest, ManualClock
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.failures import ConnectionFailures
+from klamm.network.handshakes import Handshakes
+from klamm.network.poller import HANG_UP, READ, WRITE
+from klamm.network.receive import NetworkReceive
+from klamm.network.selector import Selector
+from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context
+
+
+class Shaking(QuietTransport):
+    """Each step returns, calls or raises the next of `outcomes`."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = deque(outcomes)
+        self.closed = False
+
+    @property
+    def has_buffered_data(self):
+        return False
+
+    def handshake(self):
+        outcome = self.outcomes.popleft()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome() if callable(outcome) else outcome
+
+    def close(self):
+        self.closed = True
+
+
+class Crew:
+    """Workers that work when the test says so."""
+
+    def __init__(self):
+        self.work = deque()
+
+    def submit(self, work, address=""):
+        self.work.append(work)
+
+    def run(self):
+        while self.work:
+            self.work.popleft()()
+
+
+@pytest.fixture
+def poller():
+    return FakePoller()
+
+
+@pytest.fixture
+def waker():
+    return FakeWaker()
+
+
+@pytest.fixture
+def crew():
+    return Crew()
+
+
+@pytest.fixture
+def selector(poller, waker, crew):
+    return Selector(
+        poller,
+        waker,
+        ManualClock(),
+        idle_timeout_ns=10**12,
+        pool=None,
+        use_send_file=False,
+        failures=ConnectionFailures("l"),
+        setup_timeout_ns=10**12,
+        handshakes=Handshakes(crew, waker),
+    )
+
+
+def come(selector, poller, *outcomes, descriptor=1):
+    """A peer that has sent the first bytes of its handshake."""
+    context = connection_context()
+    transport = Shaking(*outcomes)
+    channel = KafkaChannel(descriptor, transport, context, NetworkReceive(1000), (), context.client_address)
+    channel.admit(transport)
+    selector.register(channel)
+    poller.events[descriptor] = READ
+    return channel
+
+
+def turn(selector):
+    selector.poll(0)
+    if selector.has_newcomers:
+        selector.next_newcomer()
+
+
+def test_nothing_happens_before_the_peer_has_said_something(selector, poller, crew):
+    come(selector, poller, Interest.READ)
+    poller.events.clear()
+    turn(selector)
+    assert not crew.work
+    assert poller.watched[1] == READ
+
+
+def test_a_handshake_goes_on_step_by_step(selector, poller, crew, waker):
+    channel = come(selector, poller, Interest.READ, Interest.WRITE, Interest.NONE)
+    turn(selector)
+    assert 1 not in poller.watched
+    poller.events[1] = READ | HANG_UP
+    turn(selector)
+    assert len(crew.work) == 1
+    crew.run()
+    assert waker.woken == 1
+    poller.events[1] = 0
+    turn(selector)
+    assert poller.watched[1] == READ
+    poller.events[1] = READ
+    turn(selector)
+    crew.run()
+    poller.events[1] = 0
+    turn(selector)
+    assert poller.watched[1] == WRITE
+    poller.events[1] = WRITE
+    turn(selector)
+    crew.run()
+    poller.events[1] = 0
+    turn(selector)
+    assert channel.state is ChannelState.AUTHENTICATE
+    assert selector.completed_receives == [channel]
+    assert poller.watched[1] == READ
+
+
+def test_those_that_are_through_go_on_one_a_turn(selector, poller, crew):
+    channels = [come(selector, poller, Interest.NONE, descriptor=number) for number in (1, 2)]
+    turn(selector)
+    crew.run()
+    turn(selector)
+    assert [channel.state for channel in channels] == [ChannelState.AUTHENTICATE, ChannelState.HANDSHAKE]
+    turn(selector)
+    assert [channel.state for channel in channels] == [ChannelState.AUTHENTICATE] * 2
+
+
+def test_a_handshake_that_fails_is_told(selector, poller, crew):
+    error = HandshakeError("plain_text", "not TLS")
+    channel = come(selector, poller, error)
+    turn(selector)
+    crew.run()
+    turn(selector)
+    assert selector.failed_handshakes == [(channel, error)]
+    assert channel.close_reason == "not TLS"
+    assert poller.watched[1] == 0
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("gone"), ZeroDivisionError("bug"), SystemExit(1)])
+def test_what_a_step_raises_costs_its_connection(selector, poller, crew, error):
+    channel = come(selector, poller, error)
+    turn(selector)
+    crew.run()
+    turn(selector)
+    assert selector.disconnected == [channel]
+    assert str(error) in channel.close_reason
+
+
+def test_a_transport_is_not_closed_while_a_thread_has_it(selector, poller, crew):
+    closed = []
+
+    def step():
+        selector.close(channel)
+        closed.append(channel.transport.closed)
+        return Interest.READ
+
+    channel = come(selector, poller, step)
+    turn(selector)
+    crew.run()
+    assert closed == [False]
+    turn(selector)
+    assert channel.transport.closed
+    assert not selector.has_newcomers
+    assert 1 not in poller.watched
+
+
+def test_no_step_is_taken_for_one_that_is_closed(selector, poller, crew):
+    channel = come(selector, poller, Interest.READ)
+    turn(selector)
+    selector.close(channel)
+    crew.run()
+    assert channel.transport.outcomes == deque([Interest.READ])
+
+
+def test_one_that_is_closed_before_its_turn_is_closed_whole(selector, poller, crew):
+    first, second = (come(selector, poller, Interest.READ, descriptor=number) for number in (1, 2))
+    turn(selector)
+    crew.run()
+    turn(selector)
+    selector.close(second)
+    assert second.transport.closed
+    assert not first.transport.closed
+    poller.events.clear()
+    turn(selector)
+    assert not selector.has_newcomers
+
+
+def test_draining_does_not_touch_what_a_thread_has(selector, poller, crew):
+    channel = come(selector, poller, Interest.NONE)
+    turn(selector)
+    selector.stop_reading()
+    assert 1 not in poller.watched
+    crew.run()
+    turn(selector)
+    assert channel.state is ChannelState.AUTHENTICATE
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_is_under_way_at_the_end_is_closed_when_its_step_is_over(selector, poller, crew, waker, before):
+    channel = come(selector, poller, Interest.READ)
+    turn(selector)
+    if before:
+        crew.run()
+    woken = waker.woken
+    selector.close_all()
+    crew.run()
+    assert channel.transport.closed
+    assert waker.woken == woken
