@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +30,7 @@ from klamm_spark.spool_layout import (
     open_segments,
     parse_name,
     sealed_segments,
+    unreadable_files,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Recovered:
 class Deleted:
     """Segments of one boot that retention deleted; `reason` is the setting that asked for it.
 
-    `last_seq` and `events` are None where a seal is missing and the names do not tell.
+    `last_seq` and `events` are None where a seal is missing and the names do not tell, and of what was put aside.
     """
 
     boot: str
@@ -136,6 +136,7 @@ class Spool:
         self._next_retention_ns = 0
         self._newest: Seal | None = None
         self._sealed: dict[Path, int] = {}
+        self._unreadable: dict[Path, int] = {}
         self._notices: list[Deleted | Unsynced] = []
         self._leftovers: list[Path] = []
         self._directory_unsynced = False
@@ -214,8 +215,9 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
-        return sum(self._sealed.values()) + (self._segment.size_bytes if self._segment is not None else 0)
+        """Bytes of all segments, and of files that were put aside."""
+        kept = sum(self._sealed.values()) + sum(self._unreadable.values())
+        return kept + (self._segment.size_bytes if self._segment is not None else 0)
 
     def write(self, lines: bytes, first_seq: int, last_seq: int, events: int) -> None:
         """Append whole lines, all or none. Raises SpoolError."""
@@ -223,7 +225,8 @@ class Spool:
         if self._settings.on_limit == "stop" and 0 <= limit < self.size_bytes + len(lines):
             # Perhaps somebody has made room by hand.
             with contextlib.suppress(OSError):
-                self._sealed = self._scan()
+                self._sealed = self._sizes(sealed_segments(self.folder))
+                self._unreadable = self._sizes(unreadable_files(self.folder))
             if limit < self.size_bytes + len(lines):
                 raise SpoolError(f"{self.folder} has reached retention_bytes = {limit} and on_limit is stop")
         if self._segment is not None and self._segment.failed:
@@ -449,29 +452,30 @@ class Spool:
 
     # ---- limits
 
-    def _scan(self) -> dict[Path, int]:
-        """The sealed segments that are there, with their sizes."""
+    def _sizes(self, paths: list[Path]) -> dict[Path, int]:
+        """Those that are there, with their sizes."""
         found: dict[Path, int] = {}
-        for path in sealed_segments(self.folder):
+        for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 found[path] = self._files.stat(path).st_size
         return found
 
     def _delete_old(self) -> None:
         settings, reason, count = self._settings, "", 0
+        kept = self._sealed | self._unreadable
         total = self.size_bytes
         limit_us = self._clock.wall_us() - settings.retention_ms * 1000
-        paths = sorted(self._sealed)
+        paths = sorted(kept)
         try:
-            for path, following in zip_longest(paths, paths[1:]):
+            for index, path in enumerate(paths):
                 try:
                     stat = self._files.stat(path)
                 except FileNotFoundError:
                     # Somebody else has deleted it, and knows.
-                    total -= self._sealed[path]
+                    total -= kept[path]
                     self._forget(path)
                     continue
-                seal = self._seal_of(path)
+                seal = self._seal_of(path) if path in self._sealed else None
                 sealed_us = seal.sealed_time_us if seal is not None else stat.st_mtime_ns // 1000
                 if settings.retention_ms >= 0 and sealed_us < limit_us:
                     reason = "retention_ms"
@@ -480,31 +484,37 @@ class Spool:
                 else:
                     break
                 self._files.remove(path)
-                total -= self._sealed[path]
+                total -= kept[path]
                 self._forget(path)
-                self._notices.append(self._deleted(path, seal, following, reason))
+                # There are no events in a seal.
+                if path.suffixes[0] != SEAL_SUFFIX:
+                    self._notices.append(self._deleted(path, seal, paths[index + 1 :], reason))
                 count += 1
         except OSError as error:
             raise SpoolError(f"{path}: {error.strerror or error}") from error
         finally:
             if count:
-                log.warning("audit spool %s: %d segments deleted (%s)", self.folder, count, reason)
+                log.warning("audit spool %s: %d segments or files put aside deleted (%s)", self.folder, count, reason)
         self._settle()
 
     def _forget(self, path: Path) -> None:
         """A segment is gone; its seal goes too, unless the chain goes on from it."""
-        del self._sealed[path]
         self._directory_unsynced = True
+        if self._unreadable.pop(path, None) is not None:
+            return
+        del self._sealed[path]
         stem = path.name.partition(".")[0]
         if self._newest is None or stem != self._newest.segment:
             self._leftovers.append(self.folder / f"{stem}{SEAL_SUFFIX}")
 
-    def _deleted(self, path: Path, seal: Seal | None, following: Path | None, reason: str) -> Deleted:
+    def _deleted(self, path: Path, seal: Seal | None, later: list[Path], reason: str) -> Deleted:
         if seal is not None:
             return Deleted(seal.boot, seal.first_seq, seal.last_seq, seal.events, reason)
         name = parse_name(path.name)
         assert name is not None
-        after = parse_name(following.name) if following is not None else None
+        if path.suffix == UNREADABLE_SUFFIX:
+            return Deleted(name.boot, name.first_seq, None, None, reason)
+        after = next((each for other in later if (each := parse_name(other.name)) is not None and each > name), None)
         if after is None and self._segment is not None:
             after = self._segment.name
         last_seq = after.first_seq - 1 if after is not None and after.boot == name.boot else None
@@ -528,12 +538,12 @@ class Spool:
         sealed = {path.name.partition(".")[0]: path for path in sealed_segments(self.folder)}
         left = {self._left_open(path, sealed.get(path.stem)) for path in open_segments(self.folder)}
         opened = sorted(path for path in left if path is not None)
-        self._sealed = self._scan()
+        self._sealed = self._sizes(sealed_segments(self.folder))
         newest = self._newest = self._newest_seal({path.stem for path in opened})
         recovered = [one for path in opened if (one := self._recover_segment(path)) is not None]
         crashed = {one.boot for one in recovered}
-        unreadable = sorted(self.folder.glob(f"*{UNREADABLE_SUFFIX}"))
-        aside = [(name, path) for path in unreadable if (name := parse_name(path.name)) is not None]
+        self._unreadable = self._sizes(unreadable_files(self.folder))
+        aside = [(name, path) for path in self._unreadable if (name := parse_name(path.name)) is not None]
         recovered[:0] = self._untold(aside, crashed)
         # A boot that came after it and left no more than a beginning may not have got to tell of it.
         if newest is not None and not newest.final and newest.boot not in crashed | {name.boot for name, _ in aside}:

@@ -158,3 +158,8 @@ def open_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
 def open_segments(node_folder: Place) -> list[Any]:
     """A node's segment that is being written; more than one only after a crash, until the next start."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
+
+
+def unreadable_files(node_folder: Path) -> list[Path]:
+    """What was put aside, oldest first."""
+    return sorted(path for path in node_folder.iterdir() if path.suffix == UNREADABLE_SUFFIX and parse_name(path.name))

@@ -51,7 +51,10 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
             lambda each: each.failed_produce_requests,
         ),
         "TotalFetchRequestsPerSec": ("Reads asked for, one per partition.", lambda each: each.fetch_requests),
-        "FailedFetchRequestsPerSec": ("Reads refused.", lambda each: each.failed_fetch_requests),
+        "FailedFetchRequestsPerSec": (
+            "Reads that failed, but for offsets out of range, deleted topics, and the disk.",
+            lambda each: each.failed_fetch_requests,
+        ),
     }
     for name, (doc, read_traffic) in traffic.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
+# What Kafka does not count as failed: a client can bring these about, or the disk has them counted elsewhere.
+_TO_BE_EXPECTED = frozenset(
+    (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+)
 
 
 class Reading:
@@ -99,10 +103,11 @@ class PendingFetch:
             and not may_topic(self.context, AclOperation.READ, name)
         )
 
-    def read(self) -> Reading:
+    def read(self, *, again: bool = False) -> Reading:
         """Read every wanted partition, in order, as far as the limits allow.
 
-        The first partition with data gives at least one whole batch, however small the limits are (KIP-74).
+        The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
+        read `again` after a wait has been counted as asked for.
         """
         reading = Reading()
         remaining = self._max_bytes
@@ -122,14 +127,15 @@ class PendingFetch:
                 error = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 reading.add(key, PartitionData(index, error, -1))
                 continue
+            traffic = partition.topic.traffic
+            if not again:
+                traffic.fetch_requests += 1
             if asked.current_leader_epoch > LEADER_EPOCH:
                 reading.failed = True
                 unknown = PartitionData(index, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, aborted_transactions=None)
                 reading.add(key, unknown)
                 continue
             limit = asked.partition_max_bytes
-            traffic = partition.topic.traffic
-            traffic.fetch_requests += 1
             try:
                 got = partition.log.read(
                     asked.fetch_offset,
@@ -139,9 +145,14 @@ class PendingFetch:
                 )
             except KafkaError as error:
                 reading.failed = True
-                traffic.failed_fetch_requests += 1
+                if error.error_code not in _TO_BE_EXPECTED:
+                    traffic.failed_fetch_requests += 1
                 reading.add(key, PartitionData(index, error.error_code, -1, aborted_transactions=None))
                 continue
+            except Exception:
+                traffic.failed_fetch_requests += 1
+                reading.close()
+                raise
             records = got.records
             size_bytes = records.size_bytes if records else 0
             reading.ends.append((partition, got.last_stable_offset if committed_only else got.high_watermark))
@@ -214,7 +225,7 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         if not self._fetch.has_news(self._ends):
             return False
-        reading = self._fetch.read()
+        reading = self._fetch.read(again=True)
         if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):
             self._ends = reading.ends
             reading.close()
@@ -230,7 +241,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         # Only the thread that completes it as satisfied may use that reading: it is closed if expiry came first.
-        reading = self._fetch.read() if self._expired else self._reading
+        reading = self._fetch.read(again=True) if self._expired else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
 
 

@@ -7,7 +7,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 
 - `read_committed`: latest is the last stable offset, and a record found behind it is none.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
-- A partition asked for twice: INVALID_REQUEST.
+- A partition asked for twice: INVALID_REQUEST, told once.
 - DESCRIBE on each topic is asked of the authorizer.
 - There is no remote storage: earliest local is earliest, latest tiered and earliest pending upload are -1.
 """
@@ -59,17 +59,23 @@ def find_offsets(broker: Broker, request: ListOffsetsRequest, context: RequestCo
     committed_only = request.isolation_level == _READ_COMMITTED
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
     twice = {key for key, times in Counter(asked).items() if times > 1}
+    told: set[tuple[str, int]] = set()
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
         denied = not may_topic(context, AclOperation.DESCRIBE, wanted.name)
         results = []
         for each in wanted.partitions:
+            key = (wanted.name, each.partition_index)
+            if key in told:
+                continue
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if (wanted.name, each.partition_index) in twice:
+                if key in twice:
+                    told.add(key)
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
+                _check_timestamp(each.timestamp, context.api_version)
                 partition = topic.partition(each.partition_index) if topic is not None else None
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -80,12 +86,15 @@ def find_offsets(broker: Broker, request: ListOffsetsRequest, context: RequestCo
     return ListOffsetsResponse(topics=topics)
 
 
+def _check_timestamp(timestamp: int, version: int) -> None:
+    if timestamp < 0 and version < _FIRST_VERSION_WITH.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
 def _find(
     partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
-    if timestamp < 0 and version < _FIRST_VERSION_WITH.get(timestamp, version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     index = partition.index

@@ -55,17 +55,19 @@ def fetch_offsets(broker: Broker, request: OffsetFetchRequest, context: RequestC
 
 def _fetch_of_one_group(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
     require_group(context, AclOperation.DESCRIBE, request.group_id)
-    partitions: dict[str, Sequence[int]] | None = None
+    asked: list[tuple[str, Sequence[int]]] | None = None
     denied: list[OffsetFetchResponseTopic] = []
     if request.topics is not None:
-        partitions = {}
+        asked = []
         for each in request.topics:
             if may_topic(context, AclOperation.DESCRIBE, each.name):
-                partitions[each.name] = each.partition_indexes
+                asked.append((each.name, each.partition_indexes))
             else:
                 denied.append(_denied_topic(each.name, each.partition_indexes))
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        offsets = fetched[0]
+        told = asked if asked is not None else _visible(context, offsets)
         topics = denied + [
             OffsetFetchResponseTopic(
                 name,
@@ -76,15 +78,33 @@ def _fetch_of_one_group(broker: Broker, request: OffsetFetchRequest, context: Re
                         committed.leader_epoch if committed is not None else -1,
                         committed.metadata if committed is not None else "",
                     )
-                    for index, committed in by_partition.items()
+                    for index in indexes
+                    for committed in (offsets[name][index],)
                 ],
             )
-            for name, by_partition in fetched[0].items()
-            if partitions is not None or may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
+            for name, indexes in told
         ]
         context.respond(OffsetFetchResponse(topics=topics))
 
-    broker.groups.offsets.fetch([(request.group_id, partitions)], reply, require_stable=request.require_stable)
+    wanted = None if asked is None else _merged(asked)
+    broker.groups.offsets.fetch([(request.group_id, wanted)], reply, require_stable=request.require_stable)
+
+
+def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str, Sequence[int]]]:
+    """All that is committed, as far as it may be described."""
+    return [
+        (name, list(by_partition))
+        for name, by_partition in offsets.items()
+        if may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
+    ]
+
+
+def _merged(asked: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """Each topic once: a request may name one several times, and every entry is answered on its own."""
+    partitions: dict[str, list[int]] = {}
+    for name, indexes in asked:
+        partitions.setdefault(name, []).extend(indexes)
+    return partitions
 
 
 def _denied_topic(name: str, indexes: Sequence[int]) -> OffsetFetchResponseTopic:
@@ -96,6 +116,7 @@ def _denied_topic(name: str, indexes: Sequence[int]) -> OffsetFetchResponseTopic
 
 def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> None:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    asked: list[list[tuple[str, Sequence[int]]] | None] = []
     wanted: list[tuple[str, TopicPartitions | None]] = []
     unknown: list[list[OffsetFetchResponseTopics]] = []
     denied: dict[int, OffsetFetchResponseGroup] = {}
@@ -104,17 +125,17 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
             continue
-        partitions, not_found = _named_partitions(broker, context, group, by_id)
-        wanted.append((group.group_id, partitions))
+        named, not_found = _named_partitions(broker, context, group, by_id)
+        asked.append(named)
+        wanted.append((group.group_id, None if named is None else _merged(named)))
         unknown.append(not_found)
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
         answered = []
-        for (group_id, named), offsets, not_found in zip(wanted, fetched, unknown, strict=True):
+        for (group_id, _), named, offsets, not_found in zip(wanted, asked, fetched, unknown, strict=True):
             topics = [
-                OffsetFetchResponseTopics(name, topic_id, _partitions(by_partition))
-                for name, by_partition in offsets.items()
-                if named is not None or may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
+                OffsetFetchResponseTopics(name, topic_id, _partitions(offsets[name], indexes))
+                for name, indexes in (named if named is not None else _visible(context, offsets))
                 if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
             ]
             answered.append(OffsetFetchResponseGroup(group_id, topics + not_found))
@@ -128,11 +149,11 @@ def _fetch_of_groups(broker: Broker, request: OffsetFetchRequest, context: Reque
 
 def _named_partitions(
     broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup, by_id: bool
-) -> tuple[dict[str, list[int]] | None, list[OffsetFetchResponseTopics]]:
+) -> tuple[list[tuple[str, Sequence[int]]] | None, list[OffsetFetchResponseTopics]]:
     """What is asked for by topic name, and the answers for what does not exist or may not be described."""
     if group.topics is None:
         return None, []
-    partitions: dict[str, list[int]] = {}
+    named: list[tuple[str, Sequence[int]]] = []
     not_found: list[OffsetFetchResponseTopics] = []
     for requested in group.topics:
         name: str | None = requested.name
@@ -144,8 +165,8 @@ def _named_partitions(
         elif not may_topic(context, AclOperation.DESCRIBE, name):
             not_found.append(_no_offsets(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         else:
-            partitions[name] = requested.partition_indexes
-    return partitions, not_found
+            named.append((name, requested.partition_indexes))
+    return named, not_found
 
 
 def _no_offsets(requested: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
@@ -163,10 +184,13 @@ def _topic_id(broker: Broker, name: str) -> bytes | None:
     return topic.id if topic is not None else None
 
 
-def _partitions(by_partition: Mapping[int, CommittedOffset | None]) -> list[OffsetFetchResponsePartitions]:
+def _partitions(
+    by_partition: Mapping[int, CommittedOffset | None], indexes: Sequence[int]
+) -> list[OffsetFetchResponsePartitions]:
     return [
         OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata)
         if committed is not None
         else OffsetFetchResponsePartitions(index, _NO_OFFSET)
-        for index, committed in by_partition.items()
+        for index in indexes
+        for committed in (by_partition[index],)
     ]

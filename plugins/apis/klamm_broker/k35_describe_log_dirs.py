@@ -1,7 +1,8 @@
 """DescribeLogDirs, versions 1 to 5.
 
 One directory, with the size of each partition in it, and of the file system. Follows
-`ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out.
+`ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
+and one that is named twice is told once.
 
 Asked of the authorizer: DESCRIBE on the cluster.
 """
@@ -59,9 +60,9 @@ def _wanted(broker: Broker, request: DescribeLogDirsRequest) -> Iterator[Partiti
         for topic in broker.topics.all():
             yield from topic.partitions
         return
-    for wanted in request.topics:
-        found = broker.topics.get(wanted.topic)
-        for index in wanted.partitions if found is not None else ():
-            partition = found.partition(index) if found is not None else None
-            if partition is not None:
-                yield partition
+    asked = {(wanted.topic, index): None for wanted in request.topics for index in wanted.partitions}
+    for name, index in asked:
+        found = broker.topics.get(name)
+        partition = found.partition(index) if found is not None else None
+        if partition is not None:
+            yield partition

@@ -2,7 +2,8 @@
 
 The one replica of a partition is its preferred leader and leads: ELECTION_NOT_NEEDED for each partition that is named,
 and nothing to say of "all partitions" (a null list). No such partition: UNKNOWN_TOPIC_OR_PARTITION. An unknown kind of
-election: INVALID_REQUEST. Follows `ReplicationControlManager.electLeaders`.
+election: INVALID_REQUEST, unless it is of no partitions (an empty list). Follows `QuorumController.electLeaders` and
+`ReplicationControlManager.electLeaders`.
 
 Asked of the authorizer: ALTER on the cluster.
 """
@@ -32,7 +33,8 @@ _PREFERRED, _UNCLEAN = 0, 1
 def elect(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Say that there is nothing to elect. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
-    if request.election_type not in (_PREFERRED, _UNCLEAN):
+    nothing_asked = request.topic_partitions is not None and not request.topic_partitions
+    if request.election_type not in (_PREFERRED, _UNCLEAN) and not nothing_asked:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}")
     results = []
     for wanted in request.topic_partitions or ():

@@ -3,8 +3,8 @@
 The client sends salted passwords; what is kept, in the shared table `scram_credentials`, is what they are checked
 against. Changes count at once. Follows `ScramControlManager.alterCredentials`.
 
-- A user that is named twice, whatever the mechanisms: DUPLICATE_RESOURCE.
-- An empty name, fewer than 4096 or more than 16384 iterations: UNACCEPTABLE_CREDENTIAL.
+- A user that is named again, whatever the mechanisms: DUPLICATE_RESOURCE, unless something was wrong the first time.
+- An empty name or password, fewer than 4096 or more than 16384 iterations: UNACCEPTABLE_CREDENTIAL.
 - Another mechanism: UNSUPPORTED_SASL_MECHANISM. A deletion of what is not there: RESOURCE_NOT_FOUND.
 
 Results come in the order of the request's names; Kafka's order is that of a hash table.
@@ -14,7 +14,6 @@ Asked of the authorizer: ALTER on the cluster.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -53,32 +52,32 @@ def alter_scram_users(
     """Write and delete credentials. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     changed: list[_Change] = [*request.deletions, *request.upsertions]
-    times = Counter(each.name for each in changed)
-    results: list[AlterUserScramCredentialsResult] = []
+    results = {each.name: AlterUserScramCredentialsResult(each.name, error_message=None) for each in changed}
 
     def change(rows: _Rows) -> dict[str, Mapping[str, Any] | None]:
-        changes: dict[str, Mapping[str, Any] | None] = {}
-        for each in {each.name: each for each in changed}.values():
-            result = AlterUserScramCredentialsResult(each.name, error_message=None)
+        changes: dict[str, tuple[str, Mapping[str, Any] | None]] = {}
+        for each in changed:
+            result = results[each.name]
+            if result.error_code != ErrorCode.NONE:
+                continue
             try:
-                if times[each.name] > 1:
+                if changes.pop(each.name, None) is not None:
                     raise KafkaError(
                         ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                     )
                 mechanism = _mechanism(each)
                 key = mechanism.row_key(each.name)
                 if isinstance(each, ScramCredentialUpsertion):
-                    changes[key] = _upserted(mechanism, each)
+                    changes[each.name] = key, _upserted(mechanism, each)
                 else:
                     _require_there(rows, key)
-                    changes[key] = None
+                    changes[each.name] = key, None
             except KafkaError as error:
                 result.error_code, result.error_message = error.error_code, error.message
-            results.append(result)
-        return changes
+        return dict(changes.values())
 
     broker.scram_credentials.modify(change)
-    return AlterUserScramCredentialsResponse(results=results)
+    return AlterUserScramCredentialsResponse(results=list(results.values()))
 
 
 def _mechanism(each: _Change) -> ScramMechanism:
@@ -100,5 +99,7 @@ def _upserted(mechanism: ScramMechanism, each: ScramCredentialUpsertion) -> Mapp
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if each.iterations > MAX_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if not each.salted_password:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
     credential = ScramCredential.from_salted_password(mechanism, each.salted_password, each.salt, each.iterations)
     return credential.to_row()

@@ -5,7 +5,7 @@ means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
 
 - The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
-- A cursor with a negative partition: INVALID_REQUEST for each topic named.
+- A cursor with a negative partition, or at a topic that is not among those named: INVALID_REQUEST for each of them.
 
 Asked of the authorizer: DESCRIBE on each topic; of all topics, others are left out.
 """
@@ -38,12 +38,12 @@ def topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Tell of partitions, from the cursor on."""
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        refused = {topic.name for topic in request.topics}
+    named = {topic.name for topic in request.topics}
+    every = not named
+    if cursor is not None and (cursor.partition_index < 0 or not (every or cursor.topic_name in named)):
         return DescribeTopicPartitionsResponse(
-            topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(refused)]
+            topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(named)]
         )
-    every = not request.topics
     if every:
         names = [
             topic.name
@@ -52,7 +52,7 @@ def topic_partitions(
         ]
         denied: frozenset[str] = frozenset()
     else:
-        names = list({topic.name for topic in request.topics})
+        names = list(named)
         denied = denied_topics(context, AclOperation.DESCRIBE, names)
     names = sorted(name for name in names if name not in denied)
     first = 0

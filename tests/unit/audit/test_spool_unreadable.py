@@ -1,10 +1,11 @@
 """Seals and open segments that cannot be read at the start: put aside, told, and no reason not to start."""
 
 import json
+import os
 
 import pytest
 
-from klamm_spark.spool import Recovered
+from klamm_spark.spool import Deleted, Recovered, SpoolError
 from klamm_spark.spool_chain import read_folder
 from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
 from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
@@ -167,3 +168,89 @@ def test_files_of_others_are_no_seals(writer):
     writer.write()
     writer.spool.close()
     assert (writer.folder / "zebra.seal").exists()
+
+
+def put_aside(folder, padding=0, **settings):
+    """A writer that has started over an open segment from event 2 on, which nobody can read; the path of that."""
+    writer = with_a_sealed_segment(folder, **settings)
+    writer.write(padding=padding)
+    (path,) = open_segments(writer.folder)
+    writer.die()
+    writer.files.forbidden = {path.name}
+    writer.clock.advance_ms(10)
+    wall_s = writer.clock.wall_us() / 1e6
+    os.utime(path, (wall_s, wall_s))
+    first = writer.spool.boot
+    writer.start("11111111")
+    return writer, first, path.with_name(path.name + ".unreadable")
+
+
+def test_what_was_put_aside_counts_for_the_size_and_goes_as_the_oldest(tmp_path, caplog):
+    writer, first, aside = put_aside(tmp_path / "n", padding=2000, retention_bytes=4000)
+    assert writer.spool.size_bytes == sum(path.stat().st_size for path in (*sealed_segments(writer.folder), aside))
+    assert writer.tick() == []
+    writer.write(padding=1000)
+    writer.clock.advance_ms(10)
+    assert writer.tick() == []
+    writer.write(padding=1000)
+    writer.clock.advance_ms(10)
+    assert writer.tick() == [
+        Deleted(first, 0, 1, 2, "retention_bytes"),
+        Deleted(first, 2, None, None, "retention_bytes"),
+    ]
+    assert not aside.exists()
+    assert "2 segments or files put aside deleted (retention_bytes)" in caplog.text
+    assert writer.spool.size_bytes == sum(path.stat().st_size for path in sealed_segments(writer.folder))
+    assert len(sealed_segments(writer.folder)) == 2
+
+
+def test_what_was_put_aside_grows_old_by_when_it_was_written(tmp_path):
+    writer, first, aside = put_aside(tmp_path / "n", retention_ms=60_000)
+    writer.clock.advance_ms(59_995)
+    assert writer.tick() == [Deleted(first, 0, 1, 2, "retention_ms")]
+    assert aside.exists()
+    writer.clock.advance_ms(60_001)
+    assert writer.tick() == [Deleted(first, 2, None, None, "retention_ms")]
+    assert not aside.exists()
+    assert writer.spool.size_bytes == 0
+
+
+def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
+    writer = two_segments(tmp_path / "n", retention_ms=60_000)
+    boot = writer.spool.boot
+    newest = max(writer.folder.glob("*.seal"))
+    newest.write_bytes(b"rubbish")
+    wall_s = writer.clock.wall_us() / 1e6
+    for path in (newest, newest.with_suffix(".jsonl")):
+        os.utime(path, (wall_s, wall_s))
+    writer.start("11111111")
+    writer.clock.advance_ms(60_001)
+    assert writer.tick() == [Deleted(boot, 0, 1, 2, "retention_ms"), Deleted(boot, 2, None, None, "retention_ms")]
+    assert list(writer.folder.glob("*.unreadable")) == []
+    assert "3 segments or files put aside deleted (retention_ms)" in caplog.text
+
+
+def test_a_segment_without_a_seal_ends_where_the_next_one_begins_whatever_was_put_aside_of_it(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
+    writer.start()
+    for _ in range(2):
+        writer.write(2)
+        writer.clock.advance_ms(10)
+        writer.spool.tick()
+    boot, (first, _) = writer.spool.boot, sealed_segments(writer.folder)
+    writer.spool.close()
+    wall_s = writer.clock.wall_us() / 1e6
+    first.with_suffix(".seal").rename(first.with_suffix(".seal.unreadable"))
+    for path in (first, first.with_suffix(".seal.unreadable")):
+        os.utime(path, (wall_s, wall_s))
+    writer.start("11111111")
+    writer.clock.advance_ms(60_001)
+    assert writer.tick() == [Deleted(boot, 0, 1, None, "retention_ms"), Deleted(boot, 2, 3, 2, "retention_ms")]
+
+
+def test_what_was_put_aside_fills_a_spool_that_is_to_stop_and_removed_by_hand_makes_room(tmp_path):
+    writer, _, aside = put_aside(tmp_path / "n", padding=2000, retention_bytes=2500, on_limit="stop")
+    with pytest.raises(SpoolError, match="retention_bytes = 2500"):
+        writer.write(padding=1000)
+    aside.unlink()
+    writer.write(padding=1000)

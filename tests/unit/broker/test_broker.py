@@ -159,6 +159,8 @@ def test_nothing_to_elect(harness: BrokerHarness) -> None:
     ]
     assert harness.call(elect_leaders.ElectLeadersRequest(1, None), 2).replica_election_results == []
     assert harness.call(elect_leaders.ElectLeadersRequest(2, None), 2).error_code == ErrorCode.INVALID_REQUEST
+    assert harness.call(elect_leaders.ElectLeadersRequest(2, wanted), 2).error_code == ErrorCode.INVALID_REQUEST
+    assert harness.call(elect_leaders.ElectLeadersRequest(2, []), 2).error_code == ErrorCode.NONE
 
 
 def test_no_reassignments(harness: BrokerHarness) -> None:

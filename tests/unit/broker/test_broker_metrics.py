@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, HistogramValue
+from klamm import ErrorCode, HistogramValue, KafkaError
 from klamm.wire.compression import Codec
 from klamm.wire.messages import delete_topics, produce
 from klamm.wire.records import TRANSACTIONAL, Record, encode_batch
@@ -93,10 +93,64 @@ def test_what_no_partition_is_asked_is_no_produce_request(
     assert counts(harness, "BytesInPerSec")["t"] == 0
 
 
-def test_what_cannot_be_read_is_counted(harness: BrokerHarness) -> None:
+@pytest.fixture
+def fetched(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, float]]:
+    """Fetches from the topic `t`: the error, and by how much the total and the failed ones have grown."""
+
+    def fetch_one(offset: int = 0, *, partition: int = 0, epoch: int = -1) -> tuple[ErrorCode, float, float]:
+        names = ("TotalFetchRequestsPerSec", "FailedFetchRequestsPerSec")
+        before = [counts(harness, name)["t"] for name in names]
+        asked = fetch_request("t", (partition, offset), max_wait_ms=0)
+        asked.topics[0].partitions[0].current_leader_epoch = epoch
+        error = ErrorCode(harness.call(asked, 12).responses[0].partitions[0].error_code)
+        total, failed = (counts(harness, name)["t"] - each for name, each in zip(names, before, strict=True))
+        return error, total, failed
+
+    return fetch_one
+
+
+def test_reads_are_counted_and_the_unexpected_as_failed(
+    harness: BrokerHarness, fetched: Callable[..., tuple[ErrorCode, float, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     harness.create_topic("t")
-    harness.call(fetch_request("t", (0, 5)), 12)
-    assert counts(harness, "FailedFetchRequestsPerSec")["t"] == 1
+    assert fetched() == (ErrorCode.NONE, 1, 0)
+    assert fetched(partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
+    assert fetched(epoch=1) == (ErrorCode.UNKNOWN_LEADER_EPOCH, 1, 0)
+    assert fetched(5) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1, 0)
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    for raised, error, failed in (
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.KAFKA_STORAGE_ERROR, 0),
+        (KafkaError(ErrorCode.CORRUPT_MESSAGE), ErrorCode.CORRUPT_MESSAGE, 1),
+    ):
+        monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(raised), raising=True)
+        assert fetched() == (error, 1, failed)
+    monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(ValueError("rubbish")))
+    with pytest.raises(ValueError, match="rubbish"):
+        fetched()
+    monkeypatch.undo()
+    assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 6
+    assert counts(harness, "FailedFetchRequestsPerSec")["t"] == 2
+
+
+class _Unreadable:
+    """The end of a log that nobody can tell."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __iter__(self) -> Iterator[int]:
+        raise self._error
+
+
+def test_a_fetch_that_waits_is_counted_once(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    reply = harness.send(fetch_request("t", (0, 0), min_bytes=1000, max_wait_ms=500), 12)
+    harness.produce("t", b"a")
+    assert reply.pending
+    harness.produce("t", b"a" * 1000)
+    assert not reply.pending
+    assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 1
 
 
 def test_the_count_for_all_never_falls(harness: BrokerHarness) -> None:

@@ -303,8 +303,5 @@ def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
         ("t", 0, [0]),
     ]
     assert following is None
-    request = describe_topic_partitions.DescribeTopicPartitionsRequest(
-        [describe_topic_partitions.TopicRequest("t")], cursor=describe_topic_partitions.RequestCursor("t", -1)
-    )
-    (refused,) = harness.call(request, 0).topics
-    assert (refused.name, refused.error_code, refused.partitions) == ("t", ErrorCode.INVALID_REQUEST, [])
+    for cursor in (("t", -1), ("s", 0), ("u", 0)):
+        assert describe_partitions(harness, "t", cursor=cursor) == ([("t", ErrorCode.INVALID_REQUEST, [])], None)

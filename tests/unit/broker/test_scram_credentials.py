@@ -64,6 +64,7 @@ def test_nothing_that_lets_anybody_in_is_kept(harness: BrokerHarness) -> None:
     ("change", "code"),
     [
         (upsertion(""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramCredentialUpsertion("alice", SHA_256, 4096, SALT, b""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("alice", iterations=4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("alice", iterations=16385), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("alice", mechanism=0), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
@@ -92,6 +93,16 @@ def test_a_user_twice_in_one_request_is_refused_whatever_the_mechanisms(harness:
     ):
         assert alter(harness, *changes) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
     assert describe(harness) == [("alice", 0, [(SHA_256, 4096)])]
+
+
+def test_of_a_user_twice_in_one_request_the_first_fault_is_told(harness: BrokerHarness) -> None:
+    gone = ScramCredentialDeletion("alice", SHA_256)
+    assert alter(harness, gone, upsertion("alice")) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
+    assert alter(harness, gone, gone) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
+    few = upsertion("alice", iterations=1)
+    assert alter(harness, few, upsertion("alice")) == {"alice": ErrorCode.UNACCEPTABLE_CREDENTIAL}
+    assert alter(harness, upsertion("alice"), few) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
+    assert describe(harness) == []
 
 
 def test_a_deletion_takes_one_mechanism_only(harness: BrokerHarness) -> None:

@@ -350,6 +350,26 @@ def test_offset_fetch_of_many_groups(desk: Desk, version: int) -> None:
     assert third.topics == []
 
 
+@pytest.mark.parametrize("version", versions(offset_fetch))
+def test_offset_fetch_answers_each_entry_of_a_topic_that_is_named_twice(desk: Desk, version: int) -> None:
+    desk.ask(commit_request(8), 8)
+    asked = ([0, 0], [1], [0])
+    if version < 8:
+        request = offset_fetch.OffsetFetchRequest(
+            GROUP, [offset_fetch.OffsetFetchRequestTopic("t", indexes) for indexes in asked]
+        )
+    else:
+        topics = [offset_fetch.OffsetFetchRequestTopics("t", TOPIC_ID, indexes) for indexes in asked]
+        request = offset_fetch.OffsetFetchRequest(groups=[offset_fetch.OffsetFetchRequestGroup(GROUP, topics=topics)])
+    response = desk.ask(request, version)
+    told = response.topics if version < 8 else response.groups[0].topics
+    assert [[(each.partition_index, each.committed_offset) for each in topic.partitions] for topic in told] == [
+        [(0, 42), (0, 42)],
+        [(1, -1)],
+        [(0, 42)],
+    ]
+
+
 @pytest.mark.parametrize(
     ("version", "key_type"),
     [(0, 0), *((version, key_type) for version in versions(find_coordinator)[1:] for key_type in range(4))],
