@@ -8,9 +8,9 @@ from typing import Final, Protocol, TypeAlias
 
 from klamm.contracts import Buffer, TransportLayer
 
-_PIECE_BYTES: Final = 1024 * 1024
+# A peer that reads as fast as it is sent to would keep one sendfile going, at the cost of all other channels.
+_TURN_BYTES: Final = 256 * 1024
 _COPY_UP_TO_BYTES: Final = 32 * 1024
-_TURN_BYTES: Final = 4 * 1024 * 1024
 _GATHER: Final = 64
 _JOIN_UP_TO_BYTES: Final = 4096
 
@@ -57,7 +57,7 @@ class NetworkSend:
         self.size_bytes = 0
 
     def write_to(self, transport: TransportLayer) -> bool:
-        """Write what goes; True once all has gone. At most a few MiB a call, so that no channel holds the others up."""
+        """Write what goes; True once all has gone. About 256 KiB of files a call, so that none holds the others up."""
         budget = self.size_bytes + _TURN_BYTES
         while self._chunks:
             head = self._chunks[0]
@@ -93,7 +93,7 @@ class NetworkSend:
         if self._remaining < 0:
             self._position, self._remaining = region.position, region.size_bytes
         if self._scratch is None:
-            wanted = min(self._remaining, _PIECE_BYTES)
+            wanted = min(self._remaining, _TURN_BYTES)
             sent = transport.send_file(region.fileno(), self._position, wanted)
         else:
             piece = self._scratch[: self._remaining]
