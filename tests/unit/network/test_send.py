@@ -1,5 +1,6 @@
 """NetworkSend: buffers and file regions leave whole and in order, however little the transport takes at a time."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +96,16 @@ def test_small_regions_are_read_into_memory():
     small, large = Region(3, 100), Region(0, 1_000_000)
     assert flatten_small([b"a", small, large]) == [b"a", FILES[7][3:103], large]
     assert (small.closed, large.closed) == (1, 0)
+
+
+@pytest.mark.parametrize("scratch", [None, memoryview(bytearray(64 * 1024))])
+def test_a_peer_that_takes_all_gets_256_kib_of_files_a_turn(scratch):
+    transport, send = TricklingTransport([]), NetworkSend([b"head", Region(0, 600 * 1024), b"tail"], scratch)
+    turns = []
+    while True:
+        before = len(transport.taken)
+        whole = send.write_to(transport)
+        turns.append(len(transport.taken) - before)
+        if whole:
+            break
+    assert turns == [256 * 1024 + 4, 256 * 1024, 88 * 1024 + 4]
