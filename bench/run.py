@@ -63,6 +63,7 @@ def rows(benchmark: Benchmark, results: Results) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description="klamm beside Apache Kafka")
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
+    parser.add_argument("--only", default="", help="benchmarks whose names have this in them")
     parser.add_argument("--target", choices=[*TARGETS, "both"], default="both")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round of each benchmark")
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"| | | {' | '.join(targets)} | ratio |\n| --- | --- |{' --- |' * len(targets)} --- |", flush=True)
         for suite in chosen.suites:
             for benchmark in SUITES[suite]():
+                if chosen.only not in benchmark.name:
+                    continue
                 results = measure(benchmark, peers, rounds, seconds)
                 print("\n".join(rows(benchmark, results)), flush=True)
                 raw[benchmark.name] = {name: [asdict(one) for one in results[name]] for name in results}
