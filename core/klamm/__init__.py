@@ -88,7 +88,7 @@ from klamm.security.scram import (
 from klamm.shared_state import Row, SharedState, Table, TableStore
 from klamm.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
-from klamm.workers import Workers, stand_back
+from klamm.workers import Workers
 
 __all__ = [
     "ANONYMOUS",
@@ -201,5 +201,4 @@ __all__ = [
     "read_tables",
     "setting",
     "specs_of",
-    "stand_back",
 ]

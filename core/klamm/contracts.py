@@ -75,8 +75,8 @@ class TransportLayer(ABC):
     """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
 
     All calls come from the thread of the processor that owns the channel, but see `Transport.computes_handshake`. None
-    blocks. An `OSError` means that the
-    connection is lost; any other exception closes it too, and is logged with its traceback.
+    blocks. An `OSError` means that the connection is lost; any other exception closes it too, and is logged with its
+    traceback.
     """
 
     @abstractmethod

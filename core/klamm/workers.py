@@ -86,7 +86,7 @@ class Workers:
             return work
 
     def _run(self) -> None:
-        stand_back()
+        _stand_back()
         while (work := self._next()) is not None:
             try:
                 work()
@@ -97,7 +97,7 @@ class Workers:
                 os.sched_yield()
 
 
-def stand_back() -> None:
+def _stand_back() -> None:
     """Give the calling thread a lower priority than the others of the process, where the system can do that."""
     if sys.platform == "linux":
         # There, priorities are of threads, not of processes.

@@ -389,9 +389,8 @@ def _replace_here(path: Path, data: bytes) -> None:
 
 def moved(place: Place, folder: Place, name: str) -> Place:
     """A file of the same file system, moved to a folder under a name that is free."""
-    if isinstance(place, Path):
-        return place.rename(folder / name)  # type: ignore[arg-type]
-    return place.rename(folder / name)  # type: ignore[arg-type]
+    target: Any = folder / name
+    return place.rename(target)
 
 
 def remove_tree(folder: Place) -> None:

@@ -16,7 +16,8 @@ class Handshakes:
     """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
 
     Between `begin` and `take_back` a channel's transport belongs to one of the threads, and nobody else may touch it:
-    a channel that is closed meanwhile keeps its transport open until then. The selector's thread calls all of this.
+    a channel that is closed meanwhile keeps its transport open until then. `done` is what waits for `take_back`. The
+    selector's thread calls all of this.
     """
 
     def __init__(self, workers: Workers, waker: Waker) -> None:
@@ -24,7 +25,7 @@ class Handshakes:
         self._waker = waker
         self._under_way: set[KafkaChannel] = set()
         self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
-        self._done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
+        self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -33,15 +34,11 @@ class Handshakes:
         self._under_way.add(channel)
         self._workers.submit(partial(self._step, channel), channel.connection.client_address.host)
 
-    def __contains__(self, channel: KafkaChannel) -> bool:
-        """Whether a thread has it."""
-        return channel in self._under_way
-
     def take_back(self) -> list[KafkaChannel]:
         """Channels whose step is over, the first one first; those that were closed meanwhile are let go."""
         found = []
-        while self._done:
-            channel, outcome = self._done.popleft()
+        while self.done:
+            channel, outcome = self.done.popleft()
             self._under_way.discard(channel)
             if channel.state is ChannelState.CLOSED:
                 close_transport(channel)
@@ -79,7 +76,7 @@ class Handshakes:
                 # A plugin must not end a thread that others need.
                 outcome = RuntimeError(repr(error))
         with self._lock:
-            self._done.append((channel, outcome))
+            self.done.append((channel, outcome))
             if not self._closed:
                 self._waker.wake()
                 return
@@ -89,7 +86,7 @@ class Handshakes:
         # Both the selector and the threads come here: each channel goes to one of them.
         while True:
             try:
-                channel, _ = self._done.popleft()
+                channel, _ = self.done.popleft()
             except IndexError:
                 return
             close_transport(channel)

@@ -157,7 +157,7 @@ class Selector:
             self._process_measured(events)
         else:
             self._process(events)
-        if self._handshakes is not None:
+        if self._handshakes is not None and self._handshakes.done:
             for channel in self._handshakes.take_back():
                 self._newcomers[channel] = None
         if self._buffered:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from klamm import Clock, stand_back
-
-log = logging.getLogger("klamm.sasl")
+from klamm import Clock, Workers
 
 Work = Callable[[], object]
 
@@ -29,36 +26,28 @@ class PacedLane:
         self._percent = percent
         self._clock = clock
         self._stopping = stopping or threading.Event()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         # Only sources and users with work, the next ones first.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}
         self._waiting = 0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._started = False
+        self._workers = Workers(name, 1)
 
     @property
     def waiting(self) -> int:
         """How much work waits."""
         return self._waiting
 
-    @property
-    def started(self) -> bool:
-        """Whether there has been any work."""
-        return self._started
-
     def submit(self, work: Work, source: str, user: str) -> None:
         """Have it called; what it raises is logged."""
-        with self._changed:
+        with self._lock:
             self._sources.setdefault(source, {}).setdefault(user, {})[work] = None
             self._waiting += 1
-            if not self._started and not self._stopping.is_set():
-                self._started = True
-                self._thread.start()
-            self._changed.notify()
+        # Whose turn it is shows when the thread comes to it.
+        self._workers.submit(self._do_next)
 
     def drop(self, work: Work, source: str, user: str) -> None:
         """Forget it, if it still waits."""
-        with self._changed:
+        with self._lock:
             users = self._sources.get(source, {})
             works = users.get(user, {})
             if work not in works:
@@ -72,17 +61,12 @@ class PacedLane:
 
     def close(self, timeout_s: float = 1.0) -> None:
         """End the thread after what it is doing, without a rest; what waits is forgotten."""
-        with self._changed:
-            self._stopping.set()
-            self._changed.notify()
-        if self._started:
-            self._thread.join(timeout_s)
+        self._stopping.set()
+        self._workers.close(timeout_s)
 
     def _next(self) -> Work | None:
-        with self._changed:
-            while not self._sources and not self._stopping.is_set():
-                self._changed.wait()
-            if self._stopping.is_set():
+        with self._lock:
+            if not self._sources:
                 return None
             source = next(iter(self._sources))
             users = self._sources.pop(source)
@@ -98,17 +82,17 @@ class PacedLane:
             self._waiting -= 1
             return work
 
-    def _run(self) -> None:
-        stand_back()
-        while (work := self._next()) is not None:
-            begun_ns = self._clock.monotonic_ns()
-            try:
-                work()
-            except Exception:
-                log.exception("work failed")
+    def _do_next(self) -> None:
+        work = self._next()
+        if work is None:
+            # What this was for was dropped.
+            return
+        begun_ns = self._clock.monotonic_ns()
+        try:
+            work()
+        finally:
             busy_ns = self._clock.monotonic_ns() - begun_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # Whatever it belongs to shall not live on while the lane rests or waits.
+            # The lane has nothing to do with what it has done while it rests.
             del work
-            if self._stopping.wait(rest_ns / 1e9):
-                return
+            self._stopping.wait(rest_ns / 1e9)

@@ -1,8 +1,10 @@
 """Small stand-ins that the network tests share."""
 
-from klamm import Interest, TransportLayer
+from klamm import Interest, ManualClock, TransportLayer
 from klamm.context import Address, ConnectionContext, ListenerContext
+from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import HANG_UP
+from klamm.network.selector import Selector
 
 
 def connection_context(name="test"):
@@ -68,3 +70,25 @@ class FakeWaker:
 
     def wake(self):
         self.woken += 1
+
+
+def make_selector(poller, waker, handshakes=None):
+    """One over fakes, with an infinite patience."""
+    return Selector(
+        poller,
+        waker,
+        ManualClock(),
+        idle_timeout_ns=10**12,
+        pool=None,
+        use_send_file=False,
+        failures=ConnectionFailures("l"),
+        setup_timeout_ns=10**12,
+        handshakes=handshakes,
+    )
+
+
+def turn(selector):
+    """One of a processor, as far as newcomers go."""
+    selector.poll(0)
+    if selector.has_newcomers:
+        selector.next_newcomer()

@@ -4,14 +4,12 @@ from collections import deque
 
 import pytest
 
-from klamm import HandshakeError, Interest, ManualClock
+from klamm import HandshakeError, Interest
 from klamm.network.channel import ChannelState, KafkaChannel
-from klamm.network.failures import ConnectionFailures
 from klamm.network.handshakes import Handshakes
 from klamm.network.poller import HANG_UP, READ, WRITE
 from klamm.network.receive import NetworkReceive
-from klamm.network.selector import Selector
-from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context
+from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context, make_selector, turn
 
 
 class Shaking(QuietTransport):
@@ -66,17 +64,7 @@ def crew():
 
 @pytest.fixture
 def selector(poller, waker, crew):
-    return Selector(
-        poller,
-        waker,
-        ManualClock(),
-        idle_timeout_ns=10**12,
-        pool=None,
-        use_send_file=False,
-        failures=ConnectionFailures("l"),
-        setup_timeout_ns=10**12,
-        handshakes=Handshakes(crew, waker),
-    )
+    return make_selector(poller, waker, Handshakes(crew, waker))
 
 
 def come(selector, poller, *outcomes, descriptor=1):
@@ -88,12 +76,6 @@ def come(selector, poller, *outcomes, descriptor=1):
     selector.register(channel)
     poller.events[descriptor] = READ
     return channel
-
-
-def turn(selector):
-    selector.poll(0)
-    if selector.has_newcomers:
-        selector.next_newcomer()
 
 
 def test_nothing_happens_before_the_peer_has_said_something(selector, poller, crew):
@@ -113,18 +95,13 @@ def test_a_handshake_goes_on_step_by_step(selector, poller, crew, waker):
     assert len(crew.work) == 1
     crew.run()
     assert waker.woken == 1
-    poller.events[1] = 0
-    turn(selector)
-    assert poller.watched[1] == READ
-    poller.events[1] = READ
-    turn(selector)
-    crew.run()
-    poller.events[1] = 0
-    turn(selector)
-    assert poller.watched[1] == WRITE
-    poller.events[1] = WRITE
-    turn(selector)
-    crew.run()
+    for interest in (READ, WRITE):
+        poller.events[1] = 0
+        turn(selector)
+        assert poller.watched[1] == interest
+        poller.events[1] = interest
+        turn(selector)
+        crew.run()
     poller.events[1] = 0
     turn(selector)
     assert channel.state is ChannelState.AUTHENTICATE

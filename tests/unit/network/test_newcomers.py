@@ -4,13 +4,10 @@ from collections import deque
 
 import pytest
 
-from klamm import ManualClock
 from klamm.network.channel import ChannelState, KafkaChannel
-from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import HANG_UP, READ
 from klamm.network.receive import NetworkReceive
-from klamm.network.selector import Selector
-from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context
+from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context, make_selector, turn
 
 FRAME = b"\0\0\0\4abcd"
 
@@ -36,16 +33,7 @@ def poller():
 
 @pytest.fixture
 def selector(poller):
-    return Selector(
-        poller,
-        FakeWaker(),
-        ManualClock(),
-        idle_timeout_ns=10**12,
-        pool=None,
-        use_send_file=False,
-        failures=ConnectionFailures("l"),
-        setup_timeout_ns=10**12,
-    )
+    return make_selector(poller, FakeWaker())
 
 
 def join(selector, descriptor, state, *pieces):
@@ -57,12 +45,6 @@ def join(selector, descriptor, state, *pieces):
         channel.move(ChannelState.READY)
     selector.completed_receives.clear()
     return channel
-
-
-def turn(selector):
-    selector.poll(0)
-    if selector.has_newcomers:
-        selector.next_newcomer()
 
 
 def received(selector):

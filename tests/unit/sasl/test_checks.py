@@ -33,7 +33,9 @@ class Threads:
             if wait_for is not None:
                 assert wait_for.wait(10)
             self.services.clock.advance_ms(cost_ms)
-            self.ran.append((address, threading.current_thread().name.removeprefix("klamm-sasl-test-")))
+            self.ran.append(
+                (address, threading.current_thread().name.removeprefix("klamm-sasl-test-").removesuffix("-0"))
+            )
             ended.set()
             return proved
 
@@ -51,7 +53,7 @@ class Threads:
             ended = threading.Event()
             self.checks._workers.submit(ended.set, address)
             assert ended.wait(10)
-        if self.checks._lane.started:
+        if self.checks._lane._workers._threads:
             ended = threading.Event()
             self.checks._lane.submit(ended.set, GUESSER, "alice")
             assert ended.wait(10)
