@@ -80,7 +80,12 @@ class PluginRegistry:
         allowed = self._environment.get("KLAMM_LOAD_PLUGINS")
         trace = self._environment.get("KLAMM_TRACE_PLUGINS") == "1"
         names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}
-        for entry_point in entry_points:
+        installed = list(entry_points)
+        known = [entry_point.name for entry_point in installed]
+        for name in sorted(self.blocked.difference(known)):
+            # No error: a file may be for several machines.
+            log.warning('there is no plugin "%s" to leave out%s', name, did_you_mean(name, known))
+        for entry_point in installed:
             distribution = entry_point.dist
             source = Source(
                 entry_point.name,
