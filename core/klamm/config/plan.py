@@ -374,6 +374,7 @@ class _Planner:
                     self.report((*path, key), f'the {found.kind.label} "{found.provider.name}" has no settings')
             return PartPlan(name, found, None)
         below = {name for key in self.naming_keys(kind) for name in self.names_at((*path, key))}
+        below |= self.tables_of_others(kind, path, below)
         settings = self.settings(kind, *path, leave_out=(*leave_out, *below))
         if settings is None:
             return None
@@ -395,6 +396,20 @@ class _Planner:
                 self.report((*path, *key.split(".")) if key else path, message)
         except Exception as error:
             self.report(path, f"cannot be checked: {error!r}")
+
+    def tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
+        """Tables of parts that nothing here names: wrong, but for those in a table that listeners share."""
+        found = set()
+        table = self.table(path)
+        for key, spec in self.naming_keys(kind).items():
+            assert spec.parts is not None
+            for one in self.plugins.providers(spec.parts):
+                name = one.provider.name
+                if name not in named and isinstance(table.get(name), dict):
+                    found.add(name)
+                    if (*path, name) not in self.origins:
+                        self.report((*path, name), f"is of a {spec.parts.label} that {key} does not name")
+        return found
 
     def part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
         try:

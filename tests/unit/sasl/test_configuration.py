@@ -39,7 +39,11 @@ def problems(tmp_path, text, files=False):
         (PLAIN + "worker_threads = 0\n", "must be at least 1"),
         (
             PLAIN + '[listeners.public.sasl.callable]\npassword = "no"\n',
-            "listeners.public.sasl.callable",
+            "FILE:6:1  listeners.public.sasl.callable: is of a credential store that credential_stores does not name",
+        ),
+        (
+            PLAIN + "[listeners.public.sasl.OAUTHBEARER]\nclock_skew_seconds = 3\n",
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: is of a sasl mechanism that mechanisms does not name",
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
@@ -57,6 +61,21 @@ def problems(tmp_path, text, files=False):
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, problem):
     assert any(problem in one for one in problems(tmp_path, text))
+
+
+def test_a_common_table_may_have_parts_that_not_every_listener_names(tmp_path):
+    file = tmp_path / "klamm.toml"
+    file.write_text(
+        '[sasl]\nmechanisms = ["PLAIN"]\n[sasl.file]\npath = "users"\n'
+        '[listeners.a]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\nsasl.credential_stores = ["file"]\n'
+        '[listeners.b]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\nsasl.credential_stores = ["broker"]\n'
+    )
+    stores = [
+        [store.name for store in listener.authenticator.parts["credential_stores"]]
+        for listener in load_plan(file, PluginRegistry()).listeners
+        if listener.authenticator is not None
+    ]
+    assert stores == [["file"], ["broker"]]
 
 
 TOKENS = HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\n'
