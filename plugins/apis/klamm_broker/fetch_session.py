@@ -64,10 +64,20 @@ class CachedPartition:
 class FetchSession:
     """What one consumer fetches. Its lock guards all of it but `last_used_ns`, which is the cache's."""
 
-    __slots__ = ("created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
+    __slots__ = (
+        "created_ns",
+        "epoch",
+        "id",
+        "last_used_ns",
+        "lock",
+        "partitions",
+        "topics_generation",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ns: int) -> None:
         self.id = session_id
+        self.topics_generation = 0
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.created_ns = now_ns
@@ -163,7 +173,13 @@ class FetchSessionCache:
 
 
 class FetchContext(Protocol):
-    """A fetch request as its session sees it."""
+    """A fetch request as its session sees it.
+
+    `topics_generation`: ids of topics that were there at that generation (`TopicRegistry.generation`) have a name for
+    this fetch, also when the topic is deleted meanwhile.
+    """
+
+    topics_generation: int
 
     def wanted(self) -> Sequence[Wanted]:
         """What to read, in the order in which to read it."""
@@ -187,10 +203,11 @@ class FetchContext(Protocol):
 class SessionlessContext:
     """A fetch that stands alone."""
 
-    __slots__ = ("_wanted",)
+    __slots__ = ("_wanted", "topics_generation")
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, wanted: Sequence[Wanted], topics_generation: int) -> None:
         self._wanted = wanted
+        self.topics_generation = topics_generation
 
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
@@ -205,9 +222,12 @@ class SessionlessContext:
 class FullContext:
     """A fetch that asks for a new session; everything is told."""
 
-    __slots__ = ("_cache", "_uses_topic_ids", "_wanted")
+    __slots__ = ("_cache", "_uses_topic_ids", "_wanted", "topics_generation")
 
-    def __init__(self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool) -> None:
+    def __init__(
+        self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool, topics_generation: int
+    ) -> None:
+        self.topics_generation = topics_generation
         self._cache = cache
         self._wanted = wanted
         self._uses_topic_ids = uses_topic_ids
@@ -216,9 +236,10 @@ class FullContext:
         return self._wanted
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
-        session = self._cache.create(self._uses_topic_ids, len(answered)) if answered else None
+        session = self._cache.create(self._uses_topic_ids, len(answered))
         if session is None:
             return NO_SESSION_ID, answered
+        session.topics_generation = self.topics_generation
         by_key = {
             (topic, data.partition_index): (data, size) for (topic, data), size in zip(answered, sizes, strict=True)
         }
@@ -237,9 +258,10 @@ class FullContext:
 class IncrementalContext:
     """The next fetch of a session; only news are told."""
 
-    __slots__ = ("_epoch", "_session")
+    __slots__ = ("_epoch", "_session", "topics_generation")
 
     def __init__(self, session: FetchSession) -> None:
+        self.topics_generation = session.topics_generation
         self._session = session
         self._epoch = session.epoch
 
@@ -271,8 +293,10 @@ class IncrementalContext:
         return session.id
 
 
-def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) -> FetchContext:
-    """The context of a request.
+def context_of(
+    cache: FetchSessionCache, request: FetchRequest, version: int, topics_generation: int = 0
+) -> FetchContext:
+    """The context of a request that comes at this generation of the topics.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     """
@@ -280,10 +304,10 @@ def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) ->
     if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:
         if request.session_id != NO_SESSION_ID:
             cache.remove(request.session_id)
-        wanted = list(wanted_partitions(request, version))
+        wanted = _each_once(list(wanted_partitions(request, version)))
         if request.session_epoch == FINAL_EPOCH:
-            return SessionlessContext(wanted)
-        return FullContext(cache, wanted, uses_topic_ids)
+            return SessionlessContext(wanted, topics_generation)
+        return FullContext(cache, wanted, uses_topic_ids, topics_generation)
     session = cache.get(request.session_id)
     if session is None:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -297,12 +321,18 @@ def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) ->
             session.epoch = next_epoch(session.epoch)
             context: FetchContext = IncrementalContext(session)
         else:
-            context = SessionlessContext(())
+            context = SessionlessContext((), topics_generation)
     if isinstance(context, IncrementalContext):
         cache.touch(session)
     else:
         cache.remove(session.id)
     return context
+
+
+def _each_once(wanted: list[Wanted]) -> list[Wanted]:
+    """Of a partition that is named twice the last counts."""
+    by_key = {(topic, asked.partition): (topic, asked) for topic, asked in wanted}
+    return wanted if len(by_key) == len(wanted) else list(by_key.values())
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[Wanted]:
