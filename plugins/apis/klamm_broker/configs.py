@@ -7,6 +7,7 @@ the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import re
 import threading
@@ -279,9 +280,13 @@ class ConfigRegistry:
     def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
         entry = TOPIC_CONFIGS[name]
         synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
+        if entry.broker_name is not None and entry.broker_name not in _SPECS:
+            synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
+        value = self._inherited.get(name, text_of(entry.default))
         if name in overrides:
-            synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.TOPIC_CONFIG))
-        value = overrides.get(name, self._inherited.get(name, text_of(entry.default)))
+            # As it is understood, not as it was written.
+            value = text_of(parse(name, overrides[name]))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC_CONFIG))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
@@ -343,10 +348,9 @@ class ConfigRegistry:
         )
 
     def _told_synonyms(self, name: str) -> list[Synonym]:
-        """Without the defaults of keys in other units, as in Kafka."""
-        return [
-            each for each in self._synonyms(name) if each.name == name or each.source != ConfigSource.DEFAULT_CONFIG
-        ]
+        """By source, from the first on that has the name itself: keys in other units alone are not told, as in Kafka."""
+        by_source = sorted(self._synonyms(name), key=lambda each: each.source)
+        return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
     def _synonyms(self, name: str) -> Iterable[Synonym]:
         """Everything that gives a broker config a value, the one that counts first."""

@@ -128,9 +128,11 @@ class PendingFetch:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if topic is None and isinstance(key, bytes):
                     error = self._missing(key)
+                missing = PartitionData(index, error, -1)
                 if error is ErrorCode.INCONSISTENT_TOPIC_ID:
                     reading.failed = True
-                reading.add(key, PartitionData(index, error, -1))
+                    missing.aborted_transactions = None
+                reading.add(key, missing)
                 continue
             traffic = partition.topic.traffic
             if not again:
