@@ -136,7 +136,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
-    """What a list operation starts from: as in Kafka, a list that is not set has its first default, nothing inherited."""
+    """What a list operation starts from; a list that is not set has Kafka's default, nothing that is inherited."""
     if name in values:
         return values[name]
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""

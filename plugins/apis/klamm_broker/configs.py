@@ -348,7 +348,7 @@ class ConfigRegistry:
         )
 
     def _told_synonyms(self, name: str) -> list[Synonym]:
-        """By source, from the first on that has the name itself: keys in other units alone are not told, as in Kafka."""
+        """By source, without the keys in other units that come before the first of this name, as in Kafka."""
         by_source = sorted(self._synonyms(name), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
