@@ -127,7 +127,8 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     if not is_list(topic_key_of(name) if kind == ResourceType.BROKER else name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
     items = [item for item in _effective(kind, values, name).split(",") if item]
-    for item in filter(None, change.value.split(",")):
+    # As in Kafka, an empty value is an empty item, which few lists allow.
+    for item in change.value.rstrip(",").split(","):
         if operation is Operation.APPEND and item not in items:
             items.append(item)
         elif operation is Operation.SUBTRACT and item in items:

@@ -281,6 +281,7 @@ def test_lists(harness: BrokerHarness) -> None:
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
         (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", APPEND, "burn"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", APPEND, ""), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", 9, "compact"), ErrorCode.INVALID_REQUEST),
         (("min.compaction.lag.ms", SET, str(2**63 - 1)), ErrorCode.NONE),
     ],
