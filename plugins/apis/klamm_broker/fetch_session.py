@@ -36,12 +36,16 @@ def next_epoch(epoch: int) -> int:
 
 
 class CachedPartition:
-    """One partition of a session: what the consumer last asked, and what it was last told."""
+    """One partition of a session: what the consumer last asked, and what it was last told.
 
-    __slots__ = ("high_watermark", "log_start_offset", "request", "topic")
+    `topics_generation`: that of the topics when the partition came into the session.
+    """
 
-    def __init__(self, topic: TopicKey, request: FetchPartition) -> None:
+    __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topics_generation")
+
+    def __init__(self, topic: TopicKey, request: FetchPartition, topics_generation: int) -> None:
         self.topic = topic
+        self.topics_generation = topics_generation
         self.request = request
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -64,20 +68,10 @@ class CachedPartition:
 class FetchSession:
     """What one consumer fetches. Its lock guards all of it but `last_used_ns`, which is the cache's."""
 
-    __slots__ = (
-        "created_ns",
-        "epoch",
-        "id",
-        "last_used_ns",
-        "lock",
-        "partitions",
-        "topics_generation",
-        "uses_topic_ids",
-    )
+    __slots__ = ("created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ns: int) -> None:
         self.id = session_id
-        self.topics_generation = 0
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.created_ns = now_ns
@@ -85,14 +79,14 @@ class FetchSession:
         self.lock = threading.Lock()
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
-    def update(self, request: FetchRequest, version: int) -> None:
+    def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
         """Take over added, changed and forgotten partitions."""
         partitions = self.partitions
         for topic_key, wanted in wanted_partitions(request, version):
             key = (topic_key, wanted.partition)
             cached = partitions.get(key)
             if cached is None:
-                partitions[key] = CachedPartition(topic_key, wanted)
+                partitions[key] = CachedPartition(topic_key, wanted, topics_generation)
             else:
                 cached.request = wanted
         for forgotten in request.forgotten_topics_data:
@@ -173,13 +167,14 @@ class FetchSessionCache:
 
 
 class FetchContext(Protocol):
-    """A fetch request as its session sees it.
+    """A fetch request as its session sees it."""
 
-    `topics_generation`: ids of topics that were there at that generation (`TopicRegistry.generation`) have a name for
-    this fetch, also when the topic is deleted meanwhile.
-    """
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        """That of the topics (`TopicRegistry.generation`) when a partition was first asked for.
 
-    topics_generation: int
+        The id of a topic that was there then has a name for this fetch, also if the topic is deleted meanwhile.
+        """
+        ...
 
     def wanted(self) -> Sequence[Wanted]:
         """What to read, in the order in which to read it."""
@@ -203,11 +198,14 @@ class FetchContext(Protocol):
 class SessionlessContext:
     """A fetch that stands alone."""
 
-    __slots__ = ("_wanted", "topics_generation")
+    __slots__ = ("_topics_generation", "_wanted")
 
     def __init__(self, wanted: Sequence[Wanted], topics_generation: int) -> None:
         self._wanted = wanted
-        self.topics_generation = topics_generation
+        self._topics_generation = topics_generation
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
 
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
@@ -222,15 +220,18 @@ class SessionlessContext:
 class FullContext:
     """A fetch that asks for a new session; everything is told."""
 
-    __slots__ = ("_cache", "_uses_topic_ids", "_wanted", "topics_generation")
+    __slots__ = ("_cache", "_topics_generation", "_uses_topic_ids", "_wanted")
 
     def __init__(
         self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool, topics_generation: int
     ) -> None:
-        self.topics_generation = topics_generation
+        self._topics_generation = topics_generation
         self._cache = cache
         self._wanted = wanted
         self._uses_topic_ids = uses_topic_ids
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
 
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
@@ -239,13 +240,12 @@ class FullContext:
         session = self._cache.create(self._uses_topic_ids, len(answered))
         if session is None:
             return NO_SESSION_ID, answered
-        session.topics_generation = self.topics_generation
         by_key = {
             (topic, data.partition_index): (data, size) for (topic, data), size in zip(answered, sizes, strict=True)
         }
         with session.lock:
             for topic, request in self._wanted:
-                cached = CachedPartition(topic, request)
+                cached = CachedPartition(topic, request, self._topics_generation)
                 cached.note(*by_key[topic, request.partition])
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
@@ -258,12 +258,17 @@ class FullContext:
 class IncrementalContext:
     """The next fetch of a session; only news are told."""
 
-    __slots__ = ("_epoch", "_session", "topics_generation")
+    __slots__ = ("_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
-        self.topics_generation = session.topics_generation
         self._session = session
         self._epoch = session.epoch
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        with self._session.lock:
+            cached = self._session.partitions.get((topic, index))
+        # Forgotten by the next request already: whose answer this is has no more use for it.
+        return cached.topics_generation if cached is not None else 0
 
     def wanted(self) -> Sequence[Wanted]:
         with self._session.lock:
@@ -316,7 +321,7 @@ def context_of(
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(request, version)
+        session.update(request, version, topics_generation)
         if session.partitions:
             session.epoch = next_epoch(session.epoch)
             context: FetchContext = IncrementalContext(session)

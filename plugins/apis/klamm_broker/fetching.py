@@ -127,7 +127,7 @@ class PendingFetch:
             if partition is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if topic is None and isinstance(key, bytes):
-                    error = self._missing(key)
+                    error = self._missing(key, index)
                 missing = PartitionData(index, error, -1)
                 if error is ErrorCode.INCONSISTENT_TOPIC_ID:
                     reading.failed = True
@@ -182,9 +182,9 @@ class PendingFetch:
             )
         return reading
 
-    def _missing(self, topic_id: bytes) -> ErrorCode:
+    def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
         """What is wrong with a topic id: unknown, or known to this fetch before the topic went, or was made anew."""
-        name = self._topics.name_of_deleted(topic_id, self.session.topics_generation)
+        name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         made_anew = self._topics.get(name) is not None

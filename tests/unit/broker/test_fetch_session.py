@@ -118,6 +118,9 @@ def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: Broke
     assert errors(fetch_ids(first.session_id, 2))[topic_id] is ErrorCode.INCONSISTENT_TOPIC_ID
     assert errors(fetch_ids(0, 0, topic_id)) == {topic_id: ErrorCode.UNKNOWN_TOPIC_ID}
 
+    late = fetch_ids(0, 0, never).session_id
+    assert errors(fetch_ids(late, 1, topic_id))[topic_id] is ErrorCode.UNKNOWN_TOPIC_ID
+
 
 def test_only_some_deleted_topics_are_known_by_name(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm_broker.topics._MOST_DELETED", 1)
@@ -255,4 +258,4 @@ def test_evicted_session_is_unknown() -> None:
 
 def fill(session: Any, partitions: int) -> None:
     wanted = fetch.FetchTopic("t", partitions=[fetch.FetchPartition(index) for index in range(partitions)])
-    session.update(fetch.FetchRequest(topics=[wanted]), VERSION)
+    session.update(fetch.FetchRequest(topics=[wanted]), VERSION, 0)
