@@ -88,7 +88,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                 if topic is None or partition is None:
                     raise _unknown(topic, by_id)
                 records = data.records
-                if records is None or len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]:
+                if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
                     _check_batch(records, context.api_version)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
@@ -122,14 +122,13 @@ def _in_transaction(records: Any) -> bool:
 
 
 def _check_batch(records: Any, version: int) -> None:
-    """What is refused before a partition is asked, and not counted as an append."""
+    """What is refused before a partition is asked, and not counted as an append; for batches with attributes."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
-    if _in_transaction(records):
+    attributes = records[_ATTRIBUTES_LOW_BYTE]
+    if attributes & _TRANSACTIONAL:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    if version >= _FIRST_VERSION_WITH_ZSTD or len(records) <= _ATTRIBUTES_LOW_BYTE:
-        return
-    if records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
