@@ -338,6 +338,14 @@ class SslTransportLayer(TransportLayer):
         return filled or WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
+        if len(chunks) == 1 and not self._encrypted_bytes and not self._unsent and 0 < len(chunks[0]) <= _PIECE_BYTES:
+            # One small answer: most of what is sent.
+            (piece,) = chunks
+            self._tls.write(piece)
+            if self._flush():
+                return len(piece)
+            self._encrypted_bytes = len(piece)
+            return WOULD_BLOCK
         return self._write(_pieces(chunks))
 
     def _write(self, pieces: Iterable[Buffer]) -> int:
@@ -362,8 +370,7 @@ class SslTransportLayer(TransportLayer):
 
     def _flush(self) -> bool:
         """Send what TLS has to say; whether all of it went."""
-        while self._unsent or self._outgoing.pending:
-            data = self._unsent or self._outgoing.read()
+        while data := self._unsent or self._outgoing.read():
             try:
                 count = self._socket.send(data)
             except BlockingIOError:
@@ -371,6 +378,8 @@ class SslTransportLayer(TransportLayer):
             if count < len(data):
                 self._unsent = memoryview(data)[count:]
                 return False
+            if not self._unsent:
+                break
             self._unsent = b""
         return True
 

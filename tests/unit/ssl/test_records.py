@@ -200,7 +200,7 @@ def test_a_broken_record_is_an_error_and_the_client_is_told(connection):
 @given(
     sizes=st.lists(st.integers(1, 150_000), min_size=1, max_size=5),
     rooms=st.lists(st.integers(0, 120_000), max_size=20),
-    offered=st.lists(st.integers(1, 200_000), max_size=10),
+    offered=st.lists(st.integers(1, 1500) | st.integers(1, 200_000), max_size=10),
 )
 @settings(deadline=None)
 def test_every_byte_is_sent_once_however_little_goes_and_however_it_is_offered(files, sizes, rooms, offered):
@@ -212,9 +212,20 @@ def test_every_byte_is_sent_once_however_little_goes_and_however_it_is_offered(f
         connection.socket.room = rooms.pop() if rooms else 1 << 30
         # As a send that was extended meanwhile, or a piece of a file.
         end = position + (offered.pop() if offered else len(data))
-        position += connection.layer.write([data[position : position + 1000], data[position + 1000 : end]])
+        chunks = [data[position : position + 1000], data[position + 1000 : end]]
+        position += connection.layer.write(chunks if chunks[1] else chunks[:1])
         received += connection.read()
     assert received == data
+
+
+def test_a_small_answer_that_the_socket_has_not_taken_is_sent_once(connection):
+    connection.socket.room = 10
+    assert connection.layer.write([b"an answer"]) == WOULD_BLOCK
+    assert connection.layer.write([b"an answer"]) == WOULD_BLOCK
+    connection.socket.room = 1 << 30
+    assert connection.layer.write([b"an answer, and more"]) == 19
+    assert connection.layer.write([b"."]) == 1
+    assert connection.read() == b"an answer, and more."
 
 
 def test_closing_does_not_cut_a_record_that_the_socket_has_not_taken(connection):
