@@ -3,6 +3,9 @@
 Each server has a plaintext and a TLS listener over the same broker and shows the same certificate. The load comes from
 librdkafka (confluent-kafka): a producer of 1 KiB records with its default batches of up to 1 MB and acks=all, a
 consumer that reads them again. Servers and listeners take turns; only the ratios of one run mean anything.
+
+The client takes as much of the machine as the server, so beside what comes through stands what the server paid for it:
+its processor time for each megabyte. A ratio above 1 means that klamm is better.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.audit import cpu_seconds
 from bench.peers import SETTINGS
+from bench.suites import have_memory
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import HOST, Server, free_port
@@ -41,10 +46,32 @@ class Door:
     name: str
     client: dict[str, Any]
     topic: str
+    server: Server
 
 
-def produce(door: Door, seconds: float, topic: str) -> float:
-    """Megabytes of acknowledged values a second."""
+class Result(NamedTuple):
+    """Of one round: what came through, and the processor time that it cost the server."""
+
+    mb_per_s: float
+    cpu_ms_per_mb: float
+
+
+def measure(what: str, door: Door, seconds: float) -> Result:
+    """One round: `what` is "produce" or "fetch"."""
+    topic = f"produced-{next(_topics)}"
+    if what == "produce":
+        make_topic(door, topic)
+    have_memory()
+    before_s = cpu_seconds(door.server)
+    megabytes, taken_s = produce(door, seconds, topic) if what == "produce" else fetch(door, seconds)
+    cpu_s = cpu_seconds(door.server) - before_s
+    if what == "produce":
+        delete_topic(door, topic)
+    return Result(megabytes / taken_s, cpu_s * 1000 / megabytes)
+
+
+def produce(door: Door, seconds: float, topic: str) -> tuple[float, float]:
+    """Megabytes of acknowledged values, and the seconds that they took."""
     delivered = 0
 
     def note(error: Any, _message: Any) -> None:
@@ -65,11 +92,11 @@ def produce(door: Door, seconds: float, topic: str) -> float:
                 producer.poll(0.01)
         producer.poll(0)
     producer.flush()
-    return delivered * len(RECORD) / 1e6 / (time.perf_counter() - begun)
+    return delivered * len(RECORD) / 1e6, time.perf_counter() - begun
 
 
-def fetch(door: Door, seconds: float) -> float:
-    """Megabytes of values a second, read from the beginning as often as there is time."""
+def fetch(door: Door, seconds: float) -> tuple[float, float]:
+    """Megabytes of values, read from the beginning as often as there is time, and the seconds that they took."""
     consumer = Consumer(
         door.client | {"group.id": "bench", "enable.auto.commit": False, "queued.min.messages": 100_000}
     )
@@ -87,7 +114,7 @@ def fetch(door: Door, seconds: float) -> float:
             consumer.assign(beginning)
     taken = time.perf_counter() - begun
     consumer.close()
-    return read * len(RECORD) / 1e6 / taken
+    return read * len(RECORD) / 1e6, taken
 
 
 def make_topic(door: Door, name: str) -> None:
@@ -115,7 +142,7 @@ def doors(folder: Path) -> Iterator[list[Door]]:
             stack.enter_context(server)
             for kind, address, security in (("plaintext", server.port, {}), ("TLS", port, tls)):
                 client = {"bootstrap.servers": f"{HOST}:{address}"} | security
-                found.append(Door(f"{name} {kind}", client, f"read-{kind}"))
+                found.append(Door(f"{name} {kind}", client, f"read-{kind}", server))
         for door in found:
             make_topic(door, door.topic)
             produce(door, 1.0, door.topic)
@@ -148,22 +175,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder, doors(Path(folder)) as found:
-        print("| MB/s | klamm | Apache Kafka | klamm : Kafka |\n| --- | --- | --- | --- |", flush=True)
+        print("| | | klamm | Apache Kafka | klamm : Kafka |\n| --- | --- | --- | --- | --- |", flush=True)
         for what in ("produce", "fetch"):
-            results: dict[str, list[float]] = {door.name: [] for door in found}
-            for _ in range(chosen.rounds):
-                for door in found:
-                    if what == "fetch":
-                        results[door.name].append(fetch(door, chosen.seconds))
-                        continue
-                    topic = f"produced-{next(_topics)}"
-                    make_topic(door, topic)
-                    results[door.name].append(produce(door, chosen.seconds, topic))
-                    delete_topic(door, topic)
+            results: dict[str, list[Result]] = {door.name: [] for door in found}
+            for number in range(chosen.rounds):
+                for door in found if number % 2 == 0 else reversed(found):
+                    results[door.name].append(measure(what, door, chosen.seconds))
             for kind in ("plaintext", "TLS"):
-                pair = [results[f"{name} {kind}"] for name in ("klamm", "kafka")]
-                cells = [f"{median(each):,.0f} ({min(each):,.0f}–{max(each):,.0f})" for each in pair]
-                print(f"| {what}, {kind} | {' | '.join(cells)} | {median(pair[0]) / median(pair[1]):.2f} |", flush=True)
+                klamm, kafka = results[f"klamm {kind}"], results[f"kafka {kind}"]
+                _print_row(f"{what}, {kind} | MB/s", [r.mb_per_s for r in klamm], [r.mb_per_s for r in kafka], ".0f")
+                ours, theirs = [r.cpu_ms_per_mb for r in klamm], [r.cpu_ms_per_mb for r in kafka]
+                _print_row(f"{what}, {kind} | ms/MB of the server's CPU", ours, theirs, ".2f", less_is_better=True)
+
+
+def _print_row(
+    what: str, klamm: Sequence[float], kafka: Sequence[float], form: str, *, less_is_better: bool = False
+) -> None:
+    cells = [f"{median(each):{form}} ({min(each):{form}}–{max(each):{form}})" for each in (klamm, kafka)]
+    ratio = median(klamm) / median(kafka)
+    print(f"| {what} | {' | '.join(cells)} | {1 / ratio if less_is_better else ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

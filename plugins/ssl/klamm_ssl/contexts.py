@@ -44,7 +44,7 @@ class SslFilesError(Exception):
         self.key = key
 
 
-class ServerSocket(ssl.SSLSocket):
+class ServerObject(ssl.SSLObject):
     """Remembers what the client asked for in SNI, whether it is a name of anything here, and whether it was refused."""
 
     server_name = ""
@@ -152,7 +152,7 @@ class SslFiles:
     ) -> tuple[ssl.SSLContext, frozenset[str]]:
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslsocket_class = ServerSocket
+        context.sslobject_class = ServerObject
         context.minimum_version = _VERSIONS[settings.min_version]
         context.maximum_version = _VERSIONS[settings.max_version]
         if context.minimum_version > context.maximum_version:
@@ -426,19 +426,19 @@ def _choose_by_name(
 ) -> Callable[..., int | None]:
     """`own_names` are those of the default certificate: who asks for one has asked for nothing unknown."""
 
-    def choose(sock: ServerSocket, name: str | None, _: ssl.SSLContext) -> int | None:
+    def choose(tls: ServerObject, name: str | None, _: ssl.SSLContext) -> int | None:
         if name is None:
             return None
-        sock.server_name = name = name.lower()
+        tls.server_name = name = name.lower()
         pattern = "*." + name.partition(".")[2]
         chosen = contexts.get(name) or contexts.get(pattern)
         if chosen is not None:
-            sock.context = chosen
+            tls.context = chosen
         elif refuse:
-            sock.name_refused = True
+            tls.name_refused = True
             return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
         else:
-            sock.name_unknown = bool(contexts) and name not in own_names and pattern not in own_names
+            tls.name_unknown = bool(contexts) and name not in own_names and pattern not in own_names
         return None
 
     return choose

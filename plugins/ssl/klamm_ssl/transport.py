@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -31,7 +32,7 @@ from klamm_ssl.certificate import distinguished_name, read_certificate
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,
     TRUST_STORE_NAME,
-    ServerSocket,
+    ServerObject,
     SslContexts,
     SslFiles,
     SslFilesError,
@@ -44,6 +45,8 @@ log = logging.getLogger("klamm.ssl")
 
 _PIECE_BYTES: Final = 64 * 1024
 _RECORD_BYTES: Final = 16 * 1024
+_RECEIVE_BYTES: Final = 32 * 1024
+_TURN_BYTES: Final = 256 * 1024
 _DAY_MS: Final = 86_400_000
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
@@ -110,9 +113,8 @@ class SslTransport(Transport):
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
 
     def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
-        wrapped = self._contexts.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         return SslTransportLayer(
-            cast(ServerSocket, wrapped), self._mapper, lambda name: self._note_unknown_name(name, peer)
+            sock, self._contexts.context, self._mapper, lambda name: self._note_unknown_name(name, peer)
         )
 
     def _note_unknown_name(self, name: str, peer: Address) -> None:
@@ -188,56 +190,99 @@ class SslTransport(Transport):
 
 
 class SslTransportLayer(TransportLayer):
-    """One TLS connection.
+    """One TLS connection: OpenSSL works on memory, and this moves the bytes between it and the socket.
 
-    OpenSSL keeps a record that the socket would not take and sends it before all else, so `write` must come again with
-    the same bytes in front: callers do, and `_pieces` cuts what comes at the same places.
+    Over a socket, OpenSSL takes two system calls for each record, however small; librdkafka makes two of every Kafka
+    record. `write` must come again with the same bytes in front when not all has gone: callers do, as what is encrypted
+    cannot be taken back.
     """
 
-    __slots__ = ("_details", "_established", "_mapper", "_on_unknown_name", "_principal", "_socket", "_write_pending")
+    __slots__ = (
+        "_details",
+        "_encrypted_bytes",
+        "_established",
+        "_has_rest",
+        "_incoming",
+        "_mapper",
+        "_on_unknown_name",
+        "_outgoing",
+        "_principal",
+        "_read",
+        "_socket",
+        "_tls",
+        "_unsent",
+    )
 
-    def __init__(self, sock: ServerSocket, mapper: SslPrincipalMapper, on_unknown_name: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        mapper: SslPrincipalMapper,
+        on_unknown_name: Callable[[str], None],
+    ) -> None:
         self._socket = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = cast(ServerObject, context.wrap_bio(self._incoming, self._outgoing, server_side=True))
+        # With a buffer it returns a number.
+        self._read = cast(Callable[[int, memoryview], int], self._tls.read)
         self._on_unknown_name = on_unknown_name
         self._mapper = mapper
         self._principal = ANONYMOUS
         self._details: Mapping[str, str] = {}
         self._established = False
-        self._write_pending = False
+        self._has_rest = False
+        # What the socket has not taken, and how much that was offered to `write` is in it.
+        self._unsent: Buffer = b""
+        self._encrypted_bytes = 0
 
     def handshake(self) -> Interest:
         """Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
-        sock = self._socket
+        tls = self._tls
         try:
             self._shake_hands()
-        except ssl.SSLWantReadError:
-            return Interest.READ
-        except ssl.SSLWantWriteError:
-            return Interest.WRITE
+        except BlockingIOError:
+            return Interest.READ if self._flush() else Interest.WRITE
         except ssl.SSLError as error:
-            raise handshake_error(error, sock.name_refused, sock.server_name) from error
+            self._flush_alert()
+            raise handshake_error(error, tls.name_refused, tls.server_name) from error
+        if not self._flush():
+            return Interest.WRITE
         self._established = True
+        self._has_rest = self._incoming.pending > 0
         self._identify()
         return Interest.NONE
 
     def _shake_hands(self) -> None:
+        """Raises BlockingIOError when it is the peer's turn."""
+        tls = self._tls
         try:
-            self._socket.do_handshake()
+            while True:
+                try:
+                    tls.do_handshake()
+                    return
+                except ssl.SSLWantReadError:
+                    self._flush()
+                    data = self._socket.recv(_RECORD_BYTES)
+                    if data:
+                        self._incoming.write(data)
+                    else:
+                        self._incoming.write_eof()
         finally:
             # Said at once: most clients break off when they see a certificate that is for another name.
-            if self._socket.name_unknown:
-                self._socket.name_unknown = False
-                self._on_unknown_name(self._socket.server_name)
+            if tls.name_unknown:
+                tls.name_unknown = False
+                self._on_unknown_name(tls.server_name)
 
     def _identify(self) -> None:
-        sock = self._socket
-        cipher = sock.cipher()
+        tls = self._tls
+        cipher = tls.cipher()
         self._details = {
-            "tls_version": sock.version() or "",
+            "tls_version": tls.version() or "",
             "tls_cipher": cipher[0] if cipher is not None else "",
-            "tls_server_name": sock.server_name,
+            "tls_server_name": tls.server_name,
         }
-        certificate = sock.getpeercert(binary_form=True)
+        certificate = tls.getpeercert(binary_form=True)
         if certificate is None:
             return
         try:
@@ -249,55 +294,105 @@ class SslTransportLayer(TransportLayer):
         self._principal = KafkaPrincipal(name)
 
     def read_into(self, buffer: memoryview) -> int:
-        read = self._socket.recv_into
+        incoming, read = self._incoming, self._read
+        size = len(buffer)
         filled = 0
+        more = True
         try:
-            while filled < len(buffer):
-                # One record at most comes with each call.
-                count = read(buffer[filled:])
-                if count == 0:
-                    return filled or END_OF_STREAM
-                filled += count
-                if count < _RECORD_BYTES:
-                    # A record that is not full is the last for now: the peer had no more.
+            while filled < size:
+                if self._has_rest:
+                    self._has_rest = False
+                elif more and filled < _TURN_BYTES:
+                    # No more than can be passed on now, but for the rest of a record.
+                    wanted = min(_RECEIVE_BYTES, max(size - filled, _RECORD_BYTES))
+                    data = self._socket.recv(wanted)
+                    if not data:
+                        return filled or END_OF_STREAM
+                    more = len(data) == wanted
+                    incoming.write(data)
+                else:
                     break
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return filled or WOULD_BLOCK
-        return filled
+                try:
+                    while True:
+                        # One record at most comes with each call.
+                        count = read(size, buffer[filled:])
+                        if not count:
+                            self._has_rest = filled > 0
+                            return filled or END_OF_STREAM
+                        filled += count
+                        if filled == size or not incoming.pending:
+                            break
+                except ssl.SSLWantReadError:
+                    # OpenSSL has all of it, and the last record is not whole.
+                    pass
+        except BlockingIOError:
+            pass
+        except ssl.SSLError:
+            self._flush_alert()
+            raise
+        if filled == size:
+            self._has_rest = incoming.pending > 0 or self._tls.pending() > 0
+        if self._outgoing.pending and not self._flush() and self._outgoing.pending > _RECORD_BYTES:
+            # Each request for new keys is answered. Over a socket it is OpenSSL that stops reading here.
+            raise ConnectionResetError("the peer asks for new keys and takes none of the answers")
+        return filled or WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
+        if len(chunks) == 1 and not self._encrypted_bytes and not self._unsent and 0 < len(chunks[0]) <= _PIECE_BYTES:
+            # One small answer: most of what is sent.
+            (piece,) = chunks
+            self._tls.write(piece)
+            if self._flush():
+                return len(piece)
+            self._encrypted_bytes = len(piece)
+            return WOULD_BLOCK
+        return self._write(_pieces(chunks))
+
+    def _write(self, pieces: Iterable[Buffer]) -> int:
         sent = 0
-        for piece in _pieces(chunks):
-            count = self._write(piece)
-            sent += count
-            if count < len(piece):
+        if self._unsent and not self._flush():
+            return WOULD_BLOCK
+        for piece in pieces:
+            done = min(self._encrypted_bytes, len(piece))
+            if done:
+                # It went out with the rest of an earlier call.
+                self._encrypted_bytes -= done
+                sent += done
+                if done == len(piece):
+                    continue
+                piece = memoryview(piece)[done:]
+            self._tls.write(piece)
+            if not self._flush():
+                self._encrypted_bytes = len(piece)
                 break
+            sent += len(piece)
         return sent
 
-    def _write(self, piece: Buffer) -> int:
-        try:
-            count = self._socket.send(piece)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            self._write_pending = True
-            return WOULD_BLOCK
-        self._write_pending = False
-        return count
+    def _flush(self) -> bool:
+        """Send what TLS has to say; whether all of it went."""
+        while data := self._unsent or self._outgoing.read():
+            try:
+                count = self._socket.send(data)
+            except BlockingIOError:
+                count = 0
+            if count < len(data):
+                self._unsent = memoryview(data)[count:]
+                return False
+            if not self._unsent:
+                break
+            self._unsent = b""
+        return True
+
+    def _flush_alert(self) -> None:
+        with contextlib.suppress(OSError):
+            self._flush()
 
     def send_file(self, descriptor: int, position: int, count: int) -> int:
-        sent = 0
-        while sent < count:
-            piece = os.pread(descriptor, min(_PIECE_BYTES, count - sent), position + sent)
-            if not piece:
-                raise OSError("the file ended before the region that was promised")
-            written = self._write(piece)
-            sent += written
-            if written < len(piece):
-                break
-        return sent
+        return self._write(_pieces_of_file(descriptor, position, count))
 
     @property
     def has_buffered_data(self) -> bool:
-        return self._socket.pending() > 0
+        return self._has_rest
 
     @property
     def principal(self) -> KafkaPrincipal:
@@ -308,14 +403,26 @@ class SslTransportLayer(TransportLayer):
         return self._details
 
     def close(self) -> None:
-        if self._established and not self._write_pending:
+        if self._established and not self._unsent:
             self._established = False
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 # Says that nothing was cut off. Whether the peer answers is all the same.
-                self._socket.unwrap()
-            except (OSError, ValueError):
+                self._tls.unwrap()
+            try:
+                self._flush()
+            except OSError:
                 log.debug("close_notify was not sent")
         self._socket.close()
+
+
+def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buffer]:
+    end = position + count
+    while position < end:
+        piece = os.pread(descriptor, min(_PIECE_BYTES, end - position), position)
+        if not piece:
+            raise OSError("the file ended before the region that was promised")
+        position += len(piece)
+        yield piece
 
 
 def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
