@@ -27,6 +27,8 @@ _FIRST_VERSION_WITH_MANY_KEYS = 4
 _FIRST_VERSION_WITH_SHARE_KEYS = 6
 _GROUP, _TRANSACTION, _SHARE = range(3)
 _NO_NODE_ID = -1
+_NO_ERROR = "NONE"
+"""Kafka's message where there is no error; clients compare it."""
 _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:[0-9]+")
 """Group id, topic id, partition."""
 
@@ -40,12 +42,12 @@ def find_coordinators(
     address = context.listener.advertised
     if not many:
         _check(context, request.key_type, request.key)
-        return FindCoordinatorResponse(node_id=broker.node_id, host=address.host, port=address.port)
+        return FindCoordinatorResponse(0, 0, _NO_ERROR, broker.node_id, address.host, address.port)
     coordinators = []
     for key in request.coordinator_keys:
         try:
             _check(context, request.key_type, key)
-            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
+            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port, 0, _NO_ERROR))
         except KafkaError as error:
             coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
     return FindCoordinatorResponse(coordinators=coordinators)
