@@ -88,19 +88,25 @@ def _short(needed: int, buffer: ReadBuffer, position: int) -> WireError:
 def read_unsigned_varint(buffer: ReadBuffer, position: int) -> tuple[int, int]:
     """At most 5 bytes, 32 bits."""
     value = buffer[position]
-    position += 1
     if value < 0x80:
-        return value, position
-    value &= 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                break
-            return value, position
-    raise WireError(f"varint before byte {position} is longer than 32 bits")
+        return value, position + 1
+    # The sizes of batches take two or three bytes: those are spelled out.
+    byte = buffer[position + 1]
+    value += (byte << 7) - 0x80
+    if byte < 0x80:
+        return value, position + 2
+    byte = buffer[position + 2]
+    value += (byte << 14) - 0x4000
+    if byte < 0x80:
+        return value, position + 3
+    byte = buffer[position + 3]
+    value += (byte << 21) - 0x200000
+    if byte < 0x80:
+        return value, position + 4
+    value += (buffer[position + 4] << 28) - 0x10000000
+    if value > 0xFFFFFFFF:
+        raise WireError(f"varint before byte {position + 5} is longer than 32 bits")
+    return value, position + 5
 
 
 def write_unsigned_varint(out: bytearray, value: int) -> None:

@@ -7,8 +7,9 @@ before what the CRC covers, so a broker sets them without touching the rest. Fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -125,6 +126,10 @@ class RecordBatchHeader(NamedTuple):
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
+# `_make` without its frame: this runs for every batch.
+_new_header: Final[Callable[[Iterable[int]], RecordBatchHeader]] = partial(tuple.__new__, RecordBatchHeader)
+
+
 class Record(NamedTuple):
     """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
 
@@ -195,7 +200,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
         raise _no_batch(records)
-    header = RecordBatchHeader._make(_unpack_header(records, 0))
+    header = _new_header(_unpack_header(records, 0))
     (
         base_offset,
         batch_length,

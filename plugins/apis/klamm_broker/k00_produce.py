@@ -81,17 +81,19 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
         denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
         results = []
         for data in wanted.partition_data:
-            partition = topic.partition(data.index) if topic is not None else None
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                if partition is None:
+                partition = topic.partition(data.index) if topic is not None else None
+                if topic is None or partition is None:
                     raise _unknown(topic, by_id)
-                _check_batch(data.records, context.api_version)
-                partition.topic.traffic.produce_requests += 1
-                if partition.topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
+                records = data.records
+                if records is None or len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]:
+                    _check_batch(records, context.api_version)
+                topic.traffic.produce_requests += 1
+                if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
-                result = _append(partition, data.records, acks, now_ms)
+                result = _append(partition, records, acks, now_ms)
                 appended.append(partition)
             except KafkaError as error:
                 result = failed = _failure(data.index, error)

@@ -209,6 +209,13 @@ class LogFile:
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of it. Raises OSError, with any part of it written."""
+        with self._lock:
+            handle = self._handle
+            if handle is not None:
+                # Nobody can let go of it meanwhile, so it needs no further user.
+                self.used = True
+                self.operations.write_all(handle.fd, data, position)
+                return
         handle = self.acquire()
         try:
             self.operations.write_all(handle.fd, data, position)

@@ -18,6 +18,9 @@ from klamm_broker.log.files import FileOperations
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _ABORTED_TRANSACTION: Final = Struct(">hqqqq")
+_pack_offset_entry: Final = _OFFSET_ENTRY.pack
+_pack_time_entry: Final = _TIME_ENTRY.pack
+_unpack_timestamp: Final = Struct(">q").unpack_from
 
 
 class Index:
@@ -55,9 +58,12 @@ class Index:
         with self._lock:
             return list(self._entry.iter_unpack(self._loaded()))
 
-    def _append(self, *values: int) -> None:
+    def _append(self, entry: bytes) -> None:
         with self._lock:
-            self._loaded().extend(self._entry.pack(*values))
+            data = self._data
+            if data is None:
+                data = self._loaded()
+            data += entry
 
     def _last(self) -> tuple[Any, ...] | None:
         with self._lock:
@@ -142,7 +148,7 @@ class OffsetIndex(Index):
         super().__init__(path, _OFFSET_ENTRY, operations, is_new=is_new)
 
     def append(self, relative_offset: int, position: int) -> None:
-        self._append(relative_offset, position)
+        self._append(_pack_offset_entry(relative_offset, position))
 
     def lookup(self, relative_offset: int) -> int:
         """A position from where a scan finds the batch that holds the offset, or the next one."""
@@ -174,9 +180,12 @@ class TimeIndex(Index):
 
     def append_if_later(self, timestamp_ms: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is larger than the last one's."""
-        last = self._last()
-        if timestamp_ms > (last[0] if last is not None else -1):
-            self._append(timestamp_ms, relative_offset)
+        with self._lock:
+            data = self._data
+            if data is None:
+                data = self._loaded()
+            if timestamp_ms > (_unpack_timestamp(data, len(data) - _TIME_ENTRY.size)[0] if data else -1):
+                data += _pack_time_entry(timestamp_ms, relative_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
         """A relative offset before which no record has this timestamp or a larger one."""
@@ -211,7 +220,7 @@ class TransactionIndex(Index):
         super().__init__(path, _ABORTED_TRANSACTION, operations, is_new=is_new)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        self._append(0, *aborted)
+        self._append(_ABORTED_TRANSACTION.pack(0, *aborted))
 
     def flush(self, *, sync: bool = False) -> None:
         """As `Index.flush`; an empty index makes no file."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import (
+    LOG_OVERHEAD_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     ControlRecordType,
@@ -66,31 +67,32 @@ class PartitionLog(SegmentedLog):
         config = self.config
         batch: bytearray | memoryview = _writable(records)
         header = validate_produced(batch, config.max_message_bytes)
-        if header.size_bytes != len(batch):
-            batch = memoryview(batch)[: header.size_bytes]
+        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+        if size_bytes != len(batch):
+            batch = memoryview(batch)[:size_bytes]
         if config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
             batch, header = prepare(batch, header, config, now_ms)
-        if len(batch) > config.segment_bytes:
+            size_bytes = len(batch)
+        if size_bytes > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"The batch has {len(batch)} bytes, a segment {config.segment_bytes}.",
+                f"The batch has {size_bytes} bytes, a segment {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
+        is_idempotent = header.producer_id != NO_PRODUCER_ID
         with self._lock:
-            if header.producer_id != NO_PRODUCER_ID:
+            if is_idempotent:
                 duplicate = self._producers.check_batch(header)
                 if duplicate is not None:
                     return self._repeated(duplicate)
             base_offset = self._write(batch, header, now_ms, leader_epoch)
-            result = AppendResult(
-                base_offset, base_offset + header.last_offset_delta, append_time_ms, self.log_start_offset
-            )
-            if header.producer_id != NO_PRODUCER_ID:
+            last_offset = base_offset + header.last_offset_delta
+            if is_idempotent:
                 self._producers.add_batch(header, base_offset, header.max_timestamp_ms)
-            self._publish(result.last_offset + 1)
-        if result.last_offset - self.recovery_point >= config.flush_messages - 1:
+            self._publish(last_offset + 1)
+        if last_offset - self.recovery_point >= config.flush_messages - 1:
             self.flush(now_ms)
-        return result
+        return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset)
 
     def append_end_transaction_marker(
         self,
