@@ -18,8 +18,11 @@ from klamm_broker.configs import (
     check_topic_configs,
     check_value,
     is_list,
+    text_of,
     topic_key_of,
 )
+from klamm_broker.topic_config import TOPIC_CONFIGS
+from klamm_broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -98,7 +101,7 @@ def alter(broker: Broker, resource: Resource, changes: Sequence[Change], validat
     _check_duplicates(change.name for change in changes)
     values = _current(broker, resource)
     for change in changes:
-        _alter_one(broker, resource, values, change)
+        _alter_one(resource.kind, values, change)
     _apply(broker, resource, values, validate_only)
 
 
@@ -108,7 +111,7 @@ def _check_duplicates(names: Iterable[str]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"named more than once: {', '.join(twice)}")
 
 
-def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], change: Change) -> None:
+def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     name = change.name
     if change.operation == Operation.DELETE:
         values.pop(name, None)
@@ -121,10 +124,11 @@ def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], chang
         values[name] = change.value
         return
     operation = Operation(change.operation)
-    if not is_list(topic_key_of(name) if resource.kind == ResourceType.BROKER else name):
+    if not is_list(topic_key_of(name) if kind == ResourceType.BROKER else name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
-    items = [item for item in _effective(broker, resource, values, name).split(",") if item]
-    for item in filter(None, change.value.split(",")):
+    items = [item for item in _effective(kind, values, name).split(",") if item]
+    # As in Kafka, an empty value is an empty item, which few lists allow.
+    for item in change.value.rstrip(",").split(","):
         if operation is Operation.APPEND and item not in items:
             items.append(item)
         elif operation is Operation.SUBTRACT and item in items:
@@ -132,14 +136,11 @@ def _alter_one(broker: Broker, resource: Resource, values: dict[str, str], chang
     values[name] = ",".join(items)
 
 
-def _effective(broker: Broker, resource: Resource, values: Mapping[str, str], name: str) -> str:
+def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
+    """What a list operation starts from; a list that is not set has Kafka's default, nothing that is inherited."""
     if name in values:
         return values[name]
-    if resource.kind == ResourceType.BROKER:
-        entries = broker.configs.describe_broker(resource.name, [name])
-    else:
-        entries = broker.configs.describe_topic({}, [name])
-    return next((entry.value or "" for entry in entries), "")
+    return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
 
 
 def _current(broker: Broker, resource: Resource) -> dict[str, str]:
@@ -161,12 +162,15 @@ def _apply(broker: Broker, resource: Resource, values: Mapping[str, str], valida
             broker.configs.set_dynamic(resource.name, values)
         return
     _check_kind(resource)
-    topic = broker.topics.get(resource.name)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common configs: a topic must be named")
+    check_topic_name(resource.name)
     check_topic_configs(values)
     # Also what no value tells alone: whether they fit together.
     broker.configs.log_config(values)
+    topic = broker.topics.get(resource.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
     if not validate_only:
         broker.topics.set_overrides(topic, values)
 

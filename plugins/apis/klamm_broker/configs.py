@@ -7,6 +7,7 @@ the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import re
 import threading
@@ -267,21 +268,27 @@ class ConfigRegistry:
         """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
-    def describe_topic(self, overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+    def describe_topic(
+        self, overrides: Mapping[str, str], names: Collection[str] | None = None, *, as_written: bool = False
+    ) -> list[ConfigEntry]:
         """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
 
-        As in Kafka, an empty list of names stands for all.
+        As in Kafka, an empty list of names stands for all. Overrides are told as they are understood (` 5 ` is 5, TRUE
+        is true), or with `as_written` as they are.
         """
         asked = set(names) if names else None
         wanted = [name for name in TOPIC_CONFIGS if asked is None or name in asked]
-        return [self._topic_entry(name, overrides) for name in wanted]
+        return [self._topic_entry(name, overrides, as_written) for name in wanted]
 
-    def _topic_entry(self, name: str, overrides: Mapping[str, str]) -> ConfigEntry:
+    def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
         entry = TOPIC_CONFIGS[name]
         synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
+        if entry.broker_name is not None and entry.broker_name not in _SPECS:
+            synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
+        value = self._inherited.get(name, text_of(entry.default))
         if name in overrides:
-            synonyms.insert(0, Synonym(name, overrides[name], ConfigSource.TOPIC_CONFIG))
-        value = overrides.get(name, self._inherited.get(name, text_of(entry.default)))
+            value = overrides[name] if as_written else text_of(parse(name, overrides[name]))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC_CONFIG))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
@@ -343,10 +350,9 @@ class ConfigRegistry:
         )
 
     def _told_synonyms(self, name: str) -> list[Synonym]:
-        """Without the defaults of keys in other units, as in Kafka."""
-        return [
-            each for each in self._synonyms(name) if each.name == name or each.source != ConfigSource.DEFAULT_CONFIG
-        ]
+        """By source, without the keys in other units that come before the first of this name, as in Kafka."""
+        by_source = sorted(self._synonyms(name), key=lambda each: each.source)
+        return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
     def _synonyms(self, name: str) -> Iterable[Synonym]:
         """Everything that gives a broker config a value, the one that counts first."""

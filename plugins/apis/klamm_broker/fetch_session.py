@@ -36,12 +36,16 @@ def next_epoch(epoch: int) -> int:
 
 
 class CachedPartition:
-    """One partition of a session: what the consumer last asked, and what it was last told."""
+    """One partition of a session: what the consumer last asked, and what it was last told.
 
-    __slots__ = ("high_watermark", "log_start_offset", "request", "topic")
+    `topics_generation`: that of the topics when the partition came into the session.
+    """
 
-    def __init__(self, topic: TopicKey, request: FetchPartition) -> None:
+    __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topics_generation")
+
+    def __init__(self, topic: TopicKey, request: FetchPartition, topics_generation: int) -> None:
         self.topic = topic
+        self.topics_generation = topics_generation
         self.request = request
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -75,14 +79,14 @@ class FetchSession:
         self.lock = threading.Lock()
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
-    def update(self, request: FetchRequest, version: int) -> None:
+    def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
         """Take over added, changed and forgotten partitions."""
         partitions = self.partitions
         for topic_key, wanted in wanted_partitions(request, version):
             key = (topic_key, wanted.partition)
             cached = partitions.get(key)
             if cached is None:
-                partitions[key] = CachedPartition(topic_key, wanted)
+                partitions[key] = CachedPartition(topic_key, wanted, topics_generation)
             else:
                 cached.request = wanted
         for forgotten in request.forgotten_topics_data:
@@ -165,6 +169,13 @@ class FetchSessionCache:
 class FetchContext(Protocol):
     """A fetch request as its session sees it."""
 
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        """That of the topics (`TopicRegistry.generation`) when a partition was first asked for.
+
+        The id of a topic that was there then has a name for this fetch, also if the topic is deleted meanwhile.
+        """
+        ...
+
     def wanted(self) -> Sequence[Wanted]:
         """What to read, in the order in which to read it."""
         ...
@@ -187,10 +198,14 @@ class FetchContext(Protocol):
 class SessionlessContext:
     """A fetch that stands alone."""
 
-    __slots__ = ("_wanted",)
+    __slots__ = ("_topics_generation", "_wanted")
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, wanted: Sequence[Wanted], topics_generation: int) -> None:
         self._wanted = wanted
+        self._topics_generation = topics_generation
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
 
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
@@ -205,18 +220,24 @@ class SessionlessContext:
 class FullContext:
     """A fetch that asks for a new session; everything is told."""
 
-    __slots__ = ("_cache", "_uses_topic_ids", "_wanted")
+    __slots__ = ("_cache", "_topics_generation", "_uses_topic_ids", "_wanted")
 
-    def __init__(self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool) -> None:
+    def __init__(
+        self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool, topics_generation: int
+    ) -> None:
+        self._topics_generation = topics_generation
         self._cache = cache
         self._wanted = wanted
         self._uses_topic_ids = uses_topic_ids
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
 
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
-        session = self._cache.create(self._uses_topic_ids, len(answered)) if answered else None
+        session = self._cache.create(self._uses_topic_ids, len(answered))
         if session is None:
             return NO_SESSION_ID, answered
         by_key = {
@@ -224,7 +245,7 @@ class FullContext:
         }
         with session.lock:
             for topic, request in self._wanted:
-                cached = CachedPartition(topic, request)
+                cached = CachedPartition(topic, request, self._topics_generation)
                 cached.note(*by_key[topic, request.partition])
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
@@ -242,6 +263,12 @@ class IncrementalContext:
     def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._epoch = session.epoch
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        with self._session.lock:
+            cached = self._session.partitions.get((topic, index))
+        # Forgotten by the next request already: whose answer this is has no more use for it.
+        return cached.topics_generation if cached is not None else 0
 
     def wanted(self) -> Sequence[Wanted]:
         with self._session.lock:
@@ -271,8 +298,10 @@ class IncrementalContext:
         return session.id
 
 
-def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) -> FetchContext:
-    """The context of a request.
+def context_of(
+    cache: FetchSessionCache, request: FetchRequest, version: int, topics_generation: int = 0
+) -> FetchContext:
+    """The context of a request that comes at this generation of the topics.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     """
@@ -280,10 +309,10 @@ def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) ->
     if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:
         if request.session_id != NO_SESSION_ID:
             cache.remove(request.session_id)
-        wanted = list(wanted_partitions(request, version))
+        wanted = _each_once(list(wanted_partitions(request, version)))
         if request.session_epoch == FINAL_EPOCH:
-            return SessionlessContext(wanted)
-        return FullContext(cache, wanted, uses_topic_ids)
+            return SessionlessContext(wanted, topics_generation)
+        return FullContext(cache, wanted, uses_topic_ids, topics_generation)
     session = cache.get(request.session_id)
     if session is None:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -292,17 +321,23 @@ def context_of(cache: FetchSessionCache, request: FetchRequest, version: int) ->
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(request, version)
+        session.update(request, version, topics_generation)
         if session.partitions:
             session.epoch = next_epoch(session.epoch)
             context: FetchContext = IncrementalContext(session)
         else:
-            context = SessionlessContext(())
+            context = SessionlessContext((), topics_generation)
     if isinstance(context, IncrementalContext):
         cache.touch(session)
     else:
         cache.remove(session.id)
     return context
+
+
+def _each_once(wanted: list[Wanted]) -> list[Wanted]:
+    """Of a partition that is named twice the last counts."""
+    by_key = {(topic, asked.partition): (topic, asked) for topic, asked in wanted}
+    return wanted if len(by_key) == len(wanted) else list(by_key.values())
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[Wanted]:

@@ -70,6 +70,7 @@ class PendingFetch:
         "_denied",
         "_find_topic",
         "_max_bytes",
+        "_topics",
         "_wanted",
         "context",
         "min_bytes",
@@ -80,6 +81,7 @@ class PendingFetch:
         self.context = context
         self.session = session
         self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._topics = broker.topics
         self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
@@ -123,9 +125,14 @@ class PendingFetch:
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None
             if partition is None:
-                unknown_id = topic is None and self._by_id
-                error = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                reading.add(key, PartitionData(index, error, -1))
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if topic is None and isinstance(key, bytes):
+                    error = self._missing(key, index)
+                missing = PartitionData(index, error, -1)
+                if error is ErrorCode.INCONSISTENT_TOPIC_ID:
+                    reading.failed = True
+                    missing.aborted_transactions = None
+                reading.add(key, missing)
                 continue
             traffic = partition.topic.traffic
             if not again:
@@ -174,6 +181,14 @@ class PendingFetch:
                 size_bytes,
             )
         return reading
+
+    def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
+        """What is wrong with a topic id: unknown, or known to this fetch before the topic went, or was made anew."""
+        name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        made_anew = self._topics.get(name) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if made_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
         """Whether any partition ends elsewhere than it did, or is gone."""

@@ -4,7 +4,8 @@ Each batch is checked by its header and CRC, gets its offset and goes to the end
 codec it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. `min.insync.replicas` above 1 with acks=-1: NOT_ENOUGH_REPLICAS.
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
+  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _INLINE_MAX_BYTES = 128 * 1024
-_ALL_REPLICAS = -1
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -88,12 +88,12 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                 if topic is None or partition is None:
                     raise _unknown(topic, by_id)
                 records = data.records
-                if records is None or len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]:
+                if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
                     _check_batch(records, context.api_version)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
-                result = _append(partition, records, acks, now_ms)
+                result = _append(partition, records, now_ms)
                 appended.append(partition)
             except KafkaError as error:
                 result = failed = _failure(data.index, error)
@@ -122,22 +122,19 @@ def _in_transaction(records: Any) -> bool:
 
 
 def _check_batch(records: Any, version: int) -> None:
-    """What is refused before a partition is asked, and not counted as an append."""
+    """What is refused before a partition is asked, and not counted as an append; for batches with attributes."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
-    if _in_transaction(records):
+    attributes = records[_ATTRIBUTES_LOW_BYTE]
+    if attributes & _TRANSACTIONAL:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    if version >= _FIRST_VERSION_WITH_ZSTD or len(records) <= _ATTRIBUTES_LOW_BYTE:
-        return
-    if records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK == Codec.ZSTD:
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
-def _append(partition: Partition, records: Any, acks: int, now_ms: int) -> PartitionProduceResponse:
+def _append(partition: Partition, records: Any, now_ms: int) -> PartitionProduceResponse:
     log, traffic = partition.log, partition.topic.traffic
     try:
-        if acks == _ALL_REPLICAS and log.config.min_insync_replicas > 1:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         result = log.append(records, now_ms=now_ms)
     except KafkaError as error:
         if error.error_code not in _TO_BE_EXPECTED:

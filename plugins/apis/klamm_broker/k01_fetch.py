@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def fetch_records(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Answer with what is there, or wait for more."""
     try:
-        session = context_of(broker.fetch_sessions, request, context.api_version)
+        session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
     except KafkaError as error:
         return FetchResponse(error_code=error.error_code)
     pending = PendingFetch(broker, request, context, session)

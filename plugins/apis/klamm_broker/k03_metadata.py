@@ -63,7 +63,7 @@ def topic_metadata(broker: Broker, request: MetadataRequest, context: RequestCon
         for each in wanted:
             if each.name is None or each.topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
-    ids = [each.topic_id for each in wanted if each.topic_id != ZERO_UUID]
+    ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
     if ids:
         # Kafka then has no eye for names.
         return _response(broker, request, context, [_by_id(broker, request, context, topic_id) for topic_id in ids])

@@ -28,7 +28,7 @@ _FIRST_VERSION_WITH_SHARE_KEYS = 6
 _GROUP, _TRANSACTION, _SHARE = range(3)
 _NO_NODE_ID = -1
 _NO_ERROR = "NONE"
-"""Kafka's message where there is no error; clients compare it."""
+"""What Kafka says in versions 1 to 3 beside an error code of 0."""
 _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:[0-9]+")
 """Group id, topic id, partition."""
 
@@ -42,12 +42,14 @@ def find_coordinators(
     address = context.listener.advertised
     if not many:
         _check(context, request.key_type, request.key)
-        return FindCoordinatorResponse(0, 0, _NO_ERROR, broker.node_id, address.host, address.port)
+        return FindCoordinatorResponse(
+            error_message=_NO_ERROR, node_id=broker.node_id, host=address.host, port=address.port
+        )
     coordinators = []
     for key in request.coordinator_keys:
         try:
             _check(context, request.key_type, key)
-            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port, 0, _NO_ERROR))
+            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
         except KafkaError as error:
             coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
     return FindCoordinatorResponse(coordinators=coordinators)
@@ -62,6 +64,8 @@ def _check(context: RequestContext, key_type: int, key: str) -> None:
     elif key_type == _SHARE and context.api_version >= _FIRST_VERSION_WITH_SHARE_KEYS:
         require_cluster(context, AclOperation.CLUSTER_ACTION)
         if _SHARE_KEY.fullmatch(key) is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a share key is GROUP:TOPIC_ID:PARTITION")
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"version {context.api_version} knows no coordinator of type {key_type}"
+        )

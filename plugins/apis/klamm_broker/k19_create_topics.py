@@ -99,7 +99,7 @@ def _create(
         error_message=None,
         configs=[
             CreatableTopicConfigs(entry.name, entry.value, entry.read_only, entry.source)
-            for entry in broker.configs.describe_topic(overrides)
+            for entry in broker.configs.describe_topic(overrides, as_written=True)
         ],
     )
     if topic_id is not None:

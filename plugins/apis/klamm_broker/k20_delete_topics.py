@@ -87,11 +87,11 @@ def _find(broker: Broker, name: str | None, topic_id: bytes) -> Topic:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
         topic = broker.topics.by_id(topic_id)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         return topic
     if topic_id != ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "there are both a topic name and an id")
     topic = broker.topics.get(name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
     return topic

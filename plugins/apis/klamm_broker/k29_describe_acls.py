@@ -33,4 +33,4 @@ def matching_acls(_broker: Broker, request: DescribeAclsRequest, context: Reques
         DescribeAclsResource(*pattern, [AclDescription(a.principal, a.host, a.operation, a.permission) for a in acls])
         for pattern, acls in groupby(found, lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type))
     ]
-    return DescribeAclsResponse(error_message=None, resources=resources)
+    return DescribeAclsResponse(resources=resources)

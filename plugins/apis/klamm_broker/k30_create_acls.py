@@ -29,7 +29,7 @@ def create_bindings(_broker: Broker, request: CreateAclsRequest, context: Reques
 
 def _result(problem: KafkaError | None) -> AclCreationResult:
     if problem is None:
-        return AclCreationResult(error_message=None)
+        return AclCreationResult()
     return AclCreationResult(problem.error_code, problem.message)
 
 

@@ -48,6 +48,6 @@ def elect(broker: Broker, request: ElectLeadersRequest, context: RequestContext)
                     )
                 )
             else:
-                partitions.append(PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED))
+                partitions.append(PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "the only replica leads"))
         results.append(ReplicaElectionResult(wanted.topic, partitions))
     return ElectLeadersResponse(replica_election_results=results)

@@ -4,7 +4,8 @@ Topics, this broker (by node id) and the defaults of all brokers (an empty name)
 at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
 - An unknown topic config, a bad value, a list operation on what is no list: INVALID_CONFIG.
-- No such topic: UNKNOWN_TOPIC_OR_PARTITION.
+- No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
+  INVALID_REQUEST.
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.

@@ -51,7 +51,7 @@ def matching_quotas(
         for entity, quotas in client_quotas(quota_table(context).rows)
         if _matches(entity, request.components, request.strict)
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 def _check(components: Sequence[ComponentData]) -> None:

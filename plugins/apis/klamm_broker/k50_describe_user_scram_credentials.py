@@ -52,4 +52,4 @@ def scram_users(
         else:
             result.credential_infos = sorted(known[user], key=lambda info: info.mechanism)
         results.append(result)
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(results=results)

@@ -45,7 +45,11 @@ def quorum(broker: Broker, request: DescribeQuorumRequest, context: RequestConte
                 ResponseTopicData(
                     topic.topic_name,
                     [
-                        ResponsePartitionData(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                        ResponsePartitionData(
+                            each.partition_index,
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            f"only {KRAFT_METADATA_TOPIC}-0 has a quorum",
+                        )
                         for each in topic.partitions
                     ],
                 )

@@ -57,7 +57,7 @@ def _describe_topic(
 def _describe(topic: Topic | None, index: int) -> PartitionResponse:
     partition = topic.partition(index) if topic is not None else None
     if partition is None:
-        return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
     return PartitionResponse(
         index,
         active_producers=[

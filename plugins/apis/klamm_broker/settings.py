@@ -66,7 +66,7 @@ class BrokerSettings:
         1,
         name="min.insync.replicas",
         minimum=1,
-        doc="Replicas that must be in sync for acks=all. There is one: with more, acks=all is refused.",
+        doc="Replicas that must be in sync for acks=all, capped by the number of replicas: one suffices.",
     )
     fetch_max_bytes: int = setting(
         57_671_680, name="fetch.max.bytes", minimum=1024, doc="Most bytes of records in one Fetch response."

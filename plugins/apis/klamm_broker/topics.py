@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -33,6 +34,8 @@ TOPIC_RESOURCE: Final = 2
 
 MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _DELETION: Final = "deleted-topic/"
+_MOST_DELETED: Final = 1000
+"""How many deleted topics are known by name, for fetch sessions that go on with their ids."""
 _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -147,7 +150,8 @@ class TopicRegistry:
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()
         self.generation = 0
-        """Another number after each change to what Metadata tells."""
+        """A higher number after each change to what Metadata tells."""
+        self._deleted: OrderedDict[bytes, tuple[int, str]] = OrderedDict()
 
     # Look-ups
 
@@ -158,6 +162,11 @@ class TopicRegistry:
     def by_id(self, topic_id: bytes) -> Topic | None:
         """The topic of this 16-byte id."""
         return self._by_id.get(topic_id)
+
+    def name_of_deleted(self, topic_id: bytes, since: int) -> str | None:
+        """The name of a topic that was there at generation `since` and is deleted; None if that is not known."""
+        deleted_at, name = self._deleted.get(topic_id, (-1, ""))
+        return name if deleted_at > since else None
 
     def all(self) -> list[Topic]:
         """Every topic, ordered by name."""
@@ -328,6 +337,9 @@ class TopicRegistry:
             self._by_id = {other.id: other for other in self._by_name.values()}
             self._by_collision_key.pop(collision_key(topic.name), None)
             self.generation += 1
+            self._deleted[topic.id] = (self.generation, topic.name)
+            if len(self._deleted) > _MOST_DELETED:
+                self._deleted.popitem(last=False)
             self.partition_count -= len(topic.partitions)
             topic.deleted = True
             self.traffic_of_deleted.add(topic.traffic)

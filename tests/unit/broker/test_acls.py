@@ -54,7 +54,7 @@ def names(response: DescribeAclsResponse) -> list[str]:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_created_and_described(guarded: BrokerHarness, version: int) -> None:
-    assert create(guarded, creation(), creation(principal="User:bob"), creation("ord", PREFIXED)) == [(0, None)] * 3
+    assert create(guarded, creation(), creation(principal="User:bob"), creation("ord", PREFIXED)) == [(0, "")] * 3
     response = guarded.call(wanted(), version)
     assert [(r.resource_name, r.pattern_type, len(r.acls)) for r in response.resources] == [
         ("ord", 4, 1),

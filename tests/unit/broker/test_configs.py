@@ -203,7 +203,8 @@ def test_settings_are_static(tmp_path: Path) -> None:
         [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)],
     )
     assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1048576", STATIC)
-    assert one(harness, TOPIC, "t", "retention.ms")[:2] == ("3600000", STATIC)
+    # What a key in another unit gives is told as the value, and not where it comes from.
+    assert one(harness, TOPIC, "t", "retention.ms") == ("3600000", DEFAULT, [])
     assert retention_ms(harness) == 3_600_000
     harness.broker.close()
 
@@ -233,6 +234,19 @@ def test_defaults_of_settings_and_topics_agree(harness: BrokerHarness) -> None:
         default = TOPIC_CONFIGS[config.name].default
         text = ",".join(default) if isinstance(default, tuple) else str(default)
         assert config.value == (text.lower() if isinstance(default, bool) else text), config.name
+
+
+def test_what_follows_keys_that_are_not_there_tells_their_defaults(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    synonyms = [("log.local.retention.ms", "-2", DEFAULT)]
+    assert one(harness, TOPIC, "t", "local.retention.ms") == ("-2", DEFAULT, synonyms)
+
+
+def test_values_are_told_as_they_are_understood(harness: BrokerHarness) -> None:
+    harness.create_topic("t", cleanup_policy=" delete , compact ,delete", retention_ms=" +5 ", preallocate="TRUE")
+    assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
+    assert one(harness, TOPIC, "t", "retention.ms")[0] == "5"
+    assert one(harness, TOPIC, "t", "preallocate")[0] == "true"
 
 
 # Changing topics
@@ -267,6 +281,7 @@ def test_lists(harness: BrokerHarness) -> None:
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
         (("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", APPEND, "burn"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", APPEND, ""), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", 9, "compact"), ErrorCode.INVALID_REQUEST),
         (("min.compaction.lag.ms", SET, str(2**63 - 1)), ErrorCode.NONE),
     ],
@@ -301,6 +316,9 @@ def test_named_twice(harness: BrokerHarness) -> None:
 def test_resources_that_cannot_be_changed(harness: BrokerHarness) -> None:
     change = ("retention.ms", SET, "1")
     assert alter(harness, TOPIC, "nope", change) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert alter(harness, TOPIC, "nope", ("retention.ms", SET, "x")) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, TOPIC, "", change) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, TOPIC, "no name", change) == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert alter(harness, BROKER, "2", ("log.retention.ms", SET, "1")) == ErrorCode.INVALID_REQUEST
     assert alter(harness, GROUP, "g", change) == ErrorCode.INVALID_REQUEST
     assert replace(harness, GROUP, "g", ("retention.ms", "1")) == ErrorCode.INVALID_REQUEST
@@ -345,7 +363,11 @@ def test_dynamic_broker_configs_reach_topics(harness: BrokerHarness) -> None:
     assert one(harness, TOPIC, "t", "retention.ms") == (
         "1000",
         DYNAMIC_BROKER,
-        [("log.retention.ms", "1000", DYNAMIC_BROKER), ("log.retention.ms", "2000", DYNAMIC_DEFAULT)],
+        [
+            ("log.retention.ms", "1000", DYNAMIC_BROKER),
+            ("log.retention.ms", "2000", DYNAMIC_DEFAULT),
+            ("log.retention.hours", "168", DEFAULT),
+        ],
     )
     assert one(harness, BROKER, "1", "log.retention.ms")[:2] == ("1000", DYNAMIC_BROKER)
     assert one(harness, BROKER, "", "log.retention.ms") == (
@@ -369,6 +391,15 @@ def test_a_topics_own_config_comes_first(harness: BrokerHarness) -> None:
 def test_broker_lists(harness: BrokerHarness) -> None:
     assert alter(harness, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == 0
     assert one(harness, BROKER, "1", "log.cleanup.policy")[0] == "delete,compact"
+
+
+def test_a_list_that_is_not_set_is_changed_from_the_first_default(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    assert alter(harness, BROKER, "1", ("log.cleanup.policy", SET, "compact")) == 0
+    assert alter(harness, BROKER, "", ("log.cleanup.policy", APPEND, "compact")) == 0
+    assert one(harness, BROKER, "", "log.cleanup.policy")[0] == "delete,compact"
+    assert alter(harness, TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError, ManualClock
 from klamm.wire.messages import fetch
+from klamm.wire.records import iterate_batches
 from klamm_broker.fetch_session import FetchSessionCache, context_of, next_epoch
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
@@ -71,6 +72,65 @@ def test_added_and_forgotten_partitions(harness: BrokerHarness) -> None:
     harness.produce("t", b"x", partition=0)
     harness.produce("t", b"x", partition=1)
     assert told(incremental(harness, session_id, 2)) == [1]
+
+
+def test_a_session_may_begin_without_partitions(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    session_id = full(harness).session_id
+    assert session_id != 0
+    assert told(incremental(harness, session_id, 1, (0, 0))) == [0]
+
+    response = incremental(harness, full(harness).session_id, 1)
+    assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_of_a_partition_that_is_named_twice_the_last_counts(harness: BrokerHarness, epoch: int) -> None:
+    harness.create_topic("t", 2)
+    for value in (b"a", b"b"):
+        harness.produce("t", value)
+    response = harness.call(fetch_request("t", (0, 0), (1, 0), (0, 1), session_id=0, session_epoch=epoch), VERSION)
+    assert told(response) == [0, 1]
+    (batch,) = iterate_batches(bytes(response.responses[0].partitions[0].records))
+    assert batch[0].base_offset == 1
+
+
+def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: BrokerHarness) -> None:
+    def fetch_ids(session_id: int, epoch: int, *ids: bytes) -> Any:
+        topics = [fetch.FetchTopic(topic_id=each, partitions=[fetch.FetchPartition(0)]) for each in ids]
+        request = fetch.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+        return harness.call(request, 17)
+
+    def errors(response: Any) -> dict[bytes, ErrorCode]:
+        return {topic.topic_id: ErrorCode(topic.partitions[0].error_code) for topic in response.responses}
+
+    topic_id, never = harness.create_topic("t"), b"\7" * 16
+    first = fetch_ids(0, 0, topic_id, never)
+    assert errors(first) == {topic_id: ErrorCode.NONE, never: ErrorCode.UNKNOWN_TOPIC_ID}
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    harness.broker.delete_topic(topic)
+    assert errors(fetch_ids(first.session_id, 1)) == {
+        topic_id: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        never: ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+    harness.create_topic("t")
+    assert errors(fetch_ids(first.session_id, 2))[topic_id] is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert errors(fetch_ids(0, 0, topic_id)) == {topic_id: ErrorCode.UNKNOWN_TOPIC_ID}
+
+    late = fetch_ids(0, 0, never).session_id
+    assert errors(fetch_ids(late, 1, topic_id))[topic_id] is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_only_some_deleted_topics_are_known_by_name(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm_broker.topics._MOST_DELETED", 1)
+    topics = harness.broker.topics
+    first, second = harness.create_topic("a"), harness.create_topic("b")
+    before = topics.generation
+    for topic in topics.all():
+        harness.broker.delete_topic(topic)
+    assert [topics.name_of_deleted(each, before) for each in (first, second)] == [None, "b"]
+    assert topics.name_of_deleted(second, topics.generation) is None
 
 
 def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> None:
@@ -198,4 +258,4 @@ def test_evicted_session_is_unknown() -> None:
 
 def fill(session: Any, partitions: int) -> None:
     wanted = fetch.FetchTopic("t", partitions=[fetch.FetchPartition(index) for index in range(partitions)])
-    session.update(fetch.FetchRequest(topics=[wanted]), VERSION)
+    session.update(fetch.FetchRequest(topics=[wanted]), VERSION, 0)

@@ -62,7 +62,7 @@ def test_null_list_means_all(harness: BrokerHarness) -> None:
 def test_by_id(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
     unknown = b"\7" * 16
-    wanted = [metadata.MetadataRequestTopic(each, None) for each in (topic_id, unknown)]
+    wanted = [metadata.MetadataRequestTopic(each, None) for each in (topic_id, unknown, topic_id)]
     known, missing = harness.call(metadata.MetadataRequest(wanted), 12).topics
     assert (known.error_code, known.name, known.topic_id) == (0, "t", topic_id)
     assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)

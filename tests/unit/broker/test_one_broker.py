@@ -11,7 +11,6 @@ from klamm.wire.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     describe_quorum,
-    find_coordinator,
     list_config_resources,
 )
 from tests.unit.broker.broker_harness import BrokerHarness
@@ -120,16 +119,3 @@ def test_config_resources_of_other_kinds(harness: BrokerHarness) -> None:
     for kind in (0, 99):
         response = harness.call(list_config_resources.ListConfigResourcesRequest([kind]), 1)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_the_coordinator_comes_without_an_error_in_words(harness: BrokerHarness, version: int) -> None:
-    key, keys = ("g", []) if version < 4 else ("", ["g", "h"])
-    request = find_coordinator.FindCoordinatorRequest(key=key, coordinator_keys=keys)
-    response = find_coordinator.FindCoordinatorResponse.decode(version, harness.call(request, version).encode(version))
-    told = (
-        [(response.error_code, response.error_message)]
-        if version < 4
-        else [(one.error_code, one.error_message) for one in response.coordinators]
-    )
-    assert told == [(0, "NONE" if version else "")] * max(1, len(keys))

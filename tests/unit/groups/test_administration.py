@@ -101,6 +101,15 @@ def test_a_member_that_joins_while_its_group_is_deleted_stays(play: Playbook) ->
     assert play.heartbeat(member_id, 1) is ErrorCode.NONE
 
 
+def test_a_deleted_group_forgets_the_member_ids_it_has_promised(play: Playbook) -> None:
+    member_id = play.promised_id()
+    assert delete(play, GROUP) == {GROUP: ErrorCode.NONE}
+    assert play.state(GROUP) is None
+    join = play.ask_join(member_id)
+    play.settle()
+    assert join.result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_commit_after_a_deletion_makes_the_group_anew(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 1))
     call: Call[Mapping[str, ErrorCode]] = Call()

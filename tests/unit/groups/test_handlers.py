@@ -383,6 +383,7 @@ def test_find_coordinator(desk: Desk, version: int, key_type: int) -> None:
             with pytest.raises(KafkaError) as invalid:
                 desk.ask(request, version)
             assert invalid.value.error_code is ErrorCode.INVALID_REQUEST
+            assert invalid.value.message
             return
         coordinators = [desk.ask(request, version)]
     else:
@@ -392,8 +393,10 @@ def test_find_coordinator(desk: Desk, version: int, key_type: int) -> None:
     for found in coordinators:
         if fits:
             assert (found.error_code, found.node_id, found.host, found.port) == (0, 7, "kafka.example.com", 9093)
+            assert found.error_message == ("NONE" if 0 < version < 4 else "")
         else:
             assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+            assert found.error_message
 
 
 def test_find_coordinator_refuses_share_keys_that_are_none(desk: Desk) -> None:

@@ -55,6 +55,16 @@ def test_five_batches_are_remembered(open_log: OpenLog) -> None:
     assert refused(book, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_who_began_without_an_epoch_goes_on_anywhere(open_log: OpenLog, epoch: int) -> None:
+    book = open_log()
+    send(book, 0, epoch=-1)
+    assert send(book, 5, epoch=epoch).base_offset == 1
+    assert send(book, 5, epoch=epoch).duplicate
+    send(book, 6, epoch=0)
+    assert refused(book, 9, epoch=0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 @pytest.mark.parametrize(("sequence", "count"), [(1, 1), (3, 1), (0, 1), (1, 2)])
 def test_only_the_next_sequence_number_goes_on(open_log: OpenLog, sequence: int, count: int) -> None:
     book = open_log()

@@ -355,6 +355,10 @@ class GroupCoordinator:
             reply(outcomes)
 
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
+        # Member ids were promised for the group that goes now; who is promised one from here on keeps it.
+        for member_id in list(group.pending_joins):
+            group.forget_pending_join(member_id)
+
         def on_durable(error: StoreError | None) -> None:
             if error is not None:
                 outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR

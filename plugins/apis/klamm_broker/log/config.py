@@ -44,7 +44,6 @@ class LogConfig:
         "message_timestamp_before_max_ms",
         "min_cleanable_dirty_ratio",
         "min_compaction_lag_ms",
-        "min_insync_replicas",
         "prepares_all",
         "retention_bytes",
         "retention_ms",
@@ -82,7 +81,6 @@ class LogConfig:
         self.log_append_time: bool = value("message.timestamp.type") == "LogAppendTime"
         self.min_cleanable_dirty_ratio: float = value("min.cleanable.dirty.ratio")
         self.min_compaction_lag_ms: int = value("min.compaction.lag.ms")
-        self.min_insync_replicas: int = value("min.insync.replicas")
         self.retention_bytes: int = value("retention.bytes")
         self.retention_ms: int = value("retention.ms")
         self.segment_bytes: int = value("internal.segment.bytes") or value("segment.bytes")

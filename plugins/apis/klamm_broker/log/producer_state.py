@@ -159,7 +159,8 @@ class ProducerStateManager:
             )
         else:
             expected = 0
-        if sequence != expected:
+        # As in Kafka, who began without an epoch may go on anywhere.
+        if sequence != expected and entry.producer_epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Producer {entry.producer_id} goes on at sequence number {expected}, the batch starts at {sequence}.",
