@@ -7,7 +7,7 @@ from klamm.clock import Clock, ManualClock, SystemClock
 from klamm.config.checks import check_networks
 from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError
-from klamm.config.section import load_settings
+from klamm.config.section import check_table, load_settings
 from klamm.config.setting import SettingSpec, setting, specs_of
 from klamm.config.told import ToldConfig
 from klamm.context import (
@@ -190,6 +190,7 @@ __all__ = [
     "__version__",
     "bind_handlers",
     "check_networks",
+    "check_table",
     "client_quota_key",
     "client_quotas",
     "compile_java",

@@ -10,7 +10,7 @@ import importlib.metadata
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,7 +80,12 @@ class PluginRegistry:
         allowed = self._environment.get("KLAMM_LOAD_PLUGINS")
         trace = self._environment.get("KLAMM_TRACE_PLUGINS") == "1"
         names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}
-        for entry_point in entry_points:
+        installed = list(entry_points)
+        known = [entry_point.name for entry_point in installed]
+        for name in sorted(self.blocked.difference(known)):
+            # No error: a file may be for several machines.
+            log.warning('there is no plugin "%s" to leave out%s', name, did_you_mean(name, known))
+        for entry_point in installed:
             distribution = entry_point.dist
             source = Source(
                 entry_point.name,
@@ -139,8 +144,11 @@ class PluginRegistry:
                 self.broken.append((source, error))
                 log.warning("plugin %s of %s: %s failed: %r", source.entry_point, source.distribution, kind.hook, error)
 
-    def resolve(self, kind: ProviderKind, name: str) -> Found:
-        """The one provider of that name. Raises PluginError saying what is known, what is broken, or who clashes."""
+    def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
+        """The one provider of that name. Raises PluginError saying what is known, what is broken, or who clashes.
+
+        `others` are names that are known without a provider.
+        """
         matches = [found for found in self.providers(kind) if found.provider.name == name]
         if len(matches) == 1:
             return matches[0]
@@ -149,7 +157,7 @@ class PluginRegistry:
                 sorted(f"{found.source.entry_point} of {found.source.distribution}" for found in matches)
             )
             raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
-        known = [found.provider.name for found in self.providers(kind)]
+        known = [*others, *(found.provider.name for found in self.providers(kind))]
         message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'
         if known:
             message += f" (known: {', '.join(known)})"

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.lake import LakeError
+from klamm import check_table
+from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.places import PlaceError, complaint, failures_told, located
-from klamm_spark.session import SparkUnavailableError, close_session, open_session
-from klamm_spark.spark_settings import SINKS, Pipeline, read_pipeline
+from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
+from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
+from klamm_spark.spool_reader import spool_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_USAGE: Final = 2
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SETTINGS: Final = (
     "spool",
     "lake",
@@ -70,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     compact = commands.add_parser("compact", parents=[common], help="small files of the lake to large ones")
     compact.add_argument(
         "--keep-hours",
-        type=float,
+        type=_keep_hours,
         default=24,
         metavar="N",
         help="how long files that do not count any more are kept: at least 1, with Delta at least 168; default: 24",
@@ -80,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
     report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")
-    report.add_argument("--since", metavar="WHEN", help="e.g. 24h, 7d, 2026-01-31; default: everything")
+    report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     return top
@@ -91,6 +96,22 @@ def _place(text: str) -> str | Path:
     if problem is not None:
         raise argparse.ArgumentTypeError(problem)
     return located(text, Path())
+
+
+def _since(text: str) -> datetime:
+    try:
+        return parse_since(text, datetime.now(UTC))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _keep_hours(text: str) -> float:
+    hours = float(text)
+    if not hours >= MIN_KEEP_HOURS:
+        raise argparse.ArgumentTypeError(
+            f"must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed"
+        )
+    return hours
 
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
@@ -146,6 +167,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         settings = replace(settings, remote="")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
+    require_pyspark()
+    _check(options, pipeline)
     spark = open_session(settings, f"klamm audit {options.command}")
     far = [str(place) for place in (settings.lake, pipeline.spool) if isinstance(place, str)]
     try:
@@ -153,6 +176,20 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
             return _run_with(spark, options, pipeline)
     finally:
         close_session(spark)
+
+
+def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
+    """What can be told before Spark has taken its seconds to start. Raises LakeError."""
+    given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
+    for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
+        raise LakeError(f"--{key.replace('_', '-')} {message}")
+    if options.command in ("ship", "verify"):
+        spool = spool_of(pipeline)
+        if isinstance(spool, Path) and not spool.is_dir():
+            raise LakeError(f"there is no spool at {spool}")
+    html = getattr(options, "html", None)
+    if html is not None and (html.is_dir() or not html.parent.is_dir()):
+        raise LakeError(f"--html {html} cannot be written: " + ("is a folder" if html.is_dir() else "no such folder"))
 
 
 def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
@@ -176,3 +213,15 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
 def say(line: str) -> None:
     """One line for people, beside what goes to standard output."""
     print(line, file=sys.stderr, flush=True)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """`90m`, `24h`, `7d`, `2w` before now, or an ISO date or time, UTC unless it says otherwise. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)([mhdw])", text)
+    if match:
+        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "{text}"') from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

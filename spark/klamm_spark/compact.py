@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.lake import (
     COMPACTED,
+    MIN_KEEP_HOURS,
     Lake,
     LakeError,
     committed_files,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
-MIN_KEEP_HOURS: Final = 1
 DELTA_MIN_KEEP_HOURS: Final = 168
 _ONE_DELTA_WRITER: Final = frozenset({"s3", "s3a", "s3n"})
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 COMMIT_LOG: Final = "_spark_metadata"
 COMPACTED: Final = "compacted-"
 """How the names of files begin that compaction wrote."""
+MIN_KEEP_HOURS: Final = 1
+"""Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _LOG_VERSION: Final = "v1"

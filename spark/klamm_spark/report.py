@@ -6,10 +6,9 @@ brute force come from the streaming aggregates. Nothing here needs more of Spark
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +28,6 @@ TOP: Final = 15
 TIMELINE: Final = 200
 STAGES: Final = tuple(name for name in TIME_FIELDS if name != "total_time_ms")
 OUTCOMES: Final = ("ok", "throttled", "denied", "error")
-_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
 _NO_TABLE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
@@ -71,12 +69,16 @@ class Report:
 
 
 def run(
-    spark: SparkSession, pipeline: Pipeline, *, since: str | None, html: Path | None, print_line: Callable[[str], None]
+    spark: SparkSession,
+    pipeline: Pipeline,
+    *,
+    since: datetime | None,
+    html: Path | None,
+    print_line: Callable[[str], None],
 ) -> int:
     """Print the report, and write it as HTML if asked; the exit code. Raises LakeError."""
-    start = parse_since(since, datetime.now(UTC)) if since else None
     remote = bool(pipeline.settings.remote)
-    report = build(spark, Lake.of(pipeline.settings, None if remote else spark), start, remote=remote)
+    report = build(spark, Lake.of(pipeline.settings, None if remote else spark), since, remote=remote)
     from klamm_spark import report_text
 
     report_text.show(report)
@@ -86,18 +88,6 @@ def run(
         html.write_text(report_html.render(report), encoding="utf-8")
         print_line(f"written: {html} ({html.stat().st_size / 1024:,.0f} KiB)")
     return 0
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """`90m`, `24h`, `7d`, `2w` before now, or an ISO date or time, UTC unless it says otherwise. Raises LakeError."""
-    match = re.fullmatch(r"(\d+)([mhdw])", text)
-    if match:
-        return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise LakeError(f'--since takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "{text}"') from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import check_networks, setting
+from klamm import check_networks, check_table, setting
 from klamm.wire.api_keys import ApiKey
 
 OFF: Final = "off"
@@ -52,6 +53,15 @@ def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
     return _check_apis(levels) or _check_levels(levels)
 
 
+def _check_principals(names: Iterable[str]) -> str | None:
+    wrong = next((name for name in names if not all(name.partition(":"))), None)
+    return None if wrong is None else f'"{wrong}" is no principal such as User:{wrong.strip(":") or "alice"}'
+
+
+def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
+    return _check_principals(levels) or _check_levels(levels)
+
+
 def _check_levels(levels: dict[str, str]) -> str | None:
     return next((problem for level in levels.values() if (problem := _check_level(level))), None)
 
@@ -94,11 +104,13 @@ class AuditSettings:
     )
     principals: dict[str, str] = setting(
         {},
-        check=_check_levels,
+        check=_check_levels_of_principals,
         doc='Levels of some principals, which go before those of APIs: `{ "User:probe" = "off" }`.',
     )
     exclude_apis: tuple[str, ...] = setting((), check=_check_apis, doc="APIs that are not told of.")
-    exclude_principals: tuple[str, ...] = setting((), doc="Principals that are not told of, e.g. `User:probe`.")
+    exclude_principals: tuple[str, ...] = setting(
+        (), check=_check_principals, doc="Principals that are not told of, e.g. `User:probe`."
+    )
     exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not told of.")
     exclude_networks: tuple[str, ...] = setting(
         (), check=check_networks, doc="Addresses and CIDR networks whose clients are not told of."
@@ -142,4 +154,12 @@ class AuditSettings:
         doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
         "thread waits, or requests are answered with a retriable error.",
     )
-    spark: dict[str, Any] = setting({}, doc="For the commands that ship the spool; `klamm serve` does not look at it.")
+    spark: dict[str, Any] = setting({}, doc="For the commands that ship the spool; the server does nothing with it.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What the commands will mind in `[audit.spark]`."""
+        if self.spark:
+            from klamm_spark.spark_settings import SparkSettings
+
+            for key, message in check_table(SparkSettings, self.spark):
+                yield f"spark.{key}", message

@@ -100,29 +100,6 @@ def test_since_counts_only_what_came_after(spark, shipped):
         build(spark, shipped.lake, datetime(2026, 6, 1, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
-        ("90m", datetime(2026, 5, 1, 10, 30, tzinfo=UTC)),
-        ("2d", datetime(2026, 4, 29, 12, tzinfo=UTC)),
-        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
-        ("2026-01-31T12:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
-    ],
-)
-def test_what_since_takes(text, moment):
-    from klamm_spark.report import parse_since
-
-    assert parse_since(text, datetime(2026, 5, 1, 12, tzinfo=UTC)) == moment
-
-
-def test_since_that_is_no_time_is_told():
-    from klamm_spark.lake import LakeError
-    from klamm_spark.report import parse_since
-
-    with pytest.raises(LakeError, match='not "yesterday"'):
-        parse_since("yesterday", datetime(2026, 5, 1, tzinfo=UTC))
-
-
 def test_bars_are_few_enough_to_see():
     from klamm_spark.report import bucket_of
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 
 from klamm.cli.serve import plan_of
-from klamm.plugins import PluginRegistry, load_factory
+from klamm.plugins import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """0 if the configuration is right; else ConfigError or PluginError says what is not."""
-    plan = plan_of(options, plugins)
-    parts = [plan.request_scheduler, *plan.api_sets.values()]
+    plan = plan_of(options, plugins, files=True)
+    parts = [plan.request_scheduler, *plan.api_sets.values(), *plan.extensions]
     for listener in plan.listeners:
         single = (listener.transport, listener.authenticator, listener.authorizer, listener.assigner)
         parts += [part for part in (*single, *listener.gates, *listener.throttles, *listener.observers) if part]
     for part in parts:
-        load_factory(part.found)
+        part.load()
     names = ", ".join(listener.name for listener in plan.listeners)
     print(f"{options.file or 'built-in settings'}: ok ({names})")
     return 0

@@ -14,11 +14,16 @@ from klamm.provider import ProviderKind
 from klamm.version import __version__
 
 EXIT_USAGE = 2
+OWN_COMMANDS = ("serve", "check", "init", "plugins")
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of klamm's own subcommands."""
-    top = argparse.ArgumentParser(prog="klamm", description="A server framework for the Kafka wire protocol.")
+    top = argparse.ArgumentParser(
+        prog="klamm",
+        description="A server framework for the Kafka wire protocol.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     top.add_argument("--version", action="version", version=f"klamm {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = argparse.ArgumentParser(add_help=False)
@@ -40,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
     commands.add_parser("check", parents=[common, settings], help="say whether a file is right, without binding")
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
-    init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml")
+    init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
     plugins = commands.add_parser("plugins", parents=[common, settings], help="list what plugins provide")
     plugins.add_argument("--json", action="store_true", help="as JSON")
     plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
@@ -52,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         top = parser()
-        own = {"serve", "check", "init", "plugins"}
-        if given and not given[0].startswith("-") and given[0] not in own:
-            return _plugin_command(top, given)
+        if given and not given[0].startswith("-") and given[0] not in OWN_COMMANDS:
+            return _plugin_command(given)
+        if given and given[0] in ("-h", "--help"):
+            top.epilog = _commands_of_plugins()
         options = top.parse_args(given)
         module = importlib.import_module(f"klamm.cli.{options.command}")
         code: int = module.run(options, PluginRegistry(_blocked(options)))
@@ -84,12 +90,16 @@ def _blocked(options: argparse.Namespace) -> list[str]:
     return blocked
 
 
-def _plugin_command(top: argparse.ArgumentParser, given: list[str]) -> int:
-    registry = PluginRegistry()
-    try:
-        found = registry.resolve(ProviderKind.COMMAND, given[0])
-    except PluginError:
-        top.parse_args(given)
-        raise
+def _plugin_command(given: list[str]) -> int:
+    found = PluginRegistry().resolve(ProviderKind.COMMAND, given[0], OWN_COMMANDS)
     code: int = load_factory(found)(given[1:])
     return code
+
+
+def _commands_of_plugins() -> str:
+    """What plugins add, laid out as argparse lays out the rest."""
+    rows = [
+        f"    {found.provider.name:<19} {found.provider.summary}"
+        for found in PluginRegistry().providers(ProviderKind.COMMAND)
+    ]
+    return "\n".join(["commands of plugins:", *rows]) if rows else ""

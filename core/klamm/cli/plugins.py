@@ -15,7 +15,7 @@ from klamm.plugins import Found, PluginRegistry
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """List every provider; with a file, say which listeners use it."""
-    used = _used(plan_of(options, plugins)) if options.file else {}
+    used = _used(plan_of(options, plugins, files=False)) if options.file else {}
     rows = [_row(found, used, with_settings=options.settings or options.json) for found in plugins.all()]
     if options.json:
         print(json.dumps(rows, indent=2, default=str))

@@ -11,22 +11,22 @@ from klamm.config.plan import ServerPlan, load_plan
 from klamm.plugins import PluginRegistry
 
 
-def plan_of(options: argparse.Namespace, plugins: PluginRegistry) -> ServerPlan:
-    """The plan that the arguments ask for. Raises ConfigError."""
+def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
+    """The plan that the arguments ask for; `files` as `load_plan` has it. Raises ConfigError."""
     overrides = list(options.overrides)
     if options.log_level:
         overrides.append(f"server.log_level={options.log_level}")
     file = Path(options.file) if options.file else None
-    return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir)
+    return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir, files=files)
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Serve until a signal ends it."""
-    plan = plan_of(options, plugins)
+    plan = plan_of(options, plugins, files=True)
     logging.basicConfig(
         level=plan.server.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     from klamm.serving import run as serve
 
     ready_file = Path(options.ready_file) if options.ready_file else None
-    return serve(plan, ready_file=ready_file, reload_plan=lambda: plan_of(options, plugins))
+    return serve(plan, ready_file=ready_file, reload_plan=lambda: plan_of(options, plugins, files=False))

@@ -25,6 +25,7 @@ _NAME: Final = "NAME"
 def apply_overrides(planner: _Planner, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> None:
     """Put them into the planner's tables, and note who said what."""
     of_parts = []
+    listeners = list(planner.table(("listeners",)) or {"default": {}})
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
@@ -35,15 +36,28 @@ def apply_overrides(planner: _Planner, overrides: Sequence[str], bind: str | Non
             of_parts.append(text)
         for path in paths:
             put(planner, path, _value(value.strip()), f"--set {text}")
+    _refuse_strangers(planner, listeners)
     # Now all is said of which parts there are.
     for text in of_parts:
         _put_in_parts(planner, text)
     if bind is not None:
-        listeners = planner.table(("listeners",))
-        first = next(iter(listeners), "default")
+        first = next(iter(planner.table(("listeners",))), "default")
         put(planner, ("listeners", first, "bind"), bind, f"--bind {bind}")
     if data_dir is not None:
         put(planner, ("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
+
+
+def _refuse_strangers(planner: _Planner, listeners: Sequence[str]) -> None:
+    """A listener that the command line alone speaks of, and gives no address, is a misspelled one."""
+    for path, said in list(planner.overridden.items()):
+        head, _, rest = path.partition(".")
+        name = rest.partition(".")[0]
+        known = any(path.startswith(f"listeners.{listener}.") for listener in listeners)
+        if head != "listeners" or known or f"listeners.{name}.bind" in planner.overridden:
+            continue
+        planner.tables["listeners"].pop(name, None)
+        message = f"there is no such listener, and a new one needs a bind{did_you_mean(name, listeners)}"
+        planner.problems.append(Problem(said, f"listeners.{name}", message))
 
 
 def _put_in_parts(planner: _Planner, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,13 @@ class PartPlan:
         """Kind, name and origin, for who is told of loaded plugins."""
         source = self.found.source
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
+
+    def load(self) -> None:
+        """Import the code of the part and of its parts. Raises PluginError."""
+        load_factory(self.found)
+        for parts in self.parts.values():
+            for part in parts:
+                part.load()
 
     def build(self, *arguments: Any) -> Any:
         """Import the factory and call it with the settings. Raises PluginError if either fails."""
@@ -148,19 +155,25 @@ def load_plan(
     *,
     bind: str | None = None,
     data_dir: str | None = None,
+    files: bool = False,
 ) -> ServerPlan:
     """Check everything that can be checked without binding. Raises ConfigError with all problems found.
 
+    With `files` the parts' settings are asked for their `problems` too (see `setting`): whether the files that they
+    name can be used, as before a start. Without it is how a reload wants it, which keeps what it cannot read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
     current directory, unlike paths in the file.
     """
     tables, text = read_tables(file)
-    return _Planner(file, tables, text, plugins).plan(overrides, bind, data_dir)
+    return _Planner(file, tables, text, plugins, files).plan(overrides, bind, data_dir)
 
 
 class _Planner:
-    def __init__(self, file: Path | None, tables: dict[str, Any], text: str, plugins: PluginRegistry) -> None:
+    def __init__(
+        self, file: Path | None, tables: dict[str, Any], text: str, plugins: PluginRegistry, files: bool
+    ) -> None:
         self.file = file
+        self.files = files
         self.base = file.parent if file is not None else Path()
         self.tables = tables
         self.text = text
@@ -361,6 +374,7 @@ class _Planner:
                     self.report((*path, key), f'the {found.kind.label} "{found.provider.name}" has no settings')
             return PartPlan(name, found, None)
         below = {name for key in self.naming_keys(kind) for name in self.names_at((*path, key))}
+        below |= self.tables_of_others(kind, path, below)
         settings = self.settings(kind, *path, leave_out=(*leave_out, *below))
         if settings is None:
             return None
@@ -369,7 +383,33 @@ class _Planner:
             assert spec.parts is not None
             made = [self.part_below(spec.parts, name, path, key) for name in getattr(settings, spec.attribute)]
             parts[spec.attribute] = tuple(part for part in made if part is not None)
+        if self.files:
+            self.look_at_files(settings, path)
         return PartPlan(name, found, settings, parts)
+
+    def look_at_files(self, settings: Any, path: tuple[str, ...]) -> None:
+        problems: Callable[[], Iterable[tuple[str, str]]] | None = getattr(settings, "problems", None)
+        if problems is None:
+            return
+        try:
+            for key, message in problems():
+                self.report((*path, *key.split(".")) if key else path, message)
+        except Exception as error:
+            self.report(path, f"cannot be checked: {error!r}")
+
+    def tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
+        """Tables of parts that nothing here names: wrong, but for those in a table that listeners share."""
+        found = set()
+        table = self.table(path)
+        for key, spec in self.naming_keys(kind).items():
+            assert spec.parts is not None
+            for one in self.plugins.providers(spec.parts):
+                name = one.provider.name
+                if name not in named and isinstance(table.get(name), dict):
+                    found.add(name)
+                    if (*path, name) not in self.origins:
+                        self.report((*path, name), f"is of a {spec.parts.label} that {key} does not name")
+        return found
 
     def part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
         try:

@@ -27,10 +27,11 @@ def _without_long_strings(text: str) -> str:
 
 
 def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Line and column, from 1, of the key at `path`, or of the nearest table above it."""
+    """Line and column, from 1, of the key at `path`, or of the nearest table above it, or else of the first below."""
     wanted = ".".join(path).split(".")
     table: list[str] = []
     best: tuple[int, tuple[int, int]] | None = None
+    below: tuple[int, int] | None = None
     for number, line in enumerate(_without_long_strings(text).splitlines(), 1):
         header = _HEADER.match(line)
         assignment = None if header else _ASSIGNMENT.match(line)
@@ -44,4 +45,6 @@ def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
             continue
         if here == wanted[: len(here)] and (best is None or len(here) > best[0]):
             best = (len(here), (number, column))
-    return best[1] if best else None
+        elif below is None and here[: len(wanted)] == wanted:
+            below = (number, column)
+    return best[1] if best else below

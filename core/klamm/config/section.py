@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,13 @@ from klamm.config import positions
 from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.setting import convert, flatten, specs_of
+
+
+def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with a table that is to become an instance of a settings class: keys and messages."""
+    problems: list[tuple[str, str]] = []
+    convert(settings, table, lambda key, message: problems.append((key, message)), Path())
+    return problems
 
 
 def load_settings(file: Path, path: tuple[str, ...], settings: type, *, others: bool = False) -> Any:

@@ -65,6 +65,10 @@ def setting(
     table of its name below this one, and handed to the factory as the argument of the field's name.
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
     names listeners.
+
+    A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
+    which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
+    by themselves, by `klamm check` and before a start; not at a reload, where parts keep what they have.
     """
     metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, per_server, names_listeners)}
     if default is MISSING:
@@ -149,14 +153,18 @@ def check_value(spec: SettingSpec, value: Any, base: Path, *, lenient: bool = Fa
         raise ValueError(f"must be one of {known}, not {value!r}{hint}")
     # Said so that NaN, which is neither below nor above, does not pass.
     if spec.minimum is not None and converted is not None and not converted >= spec.minimum:
-        raise ValueError(f"must be at least {spec.minimum:g}, not {converted}")
+        raise ValueError(f"must be at least {_bound(spec.minimum)}, not {converted}")
     if spec.maximum is not None and converted is not None and not converted <= spec.maximum:
-        raise ValueError(f"must be at most {spec.maximum:g}, not {converted}")
+        raise ValueError(f"must be at most {_bound(spec.maximum)}, not {converted}")
     if spec.check is not None:
         complaint = spec.check(converted)
         if complaint:
             raise ValueError(complaint)
     return converted
+
+
+def _bound(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
 def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -271,3 +272,18 @@ class BrokerSettings:
         minimum=1,
         doc="Time between two writes of the log start offsets.",
     )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """A key for delegation tokens that cannot be had."""
+        if self.delegation_token_secret_key_file is None and self.delegation_token_secret_key_env is None:
+            return
+        from klamm_broker.delegation_tokens import secret_key
+
+        file = self.delegation_token_secret_key_file
+        key = "delegation.token.secret.key." + ("env" if file is None else "file")
+        try:
+            secret_key(self)
+        except OSError as error:
+            yield key, f"{file}: {error.strerror}"
+        except ValueError as error:
+            yield key, str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -82,6 +83,12 @@ class SaslSettings:
         maximum=100,
     )
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Times for mechanisms that are not there."""
+        for name in self.mechanism_connections_max_reauth_ms:
+            if name not in self.mechanisms:
+                yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
+
 
 @dataclass(frozen=True, slots=True)
 class FileStoreSettings:
@@ -89,6 +96,17 @@ class FileStoreSettings:
 
     path: Path = setting(doc="File with a user and a SCRAM verifier in each line; `klamm users` writes it.")
     refresh_ms: int = setting(2000, doc="Time between two looks at whether the file has changed.", minimum=10)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """A file that cannot be read, or has a line that is no user."""
+        from klamm_sasl.stores.file import parse
+
+        try:
+            parse(self.path.read_text(encoding="utf-8"))
+        except OSError as error:
+            yield "path", f"{self.path}: {error.strerror}"
+        except ValueError as error:
+            yield "path", f"{self.path}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +123,18 @@ class CallableStoreSettings:
         doc='"module:function"; function(user, mechanism) returns a SCRAM verifier as text, or None.',
         check=_check_function,
     )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """No function at all, or one that cannot be had."""
+        from klamm_sasl.stores.function import load_function
+
+        if self.password is None and self.verifier is None:
+            yield "", "password or verifier must be set"
+        for key, path in (("password", self.password), ("verifier", self.verifier)):
+            try:
+                load_function(path)
+            except Exception as error:
+                yield key, f'"{path}" cannot be had: {error!r}'
 
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -205,6 +235,32 @@ class OAuthBearerSettings:
         False, doc="Accept tokens without a signature: anybody can be anybody. For development alone."
     )
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """No place of keys or two of them, and files that cannot be used. An endpoint is not asked."""
+        sources = (self.jwks_endpoint_url, self.jwks_file)
+        if None not in sources:
+            yield "jwks_file", "jwks_endpoint_url is set as well"
+        if sources == (None, None) and not self.unsecured_development_tokens:
+            yield "", "jwks_endpoint_url or jwks_file must be set"
+        if self.jwks_file is not None:
+            from klamm_sasl.jwks import JwksError, parse_jwks
+
+            try:
+                parse_jwks(self.jwks_file.read_bytes())
+            except OSError as error:
+                yield "jwks_file", f"{self.jwks_file}: {error.strerror}"
+            except JwksError as error:
+                yield "jwks_file", f"{self.jwks_file}: {error}"
+        if self.jwks_ca_file is not None:
+            import ssl
+
+            try:
+                ssl.create_default_context(cafile=self.jwks_ca_file)
+            except ssl.SSLError:
+                yield "jwks_ca_file", f"{self.jwks_ca_file}: there is no certificate in PEM in it"
+            except OSError as error:
+                yield "jwks_ca_file", f"{self.jwks_ca_file}: {error.strerror}"
+
 
 def _check_rules(rules: tuple[str, ...]) -> str | None:
     for rule in rules:
@@ -234,3 +290,11 @@ class GssapiSettings:
         kafka="sasl.kerberos.principal.to.local.rules",
         check=_check_rules,
     )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """A keytab that cannot be read. What is in it shows at the start."""
+        if self.keytab is not None:
+            try:
+                self.keytab.open("rb").close()
+            except OSError as error:
+                yield "keytab", f"{self.keytab}: {error.strerror}"

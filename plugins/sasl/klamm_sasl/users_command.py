@@ -28,7 +28,10 @@ def main(arguments: list[str]) -> int:
     try:
         run: Callable[[argparse.Namespace], None] = options.run
         run(options)
-    except (UsersError, ValueError, OSError) as error:
+    except OSError as error:
+        print(f"klamm users: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except (UsersError, ValueError) as error:
         print(f"klamm users: {error}", file=sys.stderr)
         return 2
     return 0
@@ -40,9 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
-    file.add_argument("file", metavar="FILE", type=Path)
+    file.add_argument("file", metavar="FILE", type=Path, help="`path` of the credential store `file`")
     user = argparse.ArgumentParser(add_help=False)
-    user.add_argument("user", metavar="USER")
+    user.add_argument("user", metavar="USER", help="name that the client logs in with")
     mechanisms = argparse.ArgumentParser(add_help=False)
     mechanisms.add_argument(
         "--mechanism",
@@ -53,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     password = argparse.ArgumentParser(add_help=False)
     password.add_argument("--password-file", metavar="FILE", type=Path, help="its first line is the password")
-    password.add_argument("--iterations", type=int, default=MIN_ITERATIONS, help=f"default: {MIN_ITERATIONS}")
+    password.add_argument(
+        "--iterations", metavar="N", type=int, default=MIN_ITERATIONS, help=f"default: {MIN_ITERATIONS}"
+    )
 
     add = commands.add_parser(
         "add", allow_abbrev=False, parents=[file, user, mechanisms, password], help="add a user or change a password"

@@ -94,6 +94,14 @@ def run(arguments: Sequence[str]) -> int:
     if wrong:
         print(f"klamm certs: {wrong[0]!r} cannot be a client's name", file=sys.stderr)
         return _EXIT_USAGE
+    if options.days < 1:
+        print(f"klamm certs: --days must be at least 1, not {options.days}", file=sys.stderr)
+        return _EXIT_USAGE
+    # What X.509 takes for a common name: that of a server is its first host.
+    wrong = [name for name in (hosts[0], *clients) if len(name) > 64] + [name for name in hosts if not name]
+    if wrong:
+        print(f"klamm certs: {wrong[0]!r} cannot be a name: it must have 1 to 64 characters", file=sys.stderr)
+        return _EXIT_USAGE
     directory: Path = options.directory.absolute()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,9 +116,12 @@ def run(arguments: Sequence[str]) -> int:
             subject = f"CN={its_hosts[0] if its_hosts else name}"
             _write(file, authority.issue(subject, now=now, hosts=its_hosts, days=options.days))
             listing.append(f"  {file}  {subject}, with its key" + (f", for {', '.join(hosts)}" if its_hosts else ""))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        print(f"klamm certs: {error.filename}: {error.strerror}", file=sys.stderr)
+        return _EXIT_USAGE
+    except ValueError as error:
         print(f"klamm certs: {error}", file=sys.stderr)
-        return 1
+        return _EXIT_USAGE
     first = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
     print(
         _TEXT.format(

@@ -34,7 +34,14 @@ _RESERVED: Final = frozenset({DEFAULT_NAME, TRUST_STORE_NAME, REVOCATION_LISTS_N
 
 
 class SslFilesError(Exception):
-    """Certificates, keys or trust that cannot be used; the message says which and why, and holds no secret."""
+    """Certificates, keys or trust that cannot be used; the message says which and why, and holds no secret.
+
+    `key` is the setting that is at fault, if it is one.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class ServerSocket(ssl.SSLSocket):
@@ -54,6 +61,22 @@ class Identity:
     private_key: Path | str | None
     is_keystore: bool
     password: _Password
+    prefix: str = ""
+    """What stands before the names of its settings: `sni.HOST.` for a certificate by name."""
+
+    @property
+    def key(self) -> str:
+        """The setting that the certificate comes from."""
+        if self.is_keystore:
+            return f"{self.prefix}keystore"
+        return self.prefix + ("certificate" if isinstance(self.certificate, Path) else "certificate_pem")
+
+    @property
+    def key_of_private_key(self) -> str:
+        """The setting that the private key comes from."""
+        if self.private_key is None:
+            return self.key
+        return self.prefix + ("private_key" if isinstance(self.private_key, Path) else "private_key_pem")
 
     @property
     def label(self) -> str:
@@ -65,6 +88,7 @@ class Identity:
 class _Password:
     file: Path | None
     variable: str | None
+    variable_key: str = ""
 
 
 class SslContexts(NamedTuple):
@@ -84,24 +108,30 @@ class SslFiles:
         self._settings = settings
         self._environment = environment
         self._default = _identity(settings)
-        self._by_host = {host.lower(): _identity(files) for host, files in settings.sni.items()}
-        self._contents = {path: _read(path) for path in sorted(self._paths())}
+        self._by_host = {host.lower(): _identity(files, f"sni.{host}.") for host, files in settings.sni.items()}
+        self._contents = {path: _read(path, key) for path, key in sorted(self._paths().items())}
         digest = hashlib.sha256()
         for path, content in self._contents.items():
             digest.update(f"{path}\0{len(content)}\0".encode())
             digest.update(content)
         self.digest = digest.digest()
 
-    def _paths(self) -> set[Path]:
+    def _paths(self) -> dict[Path, str]:
+        """The files, with the settings that name them."""
         settings = self._settings
-        found: set[Path | str | None] = {
-            settings.trust_store,
-            settings.trust_store_password_file,
-            *settings.revocation_lists,
-        }
+        named: list[tuple[Path | str | None, str]] = [
+            (settings.trust_store, "trust_store"),
+            (settings.trust_store_password_file, "trust_store_password_file"),
+            *((path, "revocation_lists") for path in settings.revocation_lists),
+        ]
         for identity in (self._default, *self._by_host.values()):
-            found |= {identity.certificate, identity.chain, identity.private_key, identity.password.file}
-        return {path for path in found if isinstance(path, Path)}
+            named += [
+                (identity.certificate, identity.key),
+                (identity.chain, f"{identity.prefix}chain"),
+                (identity.private_key, identity.key_of_private_key),
+                (identity.password.file, f"{identity.prefix}key_password_file"),
+            ]
+        return {path: key for path, key in named if isinstance(path, Path)}
 
     def contexts(self) -> SslContexts:
         """What serves with these files. Raises SslFilesError."""
@@ -126,13 +156,15 @@ class SslFiles:
         context.minimum_version = _VERSIONS[settings.min_version]
         context.maximum_version = _VERSIONS[settings.max_version]
         if context.minimum_version > context.maximum_version:
-            raise SslFilesError(f"min_version {settings.min_version} is above max_version {settings.max_version}")
+            raise SslFilesError(
+                f"min_version {settings.min_version} is above max_version {settings.max_version}", "min_version"
+            )
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         if settings.ciphers is not None:
             try:
                 context.set_ciphers(settings.ciphers)
             except ssl.SSLError as error:
-                raise SslFilesError(f"ciphers: {settings.ciphers}: OpenSSL knows none of these") from error
+                raise SslFilesError(f"ciphers: {settings.ciphers}: OpenSSL knows none of these", "ciphers") from error
         context.verify_mode = _VERIFY[settings.client_auth]
         if trust:
             # Java takes whatever a trust store holds for an anchor, not roots alone.
@@ -140,29 +172,37 @@ class SslFiles:
             if settings.revocation_lists:
                 context.verify_flags |= _CRL_CHECK[settings.revocation_check]
             with _as_file(trust) as name:
-                _loading("trust_store or revocation_lists", lambda: context.load_verify_locations(name))
+                _loading(
+                    "trust_store or revocation_lists",
+                    "trust_store",
+                    "there is no certificate in it that can be used",
+                    lambda: context.load_verify_locations(name),
+                )
         elif settings.client_auth != "none":
-            raise SslFilesError(f'client_auth = "{settings.client_auth}" needs trust_store or trust_store_pem')
-        pem = self._load_identity(context, identity)
-        expirations[label] = _expiration(pem, identity.label)
+            raise SslFilesError(
+                f'client_auth = "{settings.client_auth}" needs trust_store or trust_store_pem', "client_auth"
+            )
+        pem, expirations[label] = self._load_identity(context, identity)
         return context, _host_names(pem) if settings.sni else frozenset()
 
     def _trust(self, expirations: dict[str, datetime]) -> bytes:
         settings = self._settings
         if settings.revocation_lists and settings.client_auth == "none":
-            raise SslFilesError('revocation_lists need client_auth = "requested" or "required"')
+            raise SslFilesError('revocation_lists need client_auth = "requested" or "required"', "revocation_lists")
         parts = []
         if settings.trust_store is not None:
             content = self._contents[settings.trust_store]
             if _PEM not in content:
-                password = _Password(settings.trust_store_password_file, settings.trust_store_password_env)
+                password = _Password(
+                    settings.trust_store_password_file, settings.trust_store_password_env, "trust_store_password_env"
+                )
                 content = _trusted_of_keystore(content, self._password(password), settings.trust_store)
             parts.append(content)
         if settings.trust_store_pem is not None:
             parts.append(settings.trust_store_pem.encode())
         if not parts:
             if settings.revocation_lists:
-                raise SslFilesError("revocation_lists need trust_store or trust_store_pem")
+                raise SslFilesError("revocation_lists need trust_store or trust_store_pem", "revocation_lists")
             return b""
         trusted = _readable_ends(b"\n".join(parts))
         if trusted:
@@ -176,27 +216,39 @@ class SslFiles:
             expirations[REVOCATION_LISTS_NAME] = min(ends)
         return b"\n".join(parts)
 
-    def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> bytes:
-        """Returns everything that was loaded, in PEM."""
+    def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> tuple[bytes, datetime]:
+        """Returns the certificate and its chain, in PEM, and when they end."""
         password = self._password(identity.password)
-        certificate = self._content(identity.certificate)
-        label = identity.label
+        pem = self._content(identity.certificate)
+        private_key = None if identity.private_key is None else self._content(identity.private_key)
         if identity.is_keystore:
-            pem = _pem_of_keystore(certificate, password, label)
+            pem = _pem_of_keystore(pem, password, identity)
             password = None
-        else:
-            others = [self._content(one) for one in (identity.chain, identity.private_key) if one is not None]
-            pem = b"\n".join([certificate, *others])
+        elif identity.chain is not None:
+            pem = b"\n".join([pem, self._content(identity.chain)])
+
+        # Looked at before OpenSSL does, which would not say whether it minds the certificate or the key.
+        end = _expiration(pem, identity)
 
         def ask_for_password() -> str:
             # Without this OpenSSL would ask on the terminal.
             if password is None:
-                raise SslFilesError(f"the private key of {label} is encrypted: set key_password_file or _env")
+                raise SslFilesError(
+                    f"the private key of {identity.label} is encrypted: set key_password_file or _env",
+                    identity.key_of_private_key,
+                )
             return password
 
-        with _as_file(pem) as name:
-            _loading(label, lambda: context.load_cert_chain(name, password=ask_for_password))
-        return pem
+        # The key that is named counts, whatever else is in the certificate's file.
+        key_file = contextlib.nullcontext() if private_key is None else _as_file(private_key)
+        with _as_file(pem) as name, key_file as key_name:
+            _loading(
+                str(identity.private_key) if isinstance(identity.private_key, Path) else identity.label,
+                identity.key_of_private_key,
+                "there is no private key in it, or the password is wrong",
+                lambda: context.load_cert_chain(name, key_name, password=ask_for_password),
+            )
+        return pem, end
 
     def _content(self, source: Path | str) -> bytes:
         return self._contents[source] if isinstance(source, Path) else source.encode()
@@ -206,30 +258,42 @@ class SslFiles:
             return self._contents[password.file].decode("utf-8", "replace").partition("\n")[0].rstrip("\r")
         if password.variable is not None:
             if password.variable not in self._environment:
-                raise SslFilesError(f"the environment variable {password.variable} is not set")
+                raise SslFilesError(f"the environment variable {password.variable} is not set", password.variable_key)
             return self._environment[password.variable]
         return None
 
 
-def _identity(settings: SslSettings | SniSettings) -> Identity:
+def problems_of(settings: SslSettings, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the files of some settings, or with settings that do not go together: keys and messages."""
+    try:
+        SslFiles(settings, environment).contexts()
+    except SslFilesError as error:
+        yield error.key, str(error)
+
+
+def _identity(settings: SslSettings | SniSettings, prefix: str = "") -> Identity:
     sources = [settings.certificate, settings.certificate_pem, settings.keystore]
     given = [source for source in sources if source is not None]
     if len(given) != 1:
-        raise SslFilesError("one of certificate, certificate_pem and keystore must be set; `klamm certs` can make one")
+        raise SslFilesError(
+            "one of certificate, certificate_pem and keystore must be set; `klamm certs` can make one",
+            f"{prefix}certificate" if given else prefix.rstrip("."),
+        )
     return Identity(
         given[0],
         settings.chain,
         settings.private_key if settings.private_key is not None else settings.private_key_pem,
         settings.keystore is not None,
-        _Password(settings.key_password_file, settings.key_password_env),
+        _Password(settings.key_password_file, settings.key_password_env, f"{prefix}key_password_env"),
+        prefix,
     )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, key: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SslFilesError(f"{path}: {error.strerror}") from error
+        raise SslFilesError(f"{path}: {error.strerror}", key) from error
 
 
 @contextlib.contextmanager
@@ -250,30 +314,33 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 _CAUSES: Final = {
     "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
+    # Keys of another kind than the certificate's.
+    "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
     "BAD_DECRYPT": "the password is wrong",
-    "PEM_LIB": "there is no usable certificate, no private key, or the password is wrong",
     "NO_START_LINE": "there is nothing in PEM",
     "NO_CERTIFICATE_OR_CRL_FOUND": "there is no certificate in it",
 }
 
 
-def _loading(what: str, load: Callable[[], object]) -> None:
+def _loading(what: str, key: str, without_reason: str, load: Callable[[], object]) -> None:
+    """Have OpenSSL load something. `without_reason` is what is said where OpenSSL says no more than that it is PEM."""
     try:
         load()
     except ssl.SSLError as error:
         # OpenSSL names no reason for what it cannot find in a file.
         reason = (error.reason or "PEM_LIB").replace(" ", "_")
-        raise SslFilesError(f"{what}: {_CAUSES.get(reason, reason)}") from error
+        cause = without_reason if reason == "PEM_LIB" else _CAUSES.get(reason, reason)
+        raise SslFilesError(f"{what}: {cause}", key) from error
 
 
-def _expiration(pem: bytes, label: str) -> datetime:
+def _expiration(pem: bytes, identity: Identity) -> datetime:
     """The end of the first certificate of a chain, or of any later one that ends before it."""
     try:
         ends = [read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
-        raise SslFilesError(f"{label}: {error}") from error
+        raise SslFilesError(f"{identity.label}: {error}", identity.key) from error
     if not ends:
-        raise SslFilesError(f"{label}: there is no certificate in it")
+        raise SslFilesError(f"{identity.label}: there is no certificate in it", identity.key)
     return min(ends)
 
 
@@ -300,9 +367,9 @@ def _next_updates(pem: bytes, label: str) -> list[datetime]:
     try:
         updates = [read_next_update(der) for der in _objects_of(pem.decode("utf-8", "replace"), _REVOCATION_LIST)]
     except ValueError as error:
-        raise SslFilesError(f"{label}: not a revocation list: {error}") from error
+        raise SslFilesError(f"{label}: not a revocation list: {error}", "revocation_lists") from error
     if not updates:
-        raise SslFilesError(f"{label}: there is no revocation list in PEM in it")
+        raise SslFilesError(f"{label}: there is no revocation list in PEM in it", "revocation_lists")
     return [update for update in updates if update is not None]
 
 
@@ -319,12 +386,12 @@ def _host_names(pem: bytes) -> frozenset[str]:
     return frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))
 
 
-def _pem_of_keystore(content: bytes, password: str | None, label: str) -> bytes:
+def _pem_of_keystore(content: bytes, password: str | None, identity: Identity) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    key, certificate, others = _load_pkcs12(content, password, label)
+    key, certificate, others = _load_pkcs12(content, password, identity.label, identity.key)
     if key is None or certificate is None:
-        raise SslFilesError(f"{label}: there is no private key with a certificate in it")
+        raise SslFilesError(f"{identity.label}: there is no private key with a certificate in it", identity.key)
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
     # TLS 1.2 wants the chain in order, and PKCS#12 promises none.
     by_subject = {other.subject: other for other in others}
@@ -337,21 +404,21 @@ def _pem_of_keystore(content: bytes, password: str | None, label: str) -> bytes:
 def _trusted_of_keystore(content: bytes, password: str | None, label: Path) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    _, certificate, others = _load_pkcs12(content, password, str(label))
+    _, certificate, others = _load_pkcs12(content, password, str(label), "trust_store")
     found = others if certificate is None else [certificate, *others]
     if not found:
-        raise SslFilesError(f"{label}: there is no certificate in it")
+        raise SslFilesError(f"{label}: there is no certificate in it", "trust_store")
     return b"".join(one.public_bytes(Encoding.PEM) for one in found)
 
 
-def _load_pkcs12(content: bytes, password: str | None, label: str) -> Any:
+def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> Any:
     # Loaded only for those who have such files: it is large.
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
     try:
         return load_key_and_certificates(content, password.encode() if password is not None else None)
     except ValueError as error:
-        raise SslFilesError(f"{label}: the password is wrong, or it is no PKCS#12 file") from error
+        raise SslFilesError(f"{label}: the password is wrong, or it is no PKCS#12 file", key) from error
 
 
 def _choose_by_name(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,3 +133,10 @@ class SslSettings:
     expiry_warning_days: int = setting(
         30, doc="Certificates that expire within that time are warned of, once a day.", minimum=0
     )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with the files that are named, and with settings that do not go together."""
+        # Loads OpenSSL, which settings alone do not need.
+        from klamm_ssl.contexts import problems_of
+
+        return problems_of(self, os.environ)

@@ -3,13 +3,14 @@
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from klamm import ConfigError
 from klamm_spark import session
-from klamm_spark.cli import main, parser, shipping_arguments
+from klamm_spark.cli import main, parse_since, parser, shipping_arguments
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.places import HadoopPlace, PlaceError, complaint, is_uri, located, place_at, told
 from klamm_spark.session import SparkUnavailableError
@@ -182,6 +183,55 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
     assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[spark]'\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["ship"], "which spool? give a file that has [audit] spool, or --spool DIR"),
+        (["ship", "--spool", "absent"], "there is no spool at absent"),
+        (["verify", "--spool", "absent"], "there is no spool at absent"),
+        (["ship", "--spool", ".", "--max-files-per-trigger", "0"], "--max-files-per-trigger must be at least 1, not 0"),
+        (["ship", "--spool", ".", "--trigger-interval-ms", "-1"], "--trigger-interval-ms must be at least 0, not -1"),
+        (["report", "--html", "absent/report.html"], "--html absent/report.html cannot be written: no such folder"),
+        (["report", "--html", "."], "--html . cannot be written: is a folder"),
+    ],
+)
+@pytest.mark.usefixtures("no_java")
+def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, complaint):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {complaint}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["report", "--since", "yesterday"], 'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "yesterday"'),
+        (["compact", "--keep-hours", "0.5"], "must be at least 1: younger files may be about to be committed"),
+        (["compact", "--keep-hours", "nan"], "must be at least 1: younger files may be about to be committed"),
+        (["compact", "--keep-hours", "soon"], "invalid"),
+    ],
+)
+def test_arguments_that_cannot_be(capsys, arguments, complaint):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90m", datetime(2026, 5, 1, 10, 30, tzinfo=UTC)),
+        ("2d", datetime(2026, 4, 29, 12, tzinfo=UTC)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("2026-01-31T12:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_what_since_takes(text, moment):
+    assert parse_since(text, datetime(2026, 5, 1, 12, tzinfo=UTC)) == moment
+
+
 def java(folder, version):
     path = folder / "bin" / "java"
     path.parent.mkdir(parents=True)
@@ -207,7 +257,7 @@ def test_missing_java_is_one_sentence():
 def test_only_reports_run_at_the_connect_server_of_the_file(monkeypatch, tmp_path, free_port, capsys):
     monkeypatch.setattr(session, "require_pyspark", lambda: None)
     file = tmp_path / "klamm.toml"
-    file.write_text(f'[audit.spark]\nremote = "sc://127.0.0.1:{free_port}"\n')
+    file.write_text(f'[audit]\nspool = "."\n[audit.spark]\nremote = "sc://127.0.0.1:{free_port}"\n')
     said = {}
     for command in ("report", "ship", "compact", "verify"):
         assert main([command, str(file)]) == 2

@@ -15,10 +15,10 @@ def registry():
     return PluginRegistry()
 
 
-def plan_of(tmp_path, registry, text):
+def plan_of(tmp_path, registry, text, files=False):
     file = tmp_path / "klamm.toml"
     file.write_text(text)
-    return load_plan(file, registry)
+    return load_plan(file, registry, files=files)
 
 
 def test_names_of_apis_are_kafkas():
@@ -96,6 +96,11 @@ def test_a_listener_can_say_more_than_the_common_table(tmp_path, registry):
         ('spool = "s"\napis = { Fetch = "none" }', 'audit.apis: "none" is no level'),
         ('spool = "s"\nprincipals = { "User:a" = "none" }', 'audit.principals: "none" is no level'),
         ('spool = "s"\nexclude_networks = ["10.0.0.0/99"]', "audit.exclude_networks: "),
+        ('spool = "s"\nprincipals = { alice = "off" }', 'audit.principals: "alice" is no principal such as User:alice'),
+        (
+            'spool = "s"\nexclude_principals = ["bob"]',
+            'audit.exclude_principals: "bob" is no principal such as User:bob',
+        ),
         ('spool = "s"\nnode = "a/b"', "audit.node: may have letters"),
         ('spool = "s"\non_full = "wait"', "audit.on_full: must be one of"),
         ('spool = "s"\nqueue_capacity = 0', "audit.queue_capacity: must be at least 1"),
@@ -105,3 +110,14 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, registry, line, message)
     with pytest.raises(ConfigError) as caught:
         plan_of(tmp_path, registry, f'[listeners.a]\nobservers = ["audit"]\n[audit]\n{line}\n')
     assert any(message in str(problem) for problem in caught.value.problems), caught.value.problems
+
+
+def test_the_table_of_the_commands_is_checked_before_a_start(tmp_path, registry):
+    text = '[listeners.a]\nobservers = ["audit"]\n[audit]\nspool = "s"\n[audit.spark]\nsnk = "delta"\nmaster = 3\n'
+    assert plan_of(tmp_path, registry, text).listeners
+    with pytest.raises(ConfigError) as caught:
+        plan_of(tmp_path, registry, text, files=True)
+    assert [str(problem).replace(f"{tmp_path}/", "") for problem in caught.value.problems] == [
+        'klamm.toml:6:1  audit.spark.snk: unknown key; did you mean "sink"?',
+        "klamm.toml:7:1  audit.spark.master: must be a string, not 3",
+    ]

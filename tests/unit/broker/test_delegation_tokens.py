@@ -21,6 +21,7 @@ from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenReq
 from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from klamm_broker.settings import BrokerSettings
 from tests.unit.broker.broker_harness import BrokerHarness
 
 ALICE, BOB, CAROL = (KafkaPrincipal(name) for name in ("alice", "bob", "carol"))
@@ -213,6 +214,23 @@ def test_without_a_key_there_are_no_tokens(harness: BrokerHarness) -> None:
     assert renew(harness, b"x").error_code == disabled
     assert expire(harness, b"x").error_code == disabled
     assert harness.call(DescribeDelegationTokenRequest(None), 3).error_code == disabled
+
+
+def test_a_key_that_cannot_be_had_is_told_with_its_setting(tmp_path: Path, key_file: Path) -> None:
+    def problems(**settings: object) -> list[tuple[str, str]]:
+        return list(BrokerSettings(**settings).problems())  # type: ignore[arg-type]
+
+    name = "delegation.token.secret.key"
+    absent = tmp_path / "absent"
+    assert problems() == problems(delegation_token_secret_key_file=key_file) == []
+    assert problems(delegation_token_secret_key_file=absent) == [
+        (f"{name}.file", f"{absent}: No such file or directory")
+    ]
+    assert problems(delegation_token_secret_key_env="KLAMM_ABSENT") == [
+        (f"{name}.env", "the delegation token key in KLAMM_ABSENT is empty")
+    ]
+    (both,) = problems(delegation_token_secret_key_file=key_file, delegation_token_secret_key_env="KLAMM_KEY")
+    assert both == (f"{name}.file", f"{name} comes from a file or from the environment, not from both")
 
 
 def test_an_empty_key_or_two_keys_stop_the_start(tmp_path: Path, key_file: Path) -> None:

@@ -25,7 +25,8 @@ def test_help_lists_the_subcommands(klamm):
     code, out, _ = klamm("--help")
     assert code == 0
     text = "\n".join(out)
-    assert all(f"\n    {command} " in text for command in ("serve", "check", "init", "plugins"))
+    commands = ("serve", "check", "init", "plugins", "audit", "certs", "metrics", "top", "users")
+    assert all(f"\n    {command} " in text for command in commands)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--no-such",), ("serve", "--no-such"), ("check", "--log-level", "loud")])
@@ -65,6 +66,46 @@ def test_serve_stops_before_anything_is_opened_when_the_configuration_is_wrong(k
     assert err == ["bad.toml:4:1  listeners.a.processors: must be at least 1, not 0"]
     assert not data.exists()
     assert not ready.exists()
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_files_that_cannot_be_used_stop_a_start_before_it_begins(klamm, tmp_path, command):
+    Path("tls.toml").write_text(ECHO + 'transport = "ssl"\n[listeners.a.ssl]\ncertificate = "absent.pem"\n')
+    assert klamm(command, "tls.toml", "--data-dir", str(tmp_path / "data")) == (
+        2,
+        [],
+        ["tls.toml:6:1  listeners.a.ssl.certificate: absent.pem: No such file or directory"],
+    )
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["server.extensions=torn"],
+        ["listeners.default.authenticator=sasl", 'listeners.default.sasl.mechanisms=["torn"]'],
+    ],
+    ids=["an extension", "a part of a part"],
+)
+def test_check_loads_the_code_of_what_is_not_a_part_of_a_listener(klamm, monkeypatch, settings):
+    class Broken:
+        @hookimpl
+        def klamm_extensions(self):
+            yield Provider("torn", "nowhere:Torn")
+
+        @hookimpl
+        def klamm_sasl_mechanisms(self):
+            yield Provider("torn", "nowhere:Torn")
+
+    class Registry(PluginRegistry):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.add(Broken(), "klamm-torn")
+
+    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    code, out, err = klamm("check", *(word for one in settings for word in ("--set", one)))
+    assert (code, out) == (2, [])
+    assert "of klamm-torn cannot be loaded" in err[0]
 
 
 def test_check_loads_the_code_of_every_part(klamm, monkeypatch):
@@ -167,9 +208,11 @@ def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
 
     monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
     assert klamm("shout", "loud", "--now") == (3, ["loud --now"], [])
-    code, _, err = klamm("shuot")
-    assert code == 2
-    assert err[-1].endswith("(choose from 'serve', 'check', 'init', 'plugins')")
+    code, out, err = klamm("shuot")
+    assert (code, out) == (2, [])
+    assert err[0].startswith(
+        'klamm: unknown command "shuot"; did you mean "shout"? (known: serve, check, init, plugins, '
+    )
 
 
 @hookimpl

@@ -29,6 +29,7 @@ class TopicSettings:
     policies: tuple[str, ...] = setting(("delete",), name="log.cleanup.policy", doc="Some.")
     certificate: Path | None = setting(None, doc="A file.")
     limits: dict[str, int] = setting({}, doc="By name.")
+    segment_bytes: int = setting(2**30, name="log.segment.bytes", minimum=2**20, doc="How large.")
     rack: str | None = setting(
         None, name="broker.rack", check=lambda rack: "must not be blank" if rack == "" else None, doc="Where."
     )
@@ -39,6 +40,20 @@ class NeedySettings:
     """Of a gate that cannot do without."""
 
     secret: str = setting(doc="There is no default for it.")
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperSettings:
+    """Of a gate that names a file."""
+
+    list: str = setting(doc="A file.")
+    rest_interval_ms: int = setting(2, name="rest.interval.ms", doc="How long.")
+
+    def problems(self):
+        1 / len(self.list)
+        yield "list", f"{self.list}: No such file or directory"
+        yield "rest.interval.ms", "is odd"
+        yield "", "has a lock and no key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,7 @@ class MadeUpPlugin:
     @hookimpl
     def klamm_connection_gates(self):
         yield Provider("needy", "nowhere:Needy", settings=NeedySettings)
+        yield Provider("keeper", "nowhere:Keeper", settings=KeeperSettings)
         yield Provider("lost", "nowhere:Lost", settings="nowhere:LostSettings")
 
     @hookimpl

@@ -175,6 +175,10 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
             '--set listeners.a.processor=2  listeners.a.processor: unknown key; did you mean "processors"?',
         ),
         (
+            "listeners.b.processors=2",
+            "--set listeners.b.processors=2  listeners.b: there is no such listener, and a new one needs a bind",
+        ),
+        (
             "max.connections=3",
             "--set max.connections=3  max.connections: belongs to connection_quota, which no listener has",
         ),
@@ -183,6 +187,12 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
 )
 def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override, problem):
     assert problems(TOPICS, override) == [problem]
+
+
+def test_bounds_are_told_in_full(problems):
+    assert problems(TOPICS + "log.segment.bytes = 3\n") == [
+        "klamm.toml:4:1  topics.log.segment.bytes: must be at least 1048576, not 3"
+    ]
 
 
 def test_text_in_place_of_a_number_is_wrong_in_a_file_whatever_the_command_line_sets(problems):
@@ -199,6 +209,7 @@ def test_text_in_place_of_a_number_is_wrong_in_a_file_whatever_the_command_line_
         (("topics", "log.retention.ms"), (7, 1)),
         (("topics", "absent"), (5, 1)),
         (("topics", "inline", "key"), (8, 1)),
+        (("listeners",), (2, 1)),
         (("other",), None),
     ],
 )
@@ -262,4 +273,26 @@ def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):
     text = TWO_GATED.replace("gates =", 'throttles = ["client_quota"]\ngates =')
     assert problems(text + "[listeners.inner.client_quota.clients.a]\nproducer_byte_rate = 3\n") == [
         f"klamm.toml:7:1  listeners.inner.client_quota.clients: {OTHER} [client_quota]"
+    ]
+
+
+FILES = '[listeners.a]\napi_set = "echo"\ngates = ["keeper"]\n[listeners.a.keeper]\n'
+
+
+def test_files_that_settings_name_are_looked_at_when_asked_for(load, problems):
+    text = FILES + 'list = "absent"\nrest.interval.ms = 3\n'
+    assert load(text).listeners[0].gates[0].settings.rest_interval_ms == 3
+    assert problems(text, files=True) == [
+        "klamm.toml:5:1  listeners.a.keeper.list: absent: No such file or directory",
+        "klamm.toml:6:1  listeners.a.keeper.rest.interval.ms: is odd",
+        "klamm.toml:4:1  listeners.a.keeper: has a lock and no key",
+    ]
+    assert problems(text.replace("listeners.a.keeper", "keeper"), files=True)[0] == (
+        "klamm.toml:5:1  keeper.list: absent: No such file or directory"
+    )
+
+
+def test_settings_that_cannot_look_at_their_files_are_a_problem(problems):
+    assert problems(FILES + 'list = ""\n', files=True) == [
+        "klamm.toml:4:1  listeners.a.keeper: cannot be checked: ZeroDivisionError('division by zero')"
     ]

@@ -53,6 +53,15 @@ def test_a_blocked_plugin_is_not_imported(install):
         registry.resolve(GATE, "door")
 
 
+def test_a_name_to_leave_out_that_is_none_is_warned_of(install, caplog):
+    registry = PluginRegistry(["door", "gone"], entry_points=[install("doors", "klamm-doors", **gates("a"))])
+    assert [found.provider.name for found in registry.providers(GATE)] == ["a"]
+    assert [record.getMessage() for record in caplog.records] == [
+        'there is no plugin "door" to leave out; did you mean "doors"?',
+        'there is no plugin "gone" to leave out',
+    ]
+
+
 @pytest.mark.parametrize("name", ["plaintext", "dispatch"])
 def test_what_nothing_runs_without_cannot_be_blocked(name):
     with pytest.raises(PluginError, match=f"the plugin {name} cannot be blocked: "):

@@ -19,12 +19,12 @@ HEAD = '[listeners.public]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\n[liste
 PLAIN = HEAD + 'mechanisms = ["PLAIN"]\n'
 
 
-def problems(tmp_path, text):
+def problems(tmp_path, text, files=False):
     file = tmp_path / "klamm.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
-        load_plan(file, PluginRegistry())
-    return [str(problem).replace(str(file), "FILE") for problem in error.value.problems]
+        load_plan(file, PluginRegistry(), files=files)
+    return [str(problem).replace(str(file), "FILE").replace(f"{tmp_path}/", "") for problem in error.value.problems]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,11 @@ def problems(tmp_path, text):
         (PLAIN + "worker_threads = 0\n", "must be at least 1"),
         (
             PLAIN + '[listeners.public.sasl.callable]\npassword = "no"\n',
-            "listeners.public.sasl.callable",
+            "FILE:6:1  listeners.public.sasl.callable: is of a credential store that credential_stores does not name",
+        ),
+        (
+            PLAIN + "[listeners.public.sasl.OAUTHBEARER]\nclock_skew_seconds = 3\n",
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: is of a sasl mechanism that mechanisms does not name",
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
@@ -57,6 +61,76 @@ def problems(tmp_path, text):
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, problem):
     assert any(problem in one for one in problems(tmp_path, text))
+
+
+def test_a_common_table_may_have_parts_that_not_every_listener_names(tmp_path):
+    file = tmp_path / "klamm.toml"
+    file.write_text(
+        '[sasl]\nmechanisms = ["PLAIN"]\n[sasl.file]\npath = "users"\n'
+        '[listeners.a]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\nsasl.credential_stores = ["file"]\n'
+        '[listeners.b]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\nsasl.credential_stores = ["broker"]\n'
+    )
+    stores = [
+        [store.name for store in listener.authenticator.parts["credential_stores"]]
+        for listener in load_plan(file, PluginRegistry()).listeners
+        if listener.authenticator is not None
+    ]
+    assert stores == [["file"], ["broker"]]
+
+
+TOKENS = HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\n'
+CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.callable]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            PLAIN + 'credential_stores = ["file"]\n[listeners.public.sasl.file]\npath = "absent"\n',
+            "FILE:8:1  listeners.public.sasl.file.path: absent: No such file or directory",
+        ),
+        (
+            PLAIN + 'credential_stores = ["file"]\n[listeners.public.sasl.file]\npath = "rubbish"\n',
+            "FILE:8:1  listeners.public.sasl.file.path: rubbish: line 1: is not USER:VERIFIER",
+        ),
+        (CALLABLE, "FILE:7:1  listeners.public.sasl.callable: password or verifier must be set"),
+        (
+            CALLABLE + 'verifier = "nowhere_at_all:x"\n',
+            'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be had:'
+            " ModuleNotFoundError(\"No module named 'nowhere_at_all'\")",
+        ),
+        (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
+        (
+            TOKENS + 'jwks_file = "rubbish"\njwks_endpoint_url = "https://x"\n',
+            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: jwks_endpoint_url is set as well",
+        ),
+        (
+            TOKENS + 'jwks_file = "rubbish"\n',
+            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: rubbish: is no JWK set:"
+            " JSONDecodeError('Expecting value: line 1 column 1 (char 0)')",
+        ),
+        (
+            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "rubbish"\n',
+            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: rubbish: there is no certificate in PEM in it",
+        ),
+        (
+            TOKENS + 'jwks_endpoint_url = "https://x"\njwks_ca_file = "absent"\n',
+            "FILE:8:1  listeners.public.sasl.OAUTHBEARER.jwks_ca_file: absent: No such file or directory",
+        ),
+        (
+            HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nkeytab = "absent"\n',
+            "FILE:7:1  listeners.public.sasl.GSSAPI.keytab: absent: No such file or directory",
+        ),
+        (
+            PLAIN + 'mechanism_connections_max_reauth_ms = { "SCRAM-SHA-256" = 5 }\n',
+            'FILE:6:1  listeners.public.sasl.mechanism_connections_max_reauth_ms: names "SCRAM-SHA-256",'
+            " which is not among mechanisms",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_its_place_before_a_start(tmp_path, text, problem):
+    (tmp_path / "rubbish").write_text("rubbish\n")
+    assert problem in problems(tmp_path, text, files=True)
 
 
 def test_a_password_in_a_configuration_is_refused_and_not_repeated(tmp_path):

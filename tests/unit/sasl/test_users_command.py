@@ -107,7 +107,7 @@ def test_hash_prints_what_a_configuration_takes(type_in, capsys):
         (["add", "FILE", " a"], "x", "no space"),
         (["add", "FILE", "alice", "--iterations", "4095"], "x", "between 4096"),
         (["remove", "FILE", "nobody"], "", "no such user"),
-        (["list", "NOWHERE"], "", "No such file"),
+        (["list", "NOWHERE"], "", "NOWHERE: No such file or directory\n"),
         (["add", "BROKEN", "alice"], "x", "line 1: is not USER:VERIFIER"),
     ],
 )

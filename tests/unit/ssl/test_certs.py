@@ -69,11 +69,29 @@ def test_names_that_would_do_harm_are_refused(certs, tmp_path, name):
     assert not (tmp_path / "certs").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--days", "0"), "--days must be at least 1, not 0"),
+        (("--host", ""), "'' cannot be a name: it must have 1 to 64 characters"),
+        (("--client", "a" * 65), f"{'a' * 65!r} cannot be a name: it must have 1 to 64 characters"),
+    ],
+)
+def test_what_no_certificate_can_say_is_refused_before_anything_is_written(certs, tmp_path, arguments, complaint):
+    assert certs(*arguments) == (2, "", f"klamm certs: {complaint}\n")
+    assert not (tmp_path / "certs").exists()
+
+
+def test_a_directory_that_cannot_be_made_is_named(certs, tmp_path):
+    (tmp_path / "certs").write_text("a file")
+    assert certs() == (2, "", f"klamm certs: {tmp_path / 'certs'}: File exists\n")
+
+
 def test_an_authority_that_cannot_be_read_is_said(certs, tmp_path):
     certs()
     (tmp_path / "certs" / "ca.key").write_text("rubbish")
     code, _, complaint = certs("--client", "new")
-    assert code == 1
+    assert code == 2
     assert complaint.startswith("klamm certs: ")
 
 

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from klamm.config.setting import convert
 from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
@@ -335,6 +337,73 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
         contexts(**settings)
     assert PASSWORD not in str(raised.value)
     assert "PRIVATE KEY" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, ("", "one of certificate, certificate_pem and keystore must be set; `klamm certs` can make one")),
+        ({"certificate": "absent"}, ("certificate", "absent: No such file or directory")),
+        ({"certificate": "rubbish"}, ("certificate", "rubbish: there is no certificate in it")),
+        ({"certificate": "both", "private_key": "absent"}, ("private_key", "absent: No such file or directory")),
+        (
+            {"certificate": "both", "private_key": "rubbish"},
+            ("private_key", "rubbish: there is no private key in it, or the password is wrong"),
+        ),
+        (
+            {"certificate": "both", "private_key": "other-key"},
+            ("private_key", "other-key: the private key does not belong to the certificate"),
+        ),
+        (
+            {"certificate": "both", "private_key": "rsa-key"},
+            ("private_key", "rsa-key: the private key does not belong to the certificate"),
+        ),
+        (
+            {"certificate": "both", "key_password_env": "KLAMM_ABSENT"},
+            ("key_password_env", "the environment variable KLAMM_ABSENT is not set"),
+        ),
+        (
+            {"certificate": "both", "trust_store": "absent", "client_auth": "required"},
+            ("trust_store", "absent: No such file or directory"),
+        ),
+        (
+            {"certificate": "both", "sni": {"a.example.org": {"certificate": "both", "chain": "absent"}}},
+            ("sni.a.example.org.chain", "absent: No such file or directory"),
+        ),
+        (
+            {"certificate": "both", "client_auth": "required"},
+            ("client_auth", 'client_auth = "required" needs trust_store or trust_store_pem'),
+        ),
+        (
+            {"certificate": "both", "min_version": "TLSv1.3", "max_version": "TLSv1.2"},
+            ("min_version", "min_version TLSv1.3 is above max_version TLSv1.2"),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_what_is_wrong_is_told_with_its_setting(files, tmp_path, settings, problem):
+    (tmp_path / "both").write_bytes(files.server.both.read_bytes())
+    (tmp_path / "other-key").write_bytes(files.client.key.read_bytes())
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    (tmp_path / "rsa-key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    (tmp_path / "rubbish").write_bytes(b"rubbish")
+    made = convert(SslSettings, settings, lambda *_: pytest.fail("is wrong by itself"), tmp_path)
+    assert [(key, message.replace(f"{tmp_path}/", "")) for key, message in made.problems()] == [problem]
+
+
+def test_nothing_is_wrong_with_what_serves(files):
+    assert list(SslSettings(certificate=files.server.both).problems()) == []
+
+
+def test_the_key_that_is_named_counts_and_not_one_beside_the_certificate(files, tmp_path):
+    mixed = tmp_path / "mixed.pem"
+    mixed.write_bytes(files.client.key.read_bytes() + files.server.certificate.read_bytes())
+    built = contexts(certificate=mixed, private_key=files.server.key)
+    assert common_name(shake_hands(built.context, files.client_context(), "localhost")) == "localhost"
+    with pytest.raises(SslFilesError, match="does not belong"):
+        contexts(certificate=files.server.both, private_key=files.client.key)
 
 
 def test_keys_pass_through_files_that_leave_nothing_behind(monkeypatch):

@@ -25,8 +25,8 @@ class CallableStore(CredentialStore):
         """Raises ValueError if there is no function, ImportError or AttributeError if it cannot be had."""
         if self.settings.password is None and self.settings.verifier is None:
             raise ValueError("the credential store callable needs password or verifier")
-        self._password = _load(self.settings.password)
-        self._verifier = _load(self.settings.verifier)
+        self._password = load_function(self.settings.password)
+        self._verifier = load_function(self.settings.verifier)
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         text = None if self._verifier is None else self._verifier(user, mechanism.mechanism_name)
@@ -40,7 +40,8 @@ class CallableStore(CredentialStore):
         return None if verdict is None else verdict is True
 
 
-def _load(path: str | None) -> Callable[..., Any] | None:
+def load_function(path: str | None) -> Callable[..., Any] | None:
+    """What `module:function` names. Raises what importing it raises."""
     if path is None:
         return None
     module, _, name = path.partition(":")
