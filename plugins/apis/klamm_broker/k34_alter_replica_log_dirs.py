@@ -2,6 +2,7 @@
 
 Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
 
+- A topic whose name leaves no room for the name of a replica that moves: INVALID_TOPIC_EXCEPTION.
 - A replica for the directory that it is in: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.broker import Broker
 
+_MAX_DIRECTORY_NAME_LENGTH = 255
+_MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # the 32 digits of a UUID: how Kafka names a replica that moves
+
 
 @handles(alter_replica_log_dirs, versions=range(1, 3), blocking=False)
 def move_replicas(
@@ -41,7 +45,7 @@ def move_replicas(
             topic = broker.topics.get(wanted.name)
             for index in wanted.partitions:
                 exists = topic is not None and topic.partition(index) is not None
-                codes.setdefault(wanted.name, {})[index] = _code(is_here, exists)
+                codes.setdefault(wanted.name, {})[index] = _code(wanted.name, index, is_here, exists)
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
@@ -52,7 +56,9 @@ def move_replicas(
     )
 
 
-def _code(is_here: bool, exists: bool) -> ErrorCode:
+def _code(name: str, index: int, is_here: bool, exists: bool) -> ErrorCode:
+    if len(f"{name}-{index}") + _MOVING_SUFFIX_LENGTH > _MAX_DIRECTORY_NAME_LENGTH:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     if not is_here:
         return ErrorCode.LOG_DIR_NOT_FOUND
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

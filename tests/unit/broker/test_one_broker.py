@@ -70,6 +70,26 @@ def test_replicas_stay_where_they_are(harness: BrokerHarness, version: int) -> N
     assert move("/elsewhere") == [("t", 0, elsewhere), ("t", 7, elsewhere), ("nope", 0, elsewhere)]
 
 
+@pytest.mark.parametrize(
+    ("length", "index", "error"),
+    [(213, 0, 0), (214, 0, ErrorCode.INVALID_TOPIC_EXCEPTION), (213, 10, ErrorCode.INVALID_TOPIC_EXCEPTION)],
+)
+def test_a_replica_with_too_long_a_name_cannot_move(
+    harness: BrokerHarness, length: int, index: int, error: int
+) -> None:
+    name = "x" * length
+    harness.create_topic(name, partitions=11)
+    request = alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+        [
+            alter_replica_log_dirs.AlterReplicaLogDir(
+                str(harness.data_dir), [alter_replica_log_dirs.AlterReplicaLogDirTopic(name, [index])]
+            )
+        ]
+    )
+    (topic,) = harness.call(request, 2).results
+    assert [each.error_code for each in topic.partitions] == [error]
+
+
 def quorum(harness: BrokerHarness, version: int, topic: str, *indexes: int) -> Any:
     partitions = [describe_quorum.RequestPartitionData(index) for index in indexes]
     return harness.call(
