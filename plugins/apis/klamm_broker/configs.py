@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from klamm import ErrorCode, KafkaError, specs_of
 from klamm_broker.log import LogConfig
 from klamm_broker.settings import BrokerSettings
-from klamm_broker.topic_config import TOPIC_CONFIGS, ConfigType, parse
+from klamm_broker.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, ConfigType, parse
 
 if TYPE_CHECKING:
     from klamm import ServerContext
@@ -273,15 +273,16 @@ class ConfigRegistry:
     ) -> list[ConfigEntry]:
         """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
 
-        As in Kafka, an empty list of names stands for all. Overrides are told as they are understood (` 5 ` is 5, TRUE
+        As in Kafka, an empty list of names stands for all, and internal configs are told if the topic has them. Overrides are told as they are understood (` 5 ` is 5, TRUE
         is true), or with `as_written` as they are.
         """
         asked = set(names) if names else None
-        wanted = [name for name in TOPIC_CONFIGS if asked is None or name in asked]
+        there = itertools.chain(TOPIC_CONFIGS, INTERNAL_CONFIGS.keys() & overrides.keys())
+        wanted = [name for name in there if asked is None or name in asked]
         return [self._topic_entry(name, overrides, as_written) for name in wanted]
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
-        entry = TOPIC_CONFIGS[name]
+        entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
         synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if entry.broker_name is not None and entry.broker_name not in _SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]

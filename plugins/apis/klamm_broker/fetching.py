@@ -100,8 +100,7 @@ class PendingFetch:
         return frozenset(
             key
             for key, topic in found.items()
-            if (name := topic.name if topic is not None else key)
-            and isinstance(name, str)
+            if isinstance(name := topic.name if topic is not None else key, str)
             and not may_topic(self.context, AclOperation.READ, name)
         )
 

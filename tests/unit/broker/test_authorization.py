@@ -443,6 +443,12 @@ def test_a_denied_partition_does_not_keep_a_fetch_from_waiting(guarded: BrokerHa
     assert [topic.partitions[0].error_code for topic in reply.response.responses] == [TOPIC, 0]
 
 
+def test_a_fetch_of_a_topic_without_a_name_is_denied(guarded: BrokerHarness) -> None:
+    request = FetchRequest(max_wait_ms=0, topics=[FetchTopic("", partitions=[FetchPartition(0)])], session_epoch=-1)
+    (topic,) = guarded.call(request, 12).responses
+    assert topic.partitions[0].error_code == TOPIC
+
+
 def test_groups_are_answered_in_the_order_of_the_request(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* DESCRIBE group:b")
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None) for name in ("a", "b", "c")])

@@ -83,6 +83,15 @@ def test_all_configs_of_a_topic(harness: BrokerHarness, version: int) -> None:
         assert all(config.documentation for config in result.configs)
 
 
+def test_an_internal_config_is_told_of_a_topic_that_has_it(harness: BrokerHarness) -> None:
+    harness.create_topic("t", internal_segment_bytes="1000")
+    harness.create_topic("plain")
+    (config,) = describe(harness, TOPIC, "t", "internal.segment.bytes").configs
+    assert (config.value, config.config_source, config.config_type) == ("1000", TOPIC_CONFIG, INT)
+    assert describe(harness, TOPIC, "plain", "internal.segment.bytes").configs == []
+    assert "internal.segment.bytes" in {config.name for config in describe(harness, TOPIC, "t").configs}
+
+
 def test_documentation_and_synonyms_only_if_asked_for(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     (config,) = describe(harness, TOPIC, "t", "cleanup.policy").configs
