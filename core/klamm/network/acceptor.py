@@ -33,6 +33,10 @@ _PAUSE_S: Final = 0.1
 _MAX_DELAYED: Final = 1000
 
 
+class _StoppingError(Exception):
+    """No processor takes connections any more."""
+
+
 class Acceptor:
     """Accepts, asks the gates, and gives each connection to a processor.
 
@@ -168,6 +172,9 @@ class Acceptor:
                 self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
             try:
                 self._take_in(sock, Address(peer[0], peer[1]))
+            except _StoppingError:
+                log.info("listener=%s peer=%s: refused: stopping", self.name, peer)
+                sock.close()
             except Exception:
                 log.exception("listener=%s peer=%s: taking a connection in failed", self.name, peer)
                 sock.close()
@@ -276,4 +283,4 @@ class Acceptor:
             # It has retired meanwhile.
             self._assign(sock, peer, gates)
         elif not accepted:
-            raise ConnectionAbortedError("the listener is stopping")
+            raise _StoppingError

@@ -105,21 +105,25 @@ class ClosedDoor:
     """A gate that has everybody wait until it is opened."""
 
     is_open = False
+    released = 0
 
     def admit(self, address):
         return None if self.is_open else Delay(600_000, "closed", pause_acceptor=True)
 
     def release(self, address):
-        pass
+        self.released += 1
 
 
 class Processor:
     connection_count = 0
+    stopped = False
 
     def __init__(self):
         self.taken = []
 
     def accept(self, sock, peer, gates, *, wait):
+        if self.stopped:
+            return False
         self.taken.append(sock)
         return True
 
@@ -219,4 +223,21 @@ def test_pauses_for_want_of_descriptors_are_counted_and_said_once(opened, caplog
     assert [record.getMessage() for record in caplog.records] == [
         "2 more in 60 s like the first, which was: listener=a: accepting pauses: Too many open files",
         "2 more in 60 s like the first, which was: listener=a: accepting again",
+    ]
+
+
+def test_who_comes_while_the_processors_stop_is_no_failure(opened, caplog):
+    caplog.set_level(logging.INFO, "klamm.network")
+    gate = ClosedDoor()
+    gate.is_open = True
+    door = opened(gate)
+    door.processor.stopped = True
+    connection = Connection()
+    door.socket.outcomes.append(connection)
+    door.acceptor.start()
+    door.turns.turn()
+    wait_until(lambda: connection.closed)
+    assert gate.released == 1
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "listener=a peer=('10.0.0.1', 5000): refused: stopping")
     ]
