@@ -273,8 +273,8 @@ class ConfigRegistry:
     ) -> list[ConfigEntry]:
         """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
 
-        As in Kafka, an empty list of names stands for all, and internal configs are told if the topic has them. Overrides are told as they are understood (` 5 ` is 5, TRUE
-        is true), or with `as_written` as they are.
+        As in Kafka, an empty list of names stands for all, and internal configs are told if the topic has them.
+        Overrides are told as they are understood (` 5 ` is 5, TRUE is true), or with `as_written` as they are.
         """
         asked = set(names) if names else None
         there = itertools.chain(TOPIC_CONFIGS, INTERNAL_CONFIGS.keys() & overrides.keys())
