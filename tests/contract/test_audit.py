@@ -23,6 +23,7 @@ from klamm_spark.event import json_schema
 from klamm_spark.spool_layout import Seal, sealed_segments
 from tests.contract.api_sets import Plugin
 from tests.sasl_client import log_in, users_setting
+from tests.waiting import wait_until
 
 NO_ROOM = 'retention_bytes = 1\non_limit = "stop"\naggregate_above_per_second = -1'
 
@@ -162,6 +163,8 @@ def test_bytes_of_a_connection_are_those_of_the_socket(serve):
     with RawClient(server.address("front")) as client:
         client.call(ApiVersionsRequest("test", "1"), 3)
         frame = 4 + len(client.receive_frame()) if client.send(metadata("t"), 12) else 0
+    (processors,) = (each.processors for each in server.server.listeners if each.name == "front")
+    wait_until(lambda: not any(processor.connection_count for processor in processors))
     server.stop()
     (closed,) = [event for event in events_of(spool) if event["action"] == "closed"]
     requests = [event for event in events_of(spool) if event["kind"] == "request"]

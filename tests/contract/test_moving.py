@@ -58,6 +58,9 @@ class HoardingLayer(TransportLayer):
         self.inner.close()
 
 
+ENOUGH_MOVES = 20
+
+
 class HoardingTransport(Transport):
     def wrap(self, sock, peer):
         return HoardingLayer(PlaintextTransportLayer(sock))
@@ -124,12 +127,21 @@ class Mover:
         self.thread.join()
 
 
+def moved_connections(server):
+    return sum(processor.moved_connections for processor in listener_of(server).processors)
+
+
 def talk(server, number, failures, client_options):
-    """Requests of all kinds, many at a time, in pieces of any size; every answer is the right one, in order."""
+    """Requests of all kinds, many at a time, in pieces of any size; every answer is the right one, in order.
+
+    For twelve turns, and then until enough connections have moved.
+    """
     chances = random.Random(number)
     try:
         with RawClient(server.address(), client_id=f"client-{number}", timeout_s=60, **client_options) as client:
-            for _ in range(12):
+            for turn in range(300):
+                if turn >= 12 and moved_connections(server) > ENOUGH_MOVES:
+                    break
                 due = []
                 for _ in range(chances.randrange(1, 30)):
                     request, version = chances.choice(
@@ -172,7 +184,7 @@ def talk_while_they_move(server, client_options):
         for talker in talkers:
             talker.join()
     assert not failures, failures[0]
-    assert sum(processor.moved_connections for processor in listener_of(server).processors) > 20
+    assert moved_connections(server) > ENOUGH_MOVES
 
 
 def test_a_connection_moves_only_when_its_request_is_answered(serve, client_options):
