@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klamm import ConfigError
-from klamm_spark import session
+from klamm_spark import cli, session
 from klamm_spark.cli import main, parse_since, parser, shipping_arguments
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.places import HadoopPlace, PlaceError, complaint, is_uri, located, place_at, told
@@ -255,7 +255,8 @@ def test_missing_java_is_one_sentence():
 
 @pytest.mark.usefixtures("no_java")
 def test_only_reports_run_at_the_connect_server_of_the_file(monkeypatch, tmp_path, free_port, capsys):
-    monkeypatch.setattr(session, "require_pyspark", lambda: None)
+    for module in (session, cli):
+        monkeypatch.setattr(module, "require_pyspark", lambda: None)
     file = tmp_path / "klamm.toml"
     file.write_text(f'[audit]\nspool = "."\n[audit.spark]\nremote = "sc://127.0.0.1:{free_port}"\n')
     said = {}
