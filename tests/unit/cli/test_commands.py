@@ -79,6 +79,17 @@ def test_files_that_cannot_be_used_stop_a_start_before_it_begins(klamm, tmp_path
     assert not (tmp_path / "data").exists()
 
 
+def install(monkeypatch, plugin, name):
+    """Have the commands find one more plugin."""
+
+    class Registry(PluginRegistry):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.add(plugin, name)
+
+    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -97,12 +108,7 @@ def test_check_loads_the_code_of_what_is_not_a_part_of_a_listener(klamm, monkeyp
         def klamm_sasl_mechanisms(self):
             yield Provider("torn", "nowhere:Torn")
 
-    class Registry(PluginRegistry):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            self.add(Broken(), "klamm-torn")
-
-    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    install(monkeypatch, Broken(), "klamm-torn")
     code, out, err = klamm("check", *(word for one in settings for word in ("--set", one)))
     assert (code, out) == (2, [])
     assert "of klamm-torn cannot be loaded" in err[0]
@@ -114,12 +120,7 @@ def test_check_loads_the_code_of_every_part(klamm, monkeypatch):
         def klamm_api_sets(self):
             yield Provider("torn", "nowhere:Torn")
 
-    class Registry(PluginRegistry):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            self.add(Broken(), "klamm-torn")
-
-    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    install(monkeypatch, Broken(), "klamm-torn")
     code, _, err = klamm("check", "--set", "listeners.default.api_set=torn")
     assert code == 2
     assert err == [
@@ -201,12 +202,7 @@ def test_plugins_with_settings(klamm):
 
 
 def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
-    class Registry(PluginRegistry):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            self.add(sys.modules[__name__], "klamm-shout")
-
-    monkeypatch.setattr(cli_main, "PluginRegistry", Registry)
+    install(monkeypatch, sys.modules[__name__], "klamm-shout")
     assert klamm("shout", "loud", "--now") == (3, ["loud --now"], [])
     code, out, err = klamm("shuot")
     assert (code, out) == (2, [])
