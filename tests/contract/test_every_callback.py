@@ -33,7 +33,7 @@ from klamm import (
     hookimpl,
     setting,
 )
-from klamm.api import authentication, dispatch, extension, gates, observer, throttles, transport
+from klamm.api import authentication, dispatch, extension, gates, observer, part, throttles, transport
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
@@ -104,7 +104,7 @@ CONTRACTS = [
     ApiSet,
     *(
         value
-        for contracts in (authentication, dispatch, extension, gates, observer, throttles, transport)
+        for contracts in (authentication, dispatch, extension, gates, observer, part, throttles, transport)
         for value in vars(contracts).values()
         if inspect.isclass(value)
         and value.__module__ == contracts.__name__
