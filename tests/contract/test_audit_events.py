@@ -27,7 +27,7 @@ from klamm import (
     ServerExtension,
     hookimpl,
 )
-from klamm.server import StartError
+from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
