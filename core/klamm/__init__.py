@@ -2,17 +2,8 @@
 
 from klamm.api.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
-from klamm.api.authorizer import (
-    CLUSTER_NAME,
-    WILDCARD,
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermission,
-    Authorizer,
-    PatternType,
-    ResourceType,
-)
+from klamm.api.acl import CLUSTER_NAME, WILDCARD, AclBinding, AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.api.authorizer import Authorizer
 from klamm.api.context import (
     Address,
     ConnectionContext,
@@ -42,7 +33,7 @@ from klamm.api.sasl import (
     SaslTask,
 )
 from klamm.api.throttles import Throttle
-from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Buffer, HandshakeError, Interest, Transport, TransportLayer
+from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.checks import check_networks
 from klamm.config.described_config import DescribedConfig
 from klamm.config.plan import read_tables
@@ -70,6 +61,7 @@ from klamm.shared.scram import (
 )
 from klamm.shared.tables import Row, SharedState, Table, TableStore
 from klamm.shared.version import __version__
+from klamm.wire.chunks import Buffer
 from klamm.wire.errors import ErrorCode, KafkaError
 
 __all__ = [

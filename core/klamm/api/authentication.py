@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from klamm.api.part import ListenerPart
 from klamm.api.principal import KafkaPrincipal
-from klamm.api.transport import Buffer, TransportLayer
+from klamm.api.transport import TransportLayer
+from klamm.wire.chunks import Buffer
 
 if TYPE_CHECKING:
     from klamm.api.api_set import ApiHandler

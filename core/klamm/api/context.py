@@ -1,4 +1,4 @@
-"""What handlers, gates and observers are told: of the server, the listener, the connection and the request."""
+"""What plugins see of the server, a listener, a connection and a request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
 from klamm.shared.admin_events import Announcements
 from klamm.shared.tables import SharedState
+from klamm.wire.api_keys import find_spec
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from klamm.api.authorizer import AclOperation, Authorizer, ResourceType
-    from klamm.api.throttles import Throttle
-    from klamm.api.transport import Buffer
+    from klamm.api.acl import AclOperation, ResourceType
     from klamm.config.described_config import DescribedConfig
-    from klamm.wire.error_counts import ErrorCounts
+    from klamm.wire.chunks import Buffer
 
 log = logging.getLogger("klamm.authorizer")
 throttle_log = logging.getLogger("klamm.throttles")
@@ -78,6 +77,36 @@ class ServerServices:
         self.announcements.announce(action, detail, listener=listener, failed=failed)
 
 
+class AuthorizesRequests(Protocol):
+    """What a request asks of `klamm.Authorizer`, whose contract names requests in turn."""
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool: ...
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool: ...
+
+
+class ChargesRequests(Protocol):
+    """What a request is charged by: `klamm.Throttle`, whose contract names requests in turn."""
+
+    def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...
+
+    def max_record_bytes(self, context: RequestContext) -> int | None: ...
+
+    def charge_records(self, context: RequestContext, size_bytes: int) -> int: ...
+
+    def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int: ...
+
+
 def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
     raise NotImplementedError("this listener answers nobody")
 
@@ -102,8 +131,8 @@ class ListenerContext:
     advertised: Address
     security_protocol: str = "PLAINTEXT"
     services: ServerServices = field(default_factory=ServerServices)
-    authorizer: Authorizer | None = None
-    throttles: tuple[Throttle, ...] = ()
+    authorizer: AuthorizesRequests | None = None
+    throttles: tuple[ChargesRequests, ...] = ()
     answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
     close_least_recently_used: Callable[[], bool] = lambda: False
     resume_accepting: Callable[[], None] = lambda: None
@@ -165,54 +194,32 @@ class ConnectionContext:
 
 
 class Responder(Protocol):
-    """Where a response goes: the processor that owns the connection."""
+    """Where the answer of a request goes that its handler put off with `RequestContext.later`."""
 
-    def run_request(self, request: RequestContext, begun_ns: int) -> int: ...
+    def respond(self, context: RequestContext, response: Any) -> None: ...
 
-    def respond(self, request: RequestContext, response: Any) -> None: ...
-
-    def close_connection(self, request: RequestContext, reason: str) -> None: ...
+    def close_connection(self, context: RequestContext, reason: str) -> None: ...
 
 
 class RequestContext:
-    """One request: its header, the connection it came on, and the way to answer it.
+    """One request, as plugins see it: its header, its connection, and the way to answer it.
 
-    `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
-    its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
-    it, `response` what the handler answered, where requests are observed. `refused` says that an
-    observer did not let it through to the handler. `received_ns` is 0 for a request that nobody times;
-    `weight` says how many requests its times stand for. Handlers return the response, or
-    `context.later()` and call `respond` once, from any thread.
+    `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
+    its length. `throttle_time_ms` is what the request has earned so far (KIP-219). `decisions` lists what `authorize`
+    was asked and what it said, None if nothing. A handler returns the response, or `context.later()` and calls
+    `respond` once, from any thread.
     """
 
     __slots__ = (
         "api_key",
         "api_version",
-        "body_offset",
         "client_id",
-        "completed_ns",
         "connection",
         "correlation_id",
         "decisions",
-        "dequeued_ns",
-        "error_code",
-        "errors",
-        "failed",
-        "frame",
-        "handler",
-        "handler_start_ns",
-        "local_end_ns",
-        "network_ns",
-        "owner",
-        "parked",
-        "received_ns",
-        "refused",
         "responder",
-        "response",
-        "response_bytes",
         "size_bytes",
         "throttle_time_ms",
-        "weight",
     )
 
     def __init__(
@@ -232,48 +239,37 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.size_bytes = size_bytes
-        self.frame: Any = b""
-        self.body_offset = 0
-        self.handler: Any = None
-        self.owner: Any = None
-        self.received_ns = 0
-        self.handler_start_ns = 0
-        self.local_end_ns = 0
-        self.network_ns = 0
-        self.completed_ns = 0
-        self.dequeued_ns = 0
-        self.error_code = 0
-        self.errors: ErrorCounts | None = None
-        self.response: Any = None
-        self.response_bytes = 0
-        self.parked = False
-        self.failed = False
-        self.refused = False
         self.throttle_time_ms = 0
-        self.weight = 0
         self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
 
     @property
     def listener(self) -> ListenerContext:
-        """The listener the request came through."""
+        """The listener that the request came through."""
         return self.connection.listener
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who asks."""
+        """The client's principal."""
         return self.connection.principal
 
     @property
     def client_address(self) -> Address:
-        """Where from."""
+        """The client's address."""
         return self.connection.client_address
+
+    @property
+    def api_name(self) -> str:
+        """Kafka's name of the API, e.g. `Produce`; `Unknown` for a key that the protocol does not have."""
+        spec = find_spec(self.api_key)
+        return spec.name if spec is not None else "Unknown"
 
     def authorize(
         self, operation: AclOperation, resource_type: ResourceType, resource_name: str, *, log_if_denied: bool = True
     ) -> bool:
         """Whether the listener's authorizer lets this request do that; True where there is none.
 
-        `log_if_denied=False` is for lists that are filtered: nobody tried what is denied, so it is no decision either.
+        `log_if_denied=False` is for lists that are filtered: the client did not name what is denied, so it is no
+        decision either. An authorizer that raises denies.
         """
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
@@ -281,7 +277,6 @@ class RequestContext:
         try:
             granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_if_denied)
         except Exception:
-            # An authorizer that fails must not be a way in.
             log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
             granted = False
         if log_if_denied:
@@ -303,12 +298,12 @@ class RequestContext:
 
     @property
     def max_record_bytes(self) -> int | None:
-        """How many bytes of records the answer should bring at most, for the sake of quotas; None any number."""
+        """The most bytes of records that the answer should carry, because of quotas; None any number."""
         limits = self._ask_throttles(lambda throttle: throttle.max_record_bytes(self))
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
-        """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
+        """Whether quotas let records of that size be sent now; else the answer has none (KIP-219)."""
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
         self._throttle(times_ms)
         return not any(times_ms)
@@ -316,7 +311,7 @@ class RequestContext:
     def charge_mutations(self, count: int, *, strict: bool) -> None:
         """Charge the creation or deletion of `count` partitions (KIP-599).
 
-        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be done.
         """
         times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
         self._throttle(times_ms)
@@ -326,32 +321,32 @@ class RequestContext:
     def _throttle(self, times_ms: list[int]) -> None:
         self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
 
-    def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
+    def _ask_throttles(self, ask: Callable[[ChargesRequests], T]) -> list[T]:
         listener, answers = self.connection.listener, []
         for throttle in listener.throttles:
             try:
                 answers.append(ask(throttle))
             except Exception:
-                # As when a request is charged: what fails limits nothing, and costs nobody an answer.
+                # A throttle that fails limits nothing, and costs no client an answer.
                 throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
         return answers
 
     def later(self) -> Pending:
-        """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""
+        """What a handler returns that answers later with `respond`. The connection's next request waits."""
         return LATER
 
     def no_response(self) -> Pending:
-        """To be returned by a handler whose request has no answer."""
+        """What a handler returns whose request has no answer."""
         return NO_RESPONSE
 
     def respond(self, response: Any) -> None:
         """Answer a request that was put off with `later()`: a response message, NO_RESPONSE, or an exception.
 
         From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
-        raised. The connection may be gone by now: then nothing happens.
+        raised. If the connection is lost by then, the answer is dropped.
         """
         self.responder.respond(self, response)
 
     def close_connection(self, reason: str) -> None:
-        """Close the connection instead of answering; `reason` goes to the log."""
+        """Close the connection instead of answering; `reason` goes to the log. Without effect once answered."""
         self.responder.close_connection(self, reason)

@@ -2,117 +2,132 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.api.part import ListenerPart
 
 if TYPE_CHECKING:
     from klamm.api.context import Address, ConnectionContext, RequestContext
-    from klamm.wire.errors import KafkaError
 
 
-@dataclass(slots=True)
-class RequestEvent:
-    """A completed request, for observers; stage times are nanoseconds. Names after KIP-673.
+class RequestOutcome(enum.Enum):
+    """How a request ended. Each request whose header was read ends once.
 
-    `repeat_count` above 1 stands for that many equal requests of a connection, see `RequestObserver.repeats_after`.
+    ```
+    header read ─┬─► REFUSED                        a filter did not let it through to the handler
+                 ├─► LOST_BEFORE                    connection lost; the handler never ran
+                 └─► handler ─┬─► ANSWERED          the last byte of the answer was handed to the socket
+                              ├─► NO_ANSWER         the request wants none (Produce with acks=0)
+                              ├─► FAILED            it cannot be parsed, is not served here, or its handler failed
+                              ├─► LOST_DURING       connection lost before the handler answered; the handler did run
+                              └─► LOST_AFTER        connection lost before the last byte of the answer left
+    ```
+    An answer that carries an error code, e.g. because of a missing right, is ANSWERED all the same. REFUSED and FAILED
+    say nothing of whether the error answer arrived.
+    """
+
+    ANSWERED = "answered"
+    NO_ANSWER = "no_answer"
+    REFUSED = "refused"
+    FAILED = "failed"
+    LOST_BEFORE = "lost_before"
+    LOST_DURING = "lost_during"
+    LOST_AFTER = "lost_after"
+
+
+class StageTimes(NamedTuple):
+    """When a request passed each stage, on the monotonic clock in nanoseconds, in this order. Names after KIP-673.
+
+    A stage that the request did not enter begins and ends at once. All stages together are the total, as in Kafka's
+    `RequestChannel.Request.updateRequestMetrics`.
+    """
+
+    received_ns: int
+    handler_start_ns: int
+    local_end_ns: int
+    completed_ns: int
+    dequeued_ns: int
+    end_ns: int
+
+    @property
+    def request_queue_ns(self) -> int:
+        """Until a handler, or the processor, began with it."""
+        return self.handler_start_ns - self.received_ns
+
+    @property
+    def local_ns(self) -> int:
+        """In the handler."""
+        return self.local_end_ns - self.handler_start_ns
+
+    @property
+    def remote_ns(self) -> int:
+        """Waiting for others: data, members, another server."""
+        return self.completed_ns - self.local_end_ns
+
+    @property
+    def response_queue_ns(self) -> int:
+        """Until the processor took the response up."""
+        return self.dequeued_ns - self.completed_ns
+
+    @property
+    def send_ns(self) -> int:
+        """Until the response was handed to the socket whole."""
+        return self.end_ns - self.dequeued_ns
+
+    @property
+    def total_ns(self) -> int:
+        """From reading the request to its end."""
+        return self.end_ns - self.received_ns
+
+
+class RequestEvent(NamedTuple):
+    """A request that has ended.
+
+    `request` is the decoded message, None where the body was not read; `response` is what the handler answered, None
+    if nothing. Both may hold views of large frames: an observer that keeps an event drops them soon (`_replace`).
+    `error_code` is the first error in the response, 0 for none. `response_bytes` is the body's size. Sizes, throttle
+    time and authorization decisions are in `context`.
     """
 
     context: RequestContext
+    outcome: RequestOutcome
     error_code: int
+    request: Any
+    response: Any
     response_bytes: int
-    request_queue_time_ns: int
-    local_time_ns: int
-    remote_time_ns: int
-    throttle_time_ms: int
-    response_queue_time_ns: int
-    send_time_ns: int
-    total_time_ns: int
-    repeat_count: int = 1
-
-    @staticmethod
-    def of(request: RequestContext, end_ns: int) -> RequestEvent:
-        """The event of a request whose answer was out at `end_ns`."""
-        return RequestEvent(
-            context=request,
-            error_code=request.error_code,
-            response_bytes=request.response_bytes,
-            request_queue_time_ns=max(0, request.handler_start_ns - request.received_ns),
-            local_time_ns=max(0, request.local_end_ns - request.handler_start_ns),
-            remote_time_ns=max(0, request.completed_ns - request.local_end_ns),
-            throttle_time_ms=request.throttle_time_ms,
-            response_queue_time_ns=max(0, request.dequeued_ns - request.completed_ns) if request.dequeued_ns else 0,
-            send_time_ns=max(0, end_ns - (request.dequeued_ns or request.completed_ns)),
-            total_time_ns=max(0, end_ns - request.received_ns),
-        )
+    times: StageTimes
 
 
 class RequestObserver(ListenerPart):
-    """Is told what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
+    """Is notified of what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
 
-    `repeats_after`    None: every request is told of by itself. A number: of one connection's requests of an API that
-                       are answered at once and without an error, so many within a second are told of by themselves,
-                       and then a sample, first every sixteenth and later fewer, down to every 256th; the others
-                       together by `repeated`. Requests that are answered without a look at them, because equal ones
-                       were, are told of likewise, but for the sample. Those that `repeated` tells of have one client
-                       id; what comes under another in that second is told of by itself.
-
-    The decoded request is in `RequestContext.frame` and what the handler answered in `response`. They may hold views of
-    large frames: an observer that keeps a request drops them soon.
+    An observer cannot change or stop anything; that is what a `RequestFilter` is for.
     """
-
-    repeats_after: int | None = None
-
-    def refuse(self, request: RequestContext) -> KafkaError | None:
-        """Asked before the handler, if overridden: the error to answer the request with instead, or None.
-
-        Comes from processor and handler threads. ApiVersions is never refused.
-        """
-        return None
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
         """A gate refused a connection, or had it closed after a delay; `reason` is one of few words."""
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
-        """The client has proved who it is, or has again (KIP-368). Not told where nobody is asked."""
+        """The client has proved who it is, or has again (KIP-368). Not called where no proof is asked for."""
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
-        """It could not; the channel is going to be closed."""
+        """The client could not prove who it is; the connection is going to be closed."""
 
     def session_expired(self, connection: ConnectionContext) -> None:
-        """The client did not authenticate again in time; the channel is going to be closed (KIP-368)."""
+        """The client did not authenticate again in time; the connection is going to be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        """A channel became READY."""
+        """A connection became READY: requests may come."""
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
-        """A channel, READY or not, is gone."""
+        """A connection, READY or not, is closed."""
 
     def completed(self, event: RequestEvent) -> None:
-        """A response has been handed to the socket whole, or the request needed none."""
+        """A request has ended; `event.outcome` says how. Once for each request."""
 
-    def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
-        """The same for requests of one connection whose answers left together at `end_ns`, as `completed` by default.
-
-        To be overridden where an event object for each request would be too much. Nobody changes `requests` later.
-        """
-        for request in requests:
-            self.completed(RequestEvent.of(request, end_ns))
-
-    def may_repeat(self, api_key: int) -> bool:
-        """Whether requests of an API may be told of by `repeated`; asked once, where `repeats_after` is a number."""
-        return True
-
-    def repeated(
-        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
-    ) -> None:
-        """`count` requests without an error, of which `request` was the first, were answered until `last_ns`.
-
-        The bytes are sums. The request may be without times (`received_ns` 0), and without messages if they are large.
-        """
-        event = RequestEvent.of(request, request.completed_ns)
-        event.repeat_count = count
-        event.response_bytes = response_bytes
-        self.completed(event)
+    def completed_many(self, events: Sequence[RequestEvent]) -> None:
+        """Requests of one connection have ended together; calls `completed` for each by default."""
+        for event in events:
+            self.completed(event)

@@ -1,7 +1,8 @@
 """Transports: the bytes of a connection.
 
 A `Transport` is made once per listener with its settings, opened before the listener accepts, and closed if and only if
-`open` returned. The `TransportLayer` it makes of each socket lives on one processor thread and needs no locks."""
+`open` returned. The `TransportLayer` it makes of each socket lives on one processor thread and needs no locks.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +10,14 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from klamm.api.part import ListenerPart
 from klamm.api.principal import ANONYMOUS, KafkaPrincipal
+from klamm.wire.chunks import Buffer
 
 if TYPE_CHECKING:
     from klamm.api.context import Address
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Interest(IntFlag):
@@ -29,8 +29,6 @@ class Interest(IntFlag):
 
 
 WOULD_BLOCK: Final = 0
-
-
 END_OF_STREAM: Final = -1
 
 
@@ -74,6 +72,15 @@ class TransportLayer(ABC):
     @abstractmethod
     def send_file(self, descriptor: int, position: int, count: int) -> int:
         """Write up to `count` bytes of a file from `position`; how many went (0: would block)."""
+
+    @property
+    def may_buffer(self) -> bool:
+        """Whether `has_buffered_data` may ever be True; it is asked after each read then. Read once.
+
+        True by default for a class that has a `has_buffered_data` of its own; one that delegates to another transport
+        says what that one says.
+        """
+        return type(self).has_buffered_data is not TransportLayer.has_buffered_data
 
     @property
     def has_buffered_data(self) -> bool:

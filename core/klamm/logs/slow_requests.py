@@ -12,6 +12,7 @@ from klamm.wire.api_keys import ApiKey, spec_of
 
 if TYPE_CHECKING:
     from klamm.api.context import RequestContext
+    from klamm.api.observer import StageTimes
 
 log = logging.getLogger("klamm.slow_requests")
 
@@ -43,34 +44,30 @@ class SlowLog:
         """Whether an API has a threshold: then all of its requests are timed."""
         return self._limits_ms.get(api_key) is not None
 
-    def note(self, request: RequestContext, total_ns: int, end_ns: int) -> None:
-        """A request is through; write a line if it took longer than it may."""
-        limit_ms = self._limits_ms.get(request.api_key)
-        if limit_ms is None or total_ns < limit_ms * 1_000_000:
+    def note(self, context: RequestContext, times: StageTimes) -> None:
+        """A request has ended; write a line if it took longer than it may."""
+        limit_ms = self._limits_ms.get(context.api_key)
+        if limit_ms is None or times.total_ns < limit_ms * 1_000_000:
             return
-        start_ns = request.handler_start_ns or request.received_ns
-        local_end_ns = request.local_end_ns or start_ns
-        completed_ns = request.completed_ns or local_end_ns
-        dequeued_ns = request.dequeued_ns or completed_ns
         self._lines.log(
-            request.api_key,
+            context.api_key,
             logging.WARNING,
             "slow request: listener=%s connection_id=%s principal=%s client_id=%s api=%s version=%d correlation_id=%d "
             "size_bytes=%d total_ms=%.1f request_queue_ms=%.1f local_ms=%.1f remote_ms=%.1f response_queue_ms=%.1f "
             "send_ms=%.1f throttle_ms=%d",
             self._listener,
-            request.connection.connection_id,
-            in_one_line(str(request.principal)),
-            in_one_line(str(request.client_id)),
-            request.handler.name,
-            request.api_version,
-            request.correlation_id,
-            request.size_bytes,
-            total_ns / 1e6,
-            max(0, start_ns - request.received_ns) / 1e6,
-            max(0, local_end_ns - start_ns) / 1e6,
-            max(0, completed_ns - local_end_ns) / 1e6 if request.parked else 0.0,
-            max(0, dequeued_ns - completed_ns) / 1e6,
-            max(0, end_ns - dequeued_ns) / 1e6,
-            request.throttle_time_ms,
+            context.connection.connection_id,
+            in_one_line(str(context.principal)),
+            in_one_line(str(context.client_id)),
+            context.api_name,
+            context.api_version,
+            context.correlation_id,
+            context.size_bytes,
+            times.total_ns / 1e6,
+            times.request_queue_ns / 1e6,
+            times.local_ns / 1e6,
+            times.remote_ns / 1e6,
+            times.response_queue_ns / 1e6,
+            times.send_ns / 1e6,
+            context.throttle_time_ms,
         )

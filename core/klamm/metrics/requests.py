@@ -7,24 +7,20 @@ APIs whose requests wait for others; of the rest one is timed now and then, and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.registry import Histogram, HistogramValue, Labels, MetricsRegistry
-from klamm.runtime.clock import Clock
 from klamm.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
-    from klamm.logs.slow_requests import SlowLog
+    from klamm.api.observer import StageTimes
     from klamm.wire.error_counts import ErrorCounts
 
 # About one sample of each API and version in this time, on each processor: rare requests are all timed, and samples
 # take less than a hundredth of the processor however many requests there are.
 SAMPLE_INTERVAL_NS: Final = 5_000_000
 MAX_EVERY: Final = 1023
-# A request that takes a handler thread this long is always timed: one of many must not go unseen.
-SLOW_NS: Final = 10_000_000
 
 UNKNOWN_VERSION: Final = -1
 
@@ -35,7 +31,10 @@ _SIZE_BITS: Final = range(5, 28)
 
 
 class ApiTimes:
-    """Where the time of one API's requests goes, in microseconds, and how large they are, in bytes."""
+    """Where the time of one API's requests goes, in microseconds, and how large they are, in bytes.
+
+    All stages together are the total, as in Kafka.
+    """
 
     __slots__ = (
         "local",
@@ -58,32 +57,20 @@ class ApiTimes:
         self.total = Histogram()
         self.request_bytes = Histogram()
 
-    def record(self, request: RequestContext, end_ns: int) -> int:
-        """Add a request that is through; its total time in nanoseconds.
-
-        A stage that it never entered took no time. All stages together are the total, as in Kafka.
-        """
-        weight = request.weight
-        received_ns = request.received_ns
-        start_ns = request.handler_start_ns or received_ns
-        local_end_ns = request.local_end_ns or start_ns
-        completed_ns = request.completed_ns or local_end_ns
-        dequeued_ns = request.dequeued_ns or completed_ns
-        self.request_queue.add(max(0, start_ns - received_ns) // 1000, weight)
-        self.local.add(max(0, local_end_ns - start_ns) // 1000, weight)
-        if request.parked:
-            self.remote.add(max(0, completed_ns - local_end_ns) // 1000, weight)
-        else:
-            self.remote.counts[0] += weight
-        if request.throttle_time_ms:
-            self.throttle.add(request.throttle_time_ms * 1000, weight)
+    def record(self, times: StageTimes, throttle_time_ms: int, request_bytes: int, weight: int) -> None:
+        """Add a request that has ended, which stands for `weight` of them."""
+        received_ns, start_ns, local_end_ns, completed_ns, dequeued_ns, end_ns = times
+        self.request_queue.add((start_ns - received_ns) // 1000, weight)
+        self.local.add((local_end_ns - start_ns) // 1000, weight)
+        self.remote.add((completed_ns - local_end_ns) // 1000, weight)
+        if throttle_time_ms:
+            self.throttle.add(throttle_time_ms * 1000, weight)
         else:
             self.throttle.counts[0] += weight
-        self.response_queue.add(max(0, dequeued_ns - completed_ns) // 1000, weight)
-        self.response_send.add(max(0, end_ns - dequeued_ns) // 1000, weight)
+        self.response_queue.add((dequeued_ns - completed_ns) // 1000, weight)
+        self.response_send.add((end_ns - dequeued_ns) // 1000, weight)
         self.total.add((end_ns - received_ns) // 1000, weight)
-        self.request_bytes.add(request.size_bytes, weight)
-        return end_ns - received_ns
+        self.request_bytes.add(request_bytes, weight)
 
 
 _STAGES: Final = {
@@ -118,12 +105,13 @@ class RequestCount:
         """The requests counted."""
         return self._next_sample - self.until_sample
 
-    def sample(self, ordinal: int, now_ns: int) -> int:
-        """The weight of a sample of the `ordinal`-th request: how many requests it stands for that no other does.
+    def sample(self, now_ns: int) -> int:
+        """The weight of a sample of the request just counted: how many requests it stands for that no other does.
 
         Samples that follow each other too soon become rarer, and else more frequent again. One in 3, 7, 15 … is taken:
         never an even number, so that batches of a round size do not always have the same places sampled.
         """
+        ordinal = self.count
         weight = ordinal - self._stood_for
         if weight <= 0:
             return 0
@@ -166,42 +154,13 @@ class ApiCounts:
         self.unknown = RequestCount(always=always)
 
 
-class AnyVersion(Sequence[RequestCount]):
-    """In place of `by_version` for versions that nobody serves: one label, or a peer could make up 65,536."""
-
-    def __init__(self, count: RequestCount) -> None:
-        self._count = count
-
-    def __getitem__(self, version: object) -> Any:
-        return self._count
-
-    def __len__(self) -> int:
-        return 1
-
-
 class RequestRecorder:
-    """Recording on one processor. `apis` are the counts by API key."""
+    """What is counted on one processor. `apis` are the counts by API key; those in `always_timed` time each request."""
 
-    def __init__(self, clock: Clock, served: Iterable[tuple[int, range]], slow_log: SlowLog | None) -> None:
-        self._clock = clock
-        self._slow_log = slow_log
+    def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool] = lambda _: False) -> None:
         self.errors: dict[tuple[int, int], int] = {}
         self.failed: dict[int, int] = {}
-        self.apis = {
-            api_key: ApiCounts(versions, always=slow_log is not None and slow_log.watches(api_key))
-            for api_key, versions in served
-        }
-
-    def answered(self, request: RequestContext) -> None:
-        """A request that left the processor's hands has an answer, or is to have none: count it."""
-        count = request.handler.counts[request.api_version]
-        count.until_sample -= 1
-        if request.received_ns and not request.weight:
-            request.weight = count.one()
-        if request.parked:
-            count.always()
-        if request.errors is not None:
-            self.count_errors(request.api_key, request.errors)
+        self.apis = {api_key: ApiCounts(versions, always=always_timed(api_key)) for api_key, versions in served}
 
     def count_errors(self, api_key: int, errors: ErrorCounts) -> None:
         """A response carried errors."""
@@ -209,23 +168,6 @@ class RequestRecorder:
         for code, count in errors.items():
             key = (api_key, code)
             self.errors[key] = self.errors.get(key, 0) + count
-
-    def completed(self, requests: Sequence[RequestContext]) -> None:
-        """The responses of these have gone out whole, or there were none."""
-        end_ns = self._clock.monotonic_ns()
-        for request in requests:
-            if request.weight:
-                total_ns = self.apis[request.api_key].times.record(request, end_ns)
-                if self._slow_log is not None:
-                    self._slow_log.note(request, total_ns, end_ns)
-
-
-def note_slow(request: RequestContext, begun_ns: int, end_ns: int) -> None:
-    """Give a request that was not to be timed its times, once its handler is through. When it came is in
-    `handler_start_ns` until then, which nobody looks at in a request without times."""
-    request.received_ns = request.handler_start_ns or begun_ns
-    request.handler_start_ns = begun_ns
-    request.local_end_ns = request.completed_ns = end_ns
 
 
 class RequestMetrics:

@@ -167,7 +167,7 @@ class ServerMetrics:
             ),
             "klamm:type=Processor,name=ConnectionsMoved": (
                 "Connections that a processor has given to another.",
-                lambda: [(labels, processor.moved_connections) for labels, processor in self._processors()],
+                lambda: [(labels, processor.migrated_connections) for labels, processor in self._processors()],
             ),
             "klamm:type=RequestChannel,name=QueueFull": (
                 "How often a request found the request queue full.",

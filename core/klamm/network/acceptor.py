@@ -16,6 +16,7 @@ from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.admission import GateOutcomes, ask_gates, describe_refusal
 from klamm.network.balancer import LoadBalancer
+from klamm.network.inbox import NewConnection
 from klamm.network.poller import READ, Poller, Waker
 from klamm.requests.observers import RequestObservers
 from klamm.runtime.clock import Clock
@@ -24,7 +25,7 @@ from klamm.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.processor import Processor
-    from klamm.network.proxy.connections import TrustedProxies
+    from klamm.network.proxy.trust import TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -124,7 +125,7 @@ class Acceptor:
         self._resume.set()
         self._waker.wake()
         for processor in self.processors:
-            processor.stop_accepting()
+            processor.inbox.stop_accepting()
         if self._thread.is_alive():
             self._thread.join()
         self.close()
@@ -273,12 +274,13 @@ class Acceptor:
         processors = self.processors
         first = self._balancer.assign(peer)
         count = len(processors)
+        connection = NewConnection(sock, peer, gates)
         for step in range(count):
             processor = processors[(first + step) % count]
-            if processor.accept(sock, peer, gates, wait=False):
+            if processor.inbox.accept(connection, wait=False):
                 return
         with self._blocked():
-            accepted = processors[(first + count - 1) % count].accept(sock, peer, gates, wait=True)
+            accepted = processors[(first + count - 1) % count].inbox.accept(connection, wait=True)
         if not accepted and not self._stopping and processors is not self.processors:
             # It has retired meanwhile.
             self._assign(sock, peer, gates)

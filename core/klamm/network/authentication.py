@@ -1,43 +1,211 @@
-"""What goes to the authenticator of a channel, and in what form its answers go out."""
+"""`ChannelAuthentication`: what brings a channel to READY, and asks it again later (KIP-368).
+
+Runs on the processor's thread. Failed channels get their answer and are closed after a delay (KIP-306).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from klamm.api.authentication import AuthenticationStep
-from klamm.api.transport import Buffer
-from klamm.metrics.connections import ConnectionCounts
-from klamm.network.channel import KafkaChannel
-from klamm.network.send import Chunk
-from klamm.requests.dispatcher import InvalidRequestError
-from klamm.requests.observers import RequestObservers
+from klamm.api.gates import Delay, Refuse
+from klamm.api.principal import ANONYMOUS
+from klamm.api.transport import HandshakeError
+from klamm.logs.escaping import in_one_line
+from klamm.network.admission import describe_refusal
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, describe
+from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.selector import Selector
+from klamm.requests.pending import InvalidRequestError
+from klamm.wire.chunks import Buffer, Chunk
+
+log = logging.getLogger("klamm.network")
 
 _SIZE: Final = Struct(">i")
+_NOT_READY_IN_TIME: Final = "not ready within connection_setup_timeout_ms"
+_READY: Final = ChannelState.READY
+_CLOSING: Final = ChannelState.CLOSING
 
 
-def intercept(
-    channel: KafkaChannel,
-    frame: Buffer,
-    now_ns: int,
-    counts: ConnectionCounts,
-    observation: RequestObservers | None = None,
-) -> AuthenticationStep | None:
-    """On a READY channel: what comes of a frame that belongs to the authenticator, or None to serve it (KIP-368).
+class ChannelOwner(Protocol):
+    """What becomes of a channel afterwards: the `ChannelLifecycle`."""
 
-    Raises InvalidRequestError when the session has expired: the channel is closed on its next request, as Kafka does.
-    """
-    authenticator = channel.authenticator
-    assert authenticator is not None
-    if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
-        if channel.session_expires_ns is not None and now_ns > channel.session_expires_ns:
-            counts.expired.add()
-            if observation is not None:
-                observation.session_expired(channel.connection)
-            raise InvalidRequestError("the session has expired and was not renewed")
-        return None
-    return authenticator.receive(frame)
+    def advance(self, channel: KafkaChannel) -> None: ...
+
+    def proceed(self, channel: KafkaChannel) -> None: ...
+
+    def fail(self, channel: KafkaChannel, error: Exception) -> None: ...
+
+    def close(self, channel: KafkaChannel, reason: str) -> None: ...
+
+    def close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None: ...
+
+    def resume_authentication_soon(self, channel: KafkaChannel) -> Callable[[], None]: ...
+
+
+class ChannelAuthentication:
+    """See the module."""
+
+    def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
+        self._listener = runtime.context
+        self._authenticators = runtime.authenticators
+        self._observers = runtime.observers
+        self._failures = runtime.failures
+        self._counts = runtime.counts
+        self._max_request_bytes = runtime.limits.max_request_bytes
+        self._failure_delay_ns = runtime.limits.failed_authentication_delay_ms * 1_000_000
+        self._selector = selector
+        self._owner = owner
+
+    def advance(self, channel: KafkaChannel) -> None:
+        """Give what a channel has received to its authenticator, until that is complete or has to wait."""
+        if channel.authenticator is None:
+            channel.connection.transport_details = channel.transport.details
+            if self._authenticators is None:
+                channel.connection.principal = channel.transport.principal
+                self._become_ready(channel)
+                return
+            channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
+        authenticator, receive = channel.authenticator, channel.receive
+        while not authenticator.complete:
+            if not receive.frames or not channel.can_process:
+                return
+            frame = receive.frames.popleft()
+            receive.release(len(frame))
+            reply = self._take_step(channel, authenticator.receive(frame))
+            if reply:
+                self._selector.send(channel, reply)
+        if channel.send is None:
+            self._become_ready(channel)
+
+    def intercept(self, channel: KafkaChannel, frame: Buffer) -> list[Chunk] | None:
+        """On a READY channel: what to send for a frame of a re-authentication, or None to serve the frame (KIP-368).
+
+        Raises InvalidRequestError when the session has expired: the channel is closed on its next request, as Kafka does.
+        """
+        authenticator = channel.authenticator
+        assert authenticator is not None
+        if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
+            if channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns:
+                self._counts.expired.add()
+                if self._observers is not None:
+                    self._observers.session_expired(channel.connection)
+                raise InvalidRequestError("the session has expired and was not renewed")
+            return None
+        return self._take_step(channel, authenticator.receive(frame))
+
+    def resume(self, channel: KafkaChannel) -> None:
+        """The outcome of a pending step is there."""
+        try:
+            if channel.state is _CLOSING:
+                self._owner.close(channel, channel.close_reason)
+            elif channel.state is not ChannelState.CLOSED:
+                self._resume(channel)
+        except Exception as error:
+            self._owner.fail(channel, error)
+
+    def _resume(self, channel: KafkaChannel) -> None:
+        assert channel.authenticator is not None
+        channel.on_mute_event(MuteEvent.UNMUTE)
+        reply = self._take_step(channel, channel.authenticator.resume())
+        if reply:
+            self._selector.send(channel, reply)
+        if channel.state is ChannelState.AUTHENTICATE:
+            self.advance(channel)
+        self._owner.proceed(channel)
+
+    def _take_step(self, channel: KafkaChannel, step: AuthenticationStep) -> list[Chunk]:
+        """Do what a step asks for, of a first authentication or a further one; what is to be sent at once."""
+        reply = with_sizes(step.send)
+        if step.failed is not None:
+            self._failures.count("authentication_failed")
+            self._fail(channel, step.failed, reply)
+            return []
+        if step.pending is not None:
+            channel.on_mute_event(MuteEvent.MUTE)
+            self._selector.update_interest(channel)
+            step.pending(self._owner.resume_authentication_soon(channel))
+        elif step.complete and channel.state is _READY:
+            self._take_over_session(channel)
+            self._counts.reauthenticated.add()
+            if self._observers is not None:
+                self._observers.authenticated(channel.connection, again=True)
+        return reply
+
+    def _become_ready(self, channel: KafkaChannel) -> None:
+        if channel.authenticator is not None:
+            self._take_over_session(channel)
+        channel.receive.max_size_bytes = self._max_request_bytes
+        channel.transition_to(_READY)
+        self._selector.set_up(channel)
+        notify_authenticated(self._listener.name, channel.gates, channel.accepted_from)
+        if self._listener.security_protocol != "PLAINTEXT":
+            self._counts.authenticated.add()
+        if self._observers is not None:
+            if channel.authenticator is not None or channel.connection.principal is not ANONYMOUS:
+                self._observers.authenticated(channel.connection, again=False)
+            self._observers.opened(channel.connection)
+        if channel.receive.frames:
+            self._owner.advance(channel)
+
+    @staticmethod
+    def _take_over_session(channel: KafkaChannel) -> None:
+        assert channel.authenticator is not None
+        channel.connection.principal = channel.authenticator.principal
+        channel.session_expires_ns = channel.authenticator.session_expires_ns
+
+    # ---- failures
+
+    def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
+        """A handshake has failed. The peer gets what TLS has said to it, and then the end, after the same delay as others.
+
+        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        """
+        self._failures.count(error.reason)
+        self._fail(channel, str(error), [])
+
+    def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:
+        """A gate does not admit the client of a proxy: close, after the delay if there is one."""
+        self._failures.count(refusal.reason)
+        channel.close_reason = f"refused: {refusal.reason}"
+        if self._observers is not None:
+            self._observers.refused(channel.accepted_from, refusal.reason, describe_refusal(refusal))
+        if isinstance(refusal, Refuse):
+            log.info("%s: refused: %s %s", describe(channel), refusal.reason, refusal.detail)
+            self._owner.close(channel, channel.close_reason)
+        else:
+            self._owner.close_later(channel, refusal.delay_ms * 1_000_000, [])
+
+    def time_out(self, channel: KafkaChannel) -> None:
+        """Handshake and authentication have taken too long."""
+        self._failures.count("timed_out")
+        log.warning("%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
+        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        if self._observers is not None:
+            self._observers.authentication_failed(channel.connection, _NOT_READY_IN_TIME, again=False)
+        self._owner.close(channel, _NOT_READY_IN_TIME)
+
+    def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
+        reason = in_one_line(reason)
+        log.warning("%s: authentication failed: %s", describe(channel), reason)
+        again = channel.state in (_READY, _CLOSING)
+        (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()
+        if self._observers is not None:
+            self._observers.authentication_failed(channel.connection, reason, again=again)
+        if channel.state is _CLOSING:
+            self._owner.close(channel, channel.close_reason)
+            return
+        self._selector.set_up(channel)
+        channel.transition_to(ChannelState.AUTHENTICATION_FAILED)
+        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        channel.close_reason = f"authentication failed: {reason}"
+        channel.on_mute_event(MuteEvent.MUTE)
+        self._selector.update_interest(channel)
+        self._owner.close_later(channel, self._failure_delay_ns, reply)
 
 
 def with_sizes(frames: Sequence[Buffer]) -> list[Chunk]:

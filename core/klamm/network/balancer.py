@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.api.dispatch import ConnectionLoad, ProcessorAssigner, ProcessorLoad
 from klamm.network.channel import KafkaChannel
@@ -12,9 +12,26 @@ from klamm.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from klamm.api.context import Address
-    from klamm.network.processor import Processor
 
 log = logging.getLogger("klamm.network")
+
+
+class BalancedProcessor(Protocol):
+    """What is asked of a processor."""
+
+    index: int
+
+    @property
+    def connection_count(self) -> int: ...
+
+    @property
+    def channels(self) -> list[KafkaChannel]: ...
+
+    def idle_ns_until(self, now_ns: int) -> int: ...
+
+    def measure(self) -> None: ...
+
+    def migrate(self, channel: KafkaChannel, target: Any) -> None: ...
 
 
 class LoadBalancer:
@@ -27,12 +44,12 @@ class LoadBalancer:
         self._name = name
         self._assigner = assigner
         self._clock = clock
-        self.processors: Sequence[Processor] = ()
-        self._measured: Sequence[Processor] = ()
+        self.processors: Sequence[BalancedProcessor] = ()
+        self._measured: Sequence[BalancedProcessor] = ()
         self._measured_ns = 0
-        self._idle_ns: dict[Processor, int] = {}
+        self._idle_ns: dict[BalancedProcessor, int] = {}
         self._seen: dict[KafkaChannel, tuple[int, int]] = {}
-        self._rates: dict[Processor, tuple[float, float]] = {}
+        self._rates: dict[BalancedProcessor, tuple[float, float]] = {}
 
     def assign(self, peer: Address) -> int:
         """Index of the processor for a new connection."""
@@ -74,10 +91,10 @@ class LoadBalancer:
             source, channel = channels[move.connection_id]
             target = processors[move.processor]
             if target is not source:
-                log.info("listener=%s connection_id=%s: moves to %d", self._name, move.connection_id, target.index)
-                source.move(channel, target)
+                log.info("listener=%s connection_id=%s: migrates to processor %d", self._name, move.connection_id, target.index)
+                source.migrate(channel, target)
 
-    def _begin(self, processors: Sequence[Processor], now_ns: int) -> None:
+    def _begin(self, processors: Sequence[BalancedProcessor], now_ns: int) -> None:
         for processor in processors:
             processor.measure()
         self._measured, self._measured_ns = processors, now_ns

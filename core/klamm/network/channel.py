@@ -13,10 +13,10 @@ from klamm.logs.escaping import in_one_line
 from klamm.network.poller import READ, WRITE
 
 if TYPE_CHECKING:
-    from klamm.api.context import Address, ConnectionContext, RequestContext
+    from klamm.api.context import Address, ConnectionContext
     from klamm.network.receive import NetworkReceive
     from klamm.network.send import NetworkSend
-    from klamm.requests.repeats import Tally
+    from klamm.requests.pending import PendingRequest
 
 log = logging.getLogger("klamm.network")
 
@@ -103,14 +103,13 @@ MUTE_TRANSITIONS: Final[dict[tuple[MuteState, MuteEvent], MuteState]] = {
 class KafkaChannel:
     """One connection, owned by one processor thread.
 
-    `receive` holds what came in, `send` what is on its way out (one at a time), `in_flight` the request that is being
-    answered elsewhere; `answering` says that `send` ends with its answer. `sending` are the requests to be told to
-    observers once `send` is out, `tallies` count, by API, those that they are told of in a lump; `repeated` more were
-    equal to the kept request `repeating`, and are not in its tally yet. `accepted_from` is the peer as the gates saw
-    it; until `admitted`, only the header of a proxy is read. Requests are taken from `receive.frames` only while
-    `can_process`, so answers keep their order. `moving` says that it shall go to another processor at its next quiet
-    point. `busy_ns` is counted only where somebody measures; `network_ns`, the time spent on reading and writing since
-    the last request was taken up, only where there is a throttle; `requests` says how many were taken up.
+    `receive` holds what came in, `send` what is on its way out (one at a time). `in_flight` is the request that is
+    being answered elsewhere, `answering` says that `send` ends with its answer, `sending` are the requests whose
+    answers `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy
+    is read. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating`
+    says that it goes to another processor at its next quiet point. `requests` counts those taken up. `busy_ns` and
+    `network_ns` are the time it has cost its processor, and the part of that spent on reading and writing since the
+    last request; both are counted only where somebody needs them.
     """
 
     __slots__ = (
@@ -127,18 +126,15 @@ class KafkaChannel:
         "interest",
         "last_active_ns",
         "may_buffer",
-        "moving",
+        "migrating",
         "mute_state",
         "network_ns",
         "receive",
-        "repeated",
-        "repeating",
         "requests",
         "send",
         "sending",
         "session_expires_ns",
         "state",
-        "tallies",
         "transport",
         "waiting_for_turn",
     )
@@ -165,19 +161,16 @@ class KafkaChannel:
         self.state = ChannelState.HANDSHAKE
         self.mute_state = MuteState.NOT_MUTED
         self.send: NetworkSend | None = None
-        self.in_flight: RequestContext | None = None
+        self.in_flight: PendingRequest | None = None
         self.interest = READ
         self.last_active_ns = 0
         self.network_ns = 0
         self.session_expires_ns: int | None = None
-        self.sending: list[RequestContext] | None = None
+        self.sending: list[PendingRequest] | None = None
         self.answering = False
         self.close_reason = ""
         self.waiting_for_turn = False
-        self.tallies: dict[int, Tally] = {}
-        self.repeating: RequestContext | None = None
-        self.repeated = 0
-        self.moving = False
+        self.migrating = False
         self.busy_ns = 0
 
     @property
@@ -191,11 +184,10 @@ class KafkaChannel:
         return self.can_process and not self.waiting_for_turn and not self.receive.waiting_for_memory
 
     def admit(self, transport: TransportLayer) -> None:
-        """Let the peer in: its bytes go through this transport from here on."""
+        """The gates have admitted the client: its bytes go through this transport from here on."""
         self.admitted = True
         self.transport = transport
-        # A transport that keeps no bytes of its own need not be asked for them after each read.
-        self.may_buffer = type(transport).has_buffered_data is not TransportLayer.has_buffered_data
+        self.may_buffer = transport.may_buffer
 
     @property
     def is_quiet(self) -> bool:
@@ -209,7 +201,7 @@ class KafkaChannel:
             and not self.receive.waiting_for_memory
         )
 
-    def move(self, state: ChannelState) -> None:
+    def transition_to(self, state: ChannelState) -> None:
         """Change state; IllegalTransitionError if the table does not know the way."""
         if state not in CHANNEL_TRANSITIONS[self.state]:
             raise IllegalTransitionError(f"channel {self.connection.connection_id}: {self.state} to {state}")
@@ -222,14 +214,14 @@ class KafkaChannel:
             raise IllegalTransitionError(f"channel {self.connection.connection_id}: {event} while {self.mute_state}")
         self.mute_state = state
 
-    def request_received(self, request: RequestContext) -> None:
-        """A request leaves the processor's hands; nothing more is taken up until its answer has been sent."""
+    def request_received(self, request: PendingRequest) -> None:
+        """A request leaves the processor's hands; no other one is taken up until its answer has left."""
         self.in_flight = request
         self.on_mute_event(MuteEvent.MUTE)
         self.on_mute_event(MuteEvent.REQUEST_RECEIVED)
 
     def response_sent(self) -> None:
-        """The answer is out, or there is none."""
+        """The answer has left, or there is none."""
         self.in_flight = None
         self.on_mute_event(MuteEvent.RESPONSE_SENT)
         self.maybe_unmute()

@@ -1,4 +1,4 @@
-"""`Handshakes`: steps of handshakes on threads of their own, so that those who are in do not wait for cryptography."""
+"""`HandshakeOffload`: steps of handshakes on threads of their own, so that requests do not wait for cryptography."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm.network.poller import Waker
 from klamm.runtime.workers import Workers
 
 
-class Handshakes:
+class HandshakeOffload:
     """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
 
     Between `begin` and `take_back` a channel's transport belongs to one of the threads, and nobody else may touch it:

@@ -16,7 +16,7 @@ from klamm.api.authentication import AuthenticationStep, AuthenticatorFactory
 from klamm.api.context import RequestContext
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.api.principal import ANONYMOUS
-from klamm.api.transport import Buffer, HandshakeError
+from klamm.api.transport import HandshakeError
 from klamm.logs.escaping import in_one_line
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
@@ -25,13 +25,13 @@ from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
 from klamm.network.selector import Selector
-from klamm.network.send import Chunk, close_chunks
 from klamm.requests.dispatcher import InvalidRequestError, RequestDispatcher
 from klamm.requests.observers import RequestObservers
 from klamm.requests.repeats import Repeats, Tally
 from klamm.requests.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler
+from klamm.wire.chunks import Buffer, Chunk, close_chunks
 
 if TYPE_CHECKING:
     from klamm.api.context import Address

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
-from klamm.api.transport import Buffer, TransportLayer
+from klamm.api.transport import TransportLayer
+from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks
 
 # A peer that reads as fast as it is sent to would keep one sendfile going, at the cost of all other channels.
 _TURN_BYTES: Final = 256 * 1024
-_COPY_UP_TO_BYTES: Final = 32 * 1024
 _GATHER: Final = 64
 _JOIN_UP_TO_BYTES: Final = 4096
-
-
-class FileRegion(Protocol):
-    """A stretch of an open file that a response carries: Kafka's `FileRecords` slice.
-
-    The file stays readable until `close`, whatever becomes of its name.
-    """
-
-    size_bytes: int
-    position: int
-
-    def fileno(self) -> int: ...
-
-    def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes at `position` of the file; fewer only at its end."""
-        ...
-
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer from `position` of the file; how many bytes there were."""
-        ...
-
-    def close(self) -> None: ...
-
-
-Chunk: TypeAlias = Buffer | FileRegion
 
 
 class NetworkSend:
@@ -121,32 +96,3 @@ class NetworkSend:
         """Let go of files that were not sent."""
         close_chunks(self._chunks)
         self._chunks.clear()
-
-
-def close_chunks(chunks: Sequence[Chunk] | deque[Chunk]) -> None:
-    """Let go of the file regions among chunks that will not be sent."""
-    for chunk in chunks:
-        if not isinstance(chunk, (bytes, bytearray, memoryview)):
-            chunk.close()
-
-
-def total_bytes(chunks: Sequence[Chunk]) -> int:
-    """How many bytes all chunks come to."""
-    # Not isinstance with the protocol: that looks at its members each time.
-    return sum(
-        len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size_bytes for chunk in chunks
-    )
-
-
-def flatten_small(chunks: list[Chunk]) -> list[Chunk]:
-    """Read small file regions into memory: one system call with the bytes around them beats sendfile there."""
-    flat: list[Chunk] = []
-    for chunk in chunks:
-        if isinstance(chunk, (bytes, bytearray, memoryview)):
-            flat.append(chunk)
-        elif chunk.size_bytes <= _COPY_UP_TO_BYTES:
-            flat.append(chunk.read(chunk.position, chunk.size_bytes))
-            chunk.close()
-        else:
-            flat.append(chunk)
-    return flat

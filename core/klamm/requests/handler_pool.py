@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from klamm.api.context import RequestContext
+from klamm.requests.pending import pending_of
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock
 
@@ -32,15 +32,11 @@ class _BusyMeter:
 
 
 class KafkaRequestHandlerPool:
-    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent.
+    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent."""
 
-    `run` is given a request and the time, and gives the time back when the handler was through.
-    """
-
-    def __init__(self, channel: RequestChannel, clock: Clock, run: Callable[[RequestContext, int], int]) -> None:
+    def __init__(self, channel: RequestChannel, clock: Clock) -> None:
         self._channel = channel
         self._clock = clock
-        self._run = run
         self._lock = threading.Lock()
         self._pause = threading.Event()
         self._threads: set[threading.Thread] = set()
@@ -104,7 +100,8 @@ class KafkaRequestHandlerPool:
                 start_ns = meter.since_ns = self._clock.monotonic_ns()
                 end_ns = 0
                 try:
-                    end_ns = self._run(request, start_ns)
+                    pending = pending_of(request)
+                    end_ns = pending.owner.run_queued(pending)
                 finally:
                     busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
                     meter.since_ns = 0

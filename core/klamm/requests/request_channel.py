@@ -1,61 +1,24 @@
-"""`RequestChannel`: requests to the handlers, responses back to the processors."""
+"""`RequestChannel`: the bounded queue of requests between processors and handlers."""
 
 from __future__ import annotations
 
-import enum
 import logging
+import threading
 from collections import deque
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
 
+from klamm.api.context import RequestContext
 from klamm.api.dispatch import RequestScheduler
-from klamm.network.channel import ChannelState
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
-    from klamm.network.channel import KafkaChannel
-    from klamm.network.processor import Processor
-    from klamm.network.send import Chunk
+from klamm.requests.pending import PendingRequest, RequestStage
 
 log = logging.getLogger("klamm.network")
 
-
-class ResponseKind(enum.Enum):
-    """Kafka's `RequestChannel.Response` subclasses."""
-
-    SEND = enum.auto()
-    NO_OP = enum.auto()
-    CLOSE_CONNECTION = enum.auto()
-    START_THROTTLING = enum.auto()
-    END_THROTTLING = enum.auto()
-    ADMIT = enum.auto()
-    RESUME_AUTHENTICATION = enum.auto()
-
-
-class Response:
-    """What a processor is told of one channel; `chunks` is the whole frame of a SEND."""
-
-    __slots__ = ("channel", "chunks", "kind", "reason", "request", "throttle_time_ms")
-
-    def __init__(
-        self,
-        kind: ResponseKind,
-        channel: KafkaChannel,
-        request: RequestContext | None = None,
-        chunks: list[Chunk] | None = None,
-        reason: str = "",
-        throttle_time_ms: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.channel = channel
-        self.request = request
-        self.chunks = chunks
-        self.reason = reason
-        self.throttle_time_ms = throttle_time_ms
+WakeUp: TypeAlias = Callable[[], None]
 
 
 class RequestChannel:
-    """The bounded queue between processors and handlers; one per server, shared by its listeners.
+    """One per server, shared by its listeners; from any thread.
 
     A processor never blocks on a full queue: it keeps the request, and is woken when a handler takes one.
     """
@@ -66,41 +29,51 @@ class RequestChannel:
         self.lane_sizes = scheduler.lane_sizes
         self.handled = scheduler.handled
         self.resized = scheduler.resized
-        self._waiting: set[Processor] = set()
         self.take = scheduler.take
         self.wake_handler = scheduler.wake
         self.size = scheduler.size
+        self._lock = threading.Lock()
+        # Protected by the lock.
+        self._waiting: set[WakeUp] = set()
         self.full_count = 0
 
-    def send_request(self, request: RequestContext, processor: Processor) -> bool:
-        """Queue a request; False when the queue is full: try again once woken."""
+    def send_request(self, request: RequestContext, wake_up: WakeUp) -> bool:
+        """Queue a request; False when the queue is full: try again once `wake_up` is called."""
         if self._scheduler.offer(request):
             return True
-        self.full_count += 1
-        self._waiting.add(processor)
-        # A handler may have emptied the queue between the refusal and the note of it.
-        if self._scheduler.offer(request):
-            self._waiting.discard(processor)
-            return True
-        return False
+        with self._lock:
+            self.full_count += 1
+            self._waiting.add(wake_up)
+        # A handler may have emptied the queue between the refusal and the registration. What is registered stays so
+        # even then: other requests of the same processor may wait for that call.
+        return self._scheduler.offer(request)
 
     def receive_request(self) -> RequestContext | None:
         """The next request for a handler; None asks the handler to look whether it shall stop."""
         request = self.take()
         if self._waiting:
-            waiting, self._waiting = self._waiting, set()
-            for processor in waiting:
-                processor.wakeup()
+            with self._lock:
+                waiting, self._waiting = self._waiting, set()
+            for wake_up in waiting:
+                wake_up()
         return request
 
 
 class WaitingRequests:
-    """Requests of one processor for which the queue had no room: by lane, so that none waits for another lane's."""
+    """Requests of one processor for which the queue had no room: by lane, so that none waits for another lane's.
 
-    def __init__(self, channel: RequestChannel, processor: Processor) -> None:
+    Used on the processor's thread, but for `room_made`, which handlers call. `give_up` ends a request that the
+    scheduler raises for.
+    """
+
+    def __init__(
+        self, channel: RequestChannel, wake_up: WakeUp, give_up: Callable[[PendingRequest, str], None]
+    ) -> None:
         self._channel = channel
-        self._processor = processor
-        self._lanes: dict[Hashable, deque[RequestContext]] = {}
+        self._wake_up = wake_up
+        self._give_up = give_up
+        self._lanes: dict[Hashable, deque[PendingRequest]] = {}
+        self.has_room = False
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
@@ -108,46 +81,48 @@ class WaitingRequests:
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
-    def send(self, request: RequestContext) -> None:
+    def room_made(self) -> None:
+        """A handler has taken a request: `retry` may succeed now. From any thread."""
+        # Set first: a processor that is about to sleep looks at it.
+        self.has_room = True
+        self._wake_up()
+
+    def send(self, request: PendingRequest) -> None:
         """Queue a request, or keep it until `retry`."""
         if self._lanes:
-            waiting = self._lanes.get(self._channel.lane(request))
+            waiting = self._lanes.get(self._channel.lane(request.context))
             if waiting is not None:
                 waiting.append(request)
                 return
-        if not self._channel.send_request(request, self._processor):
-            self._lanes[self._channel.lane(request)] = deque((request,))
+        if not self._channel.send_request(request.context, self.room_made):
+            self._lanes[self._channel.lane(request.context)] = deque((request,))
 
     def retry(self) -> None:
-        """A handler may have made room: one request of each lane at a time, while there is any.
+        """Queue what there is room for now: one request of each lane at a time.
 
         A request that the scheduler raises for costs its connection; those behind it are tried all the same.
         """
+        self.has_room = False
         refused: set[Hashable] = set()
         while len(refused) < len(self._lanes):
             for lane in [lane for lane in self._lanes if lane not in refused]:
                 waiting = self._lanes[lane]
-                while waiting and _is_gone(waiting[0]):
+                while waiting and waiting[0].stage is RequestStage.CANCELLED:
                     waiting.popleft()
                 if waiting and not self._sent_or_given_up(waiting[0]):
                     refused.add(lane)
                     continue
-                # Whoever got a place is last in the order now: the next goes to another lane.
+                # A lane that got a place is last in the order now: the next place goes to another lane.
                 del self._lanes[lane]
                 if waiting:
                     waiting.popleft()
                 if waiting:
                     self._lanes[lane] = waiting
 
-    def _sent_or_given_up(self, request: RequestContext) -> bool:
+    def _sent_or_given_up(self, request: PendingRequest) -> bool:
         try:
-            return self._channel.send_request(request, self._processor)
+            return self._channel.send_request(request.context, self.room_made)
         except Exception as error:
-            log.exception("listener=%s: the request scheduler failed", request.listener.name)
-            self._processor.close_connection(request, f"the request scheduler failed: {error!r}")
+            log.exception("listener=%s: the request scheduler failed", request.context.listener.name)
+            self._give_up(request, f"the request scheduler failed: {error!r}")
             return True
-
-
-def _is_gone(request: RequestContext) -> bool:
-    channel: KafkaChannel | None = request.owner
-    return channel is None or channel.state is ChannelState.CLOSED

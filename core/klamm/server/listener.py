@@ -42,7 +42,7 @@ from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
-from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan
@@ -147,78 +147,26 @@ class Listener:
             with self._needed(part):
                 part.open(self.context)
             self._opened.append(part)
-        observation = RequestObservers(observers, clock) if observers else None
         self.context.throttles = self._active_throttles()
-        dispatcher = self._dispatcher = RequestDispatcher(
-            handlers,
-            mode=settings.dispatch,
+        runtime = self._runtime = ListenerRuntime(
+            context=self.context,
+            limits=_limits(settings),
             clock=clock,
-            throttles=self.context.throttles,
-            observation=observation,
-            authorized=self.context.authorizer is not None,
-            failures=RateLimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
+            scheduler=scheduler,
+            transport=transport,
+            authenticators=authenticators,
+            gates=gates,
+            proxies=self._trusted_proxies(),
+            observers=self._request_observers(observers, scheduler),
+            requests=requests,
+            request_channel=request_channel,
+            pool=pool,
+            handshakers=self._start_handshakers(transport),
+            failures=self._connection_failures(),
+            outcomes=GateOutcomes(),
+            counts=self.counts,
+            new_recorder=new_recorder,
         )
-        slow_log = SlowLog(self.name, settings.slow_log, scheduler.schedule) if settings.slow_log else None
-        failures = ConnectionFailures(self.name)
-        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
-        outcomes = GateOutcomes()
-        proxies = None
-        if settings.proxy_protocol != "off":
-            # Not for those who have no proxy: what takes time to load is start-up time.
-            from klamm.network.proxy.connections import TrustedProxies
-
-            proxies = TrustedProxies(settings.trusted_proxies, outcomes, required=settings.proxy_protocol == "required")
-
-        if transport.computes_handshake and settings.handshake_threads > 0:
-            handshakers = self._handshakers = Workers(f"klamm-handshake-{self.name}", settings.handshake_threads)
-            self.context.services.metrics.gauge(
-                "klamm:type=Listener,name=WaitingHandshakes",
-                "Connections whose next step of the handshake waits for a thread.",
-                lambda: handshakers.waiting,
-                listener=self.name,
-            )
-
-        def processor(index: int) -> Processor:
-            recorder = None
-            if request_metrics is not None:
-                recorder = request_metrics.add(RequestRecorder(clock, dispatcher.served, slow_log))
-            waker = Waker(settings.poller)
-            handshakes = Handshakes(self._handshakers, waker) if self._handshakers is not None else None
-            selector = (TimedSelector if self.context.throttles else Selector)(
-                make_poller(settings.poller),
-                waker,
-                clock,
-                idle_timeout_ns=settings.connections_max_idle_ms * 1_000_000,
-                pool=pool,
-                use_send_file=settings.send_file and hasattr(os, "sendfile"),
-                failures=failures,
-                setup_timeout_ns=settings.connection_setup_timeout_ms * 1_000_000,
-                handshakes=handshakes,
-            )
-            return Processor(
-                index,
-                self.context,
-                selector,
-                waker,
-                clock,
-                scheduler,
-                dispatcher,
-                request_channel,
-                transport=transport,
-                authenticators=authenticators,
-                observation=observation,
-                failures=failures,
-                gates=gates,
-                proxies=proxies,
-                pool=pool,
-                max_incoming=settings.max_incoming,
-                max_request_bytes=settings.socket_request_max_bytes,
-                failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
-                max_connection_age_ms=settings.max_connection_age_ms,
-                counts=self.counts,
-                recorder=recorder,
-            )
-
         self._make_processor = processor
         self.processors = [processor(index) for index in range(settings.processors)]
         self._next_index = settings.processors

@@ -287,6 +287,3 @@ class SocketServer:
         """Where each listener listens."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
 
-
-def _run(request: RequestContext, begun_ns: int) -> int:
-    return request.responder.run_request(request, begun_ns)

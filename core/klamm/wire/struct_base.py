@@ -20,6 +20,26 @@ class WireStruct:
         return f"{type(self).__name__}({fields})"
 
 
+def copy_message(message: Any) -> Any:
+    """A copy of a message whose structs and lists are its own; bytes, records and file regions are shared.
+
+    What is no message is returned as it is.
+    """
+    if isinstance(message, WireStruct):
+        copied = object.__new__(_plain(type(message)))
+        for name in copied.__slots__:
+            object.__setattr__(copied, name, copy_message(getattr(message, name)))
+        return copied
+    if isinstance(message, list):
+        return [copy_message(element) for element in message]
+    return message
+
+
+def _plain(kind: type[WireStruct]) -> type[WireStruct]:
+    """The generated class itself: a subclass may keep an encoded form that a changed copy must not have."""
+    return next(one for one in kind.__mro__ if WireStruct in one.__bases__)
+
+
 class Message(Protocol):
     """A request or a response."""
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.api.transport import Interest, TransportLayer
-from klamm.network.send import NetworkSend, flatten_small
+from klamm.network.send import NetworkSend
+from klamm.wire.chunks import flatten_small
 
 
 class TricklingTransport(TransportLayer):

@@ -37,7 +37,7 @@ from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
 from klamm.requests.dispatcher import RequestDispatcher
-from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages import metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest

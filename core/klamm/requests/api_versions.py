@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import ConnectionContext, RequestContext
-from klamm.api.transport import Buffer
+from klamm.wire.chunks import Buffer
 from klamm.wire.errors import ErrorCode
 from klamm.wire.headers import decode_request_header
 from klamm.wire.messages import api_versions
@@ -104,13 +104,10 @@ class ApiVersionsAnswerer:
 class _Nobody:
     """Where the response of a request goes that is answered on the spot."""
 
-    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+    def respond(self, context: RequestContext, response: Any) -> None:
         raise AssertionError
 
-    def respond(self, request: RequestContext, response: Any) -> None:
-        raise AssertionError
-
-    def close_connection(self, request: RequestContext, reason: str) -> None:
+    def close_connection(self, context: RequestContext, reason: str) -> None:
         raise AssertionError
 
 

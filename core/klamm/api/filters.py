@@ -1,0 +1,51 @@
+"""Request filters: what may look at, change, answer or refuse a request, and look at or change its response."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from klamm.api.part import ListenerPart
+
+if TYPE_CHECKING:
+    from klamm.api.context import RequestContext
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `RequestFilter.on_request` returns to answer a request itself; `response` is a response message."""
+
+    response: Any
+
+
+class RequestFilter(ListenerPart):
+    """Stands between a listener's clients and its handler set; a listener names its filters in order.
+
+    ```
+    request   ──► filter 1 ──► filter 2 ──► handler
+    response  ◄── filter 1 ◄── filter 2 ◄──────┘
+    ```
+    A request that a filter answers or refuses goes back through the filters before it only. A filter sees only the
+    APIs that it names: all others cost it nothing. Messages are the filter's own: it may change them in place. Calls
+    come from processor and handler threads at once. A filter fails closed: one that raises anything but KafkaError is
+    logged, the client gets UNKNOWN_SERVER_ERROR, and the handler does not run.
+    """
+
+    @property
+    def api_keys(self) -> Collection[int] | None:
+        """The APIs whose messages this filter wants; None for all. Read once, after `open`."""
+        return None
+
+    @property
+    def blocking(self) -> bool:
+        """Whether a call may wait for a disk, a lock or a peer: its APIs then run on handler threads. Read once."""
+        return False
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        """The message that goes on, changed or not, or an `Answer`. Raises KafkaError to refuse the request with it."""
+        return message
+
+    def on_response(self, response: Any, context: RequestContext) -> Any:
+        """The response that goes on, changed or not. Raises KafkaError to answer with that error instead."""
+        return response

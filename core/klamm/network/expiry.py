@@ -1,0 +1,78 @@
+"""`ChannelExpiry`: which channels have been there, or been idle, for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.runtime import Limits
+
+_LOOK_EVERY_NS: Final = 1_000_000_000
+
+
+class ChannelExpiry:
+    """Looks at all channels at most once a second: a request then costs no more than setting a time.
+
+    `channels` are the processor's, `setting_up` those of them that are not READY yet. Times are monotonic nanoseconds.
+    """
+
+    def __init__(self, limits: Limits, channels: Mapping[int, KafkaChannel], setting_up: set[KafkaChannel]) -> None:
+        self._channels = channels
+        self._setting_up = setting_up
+        self._idle_ns = limits.connections_max_idle_ms * 1_000_000
+        self._setup_ns = limits.connection_setup_timeout_ms * 1_000_000
+        self._age_ns = limits.max_connection_age_ms * 1_000_000
+        self._next_idle_ns = 0
+        self._next_setup_ns = 0
+        self._next_age_ns = 0
+        self._aged: set[KafkaChannel] = set()
+
+    def idle(self, now_ns: int) -> list[KafkaChannel]:
+        """Channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
+
+        One whose answer does not leave because its peer does not read is idle too.
+        """
+        if self._idle_ns <= 0 or now_ns < self._next_idle_ns:
+            return []
+        self._next_idle_ns = now_ns + min(_LOOK_EVERY_NS, self._idle_ns // 4)
+        limit_ns = now_ns - self._idle_ns
+        idle = [c for c in self._channels.values() if c.last_active_ns <= limit_ns and c.in_flight is None]
+        idle.sort(key=lambda channel: channel.last_active_ns)
+        return idle
+
+    def overdue(self, now_ns: int) -> list[KafkaChannel]:
+        """Channels whose handshake and authentication take longer than they may.
+
+        Counted from the beginning: a peer that sends a byte now and then does not put it off.
+        """
+        if not self._setting_up or self._setup_ns <= 0 or now_ns < self._next_setup_ns:
+            return []
+        self._next_setup_ns = now_ns + min(_LOOK_EVERY_NS, self._setup_ns // 4)
+        limit_ns = now_ns - self._setup_ns
+        return [channel for channel in self._setting_up if channel.connection.opened_ns <= limit_ns]
+
+    def aged(self, now_ns: int) -> list[KafkaChannel]:
+        """Channels older than `max_connection_age_ms` that are quiet now; the others are looked at again each turn."""
+        if self._age_ns <= 0:
+            return []
+        if now_ns >= self._next_age_ns:
+            self._next_age_ns = now_ns + min(_LOOK_EVERY_NS, self._age_ns // 4)
+            limit_ns = now_ns - self._age_ns
+            self._aged.update(c for c in self._channels.values() if c.connection.opened_ns <= limit_ns)
+        due = []
+        for channel in list(self._aged):
+            if channel.state is not ChannelState.READY:
+                self._aged.discard(channel)
+            elif channel.is_quiet and channel.receive.idle and not channel.receive.frames:
+                self._aged.discard(channel)
+                due.append(channel)
+        return due
+
+    def forget(self, channel: KafkaChannel) -> None:
+        """A channel has gone to another processor."""
+        self._aged.discard(channel)
+
+    def least_recently_used(self) -> KafkaChannel | None:
+        """The channel that can best be done without; Kafka's `lowestPriorityChannel`."""
+        return min(self._channels.values(), key=lambda channel: channel.last_active_ns, default=None)

@@ -1,0 +1,124 @@
+"""`Inbox`: what other threads hand to a processor: new connections, migrated channels, calls, wishes to close."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from klamm.api.context import Address
+from klamm.api.gates import ConnectionGate
+from klamm.network.channel import KafkaChannel
+from klamm.network.poller import Waker
+
+
+class NewConnection(NamedTuple):
+    """An accepted socket, its peer, and the gates that admitted it."""
+
+    socket: socket.socket
+    peer: Address
+    gates: tuple[ConnectionGate, ...]
+
+
+class Inbox:
+    """Of one processor. The methods down to `wakeup` are for any thread, the rest for the processor's."""
+
+    def __init__(self, waker: Waker, max_incoming: int) -> None:
+        self._waker = waker
+        self._max_incoming = max_incoming
+        # Protects all but `calls`, whose deque is safe by itself, and `_sleeping`.
+        self._room = threading.Condition()
+        self.connections: deque[NewConnection] = deque()
+        self.adopted: deque[KafkaChannel] = deque()
+        self.evictions = 0
+        self._accepting = True
+        self._ended = False
+        self.calls: deque[tuple[KafkaChannel, Callable[[Any], None], Any]] = deque()
+        self._sleeping = False
+
+    def accept(self, connection: NewConnection, *, wait: bool) -> bool:
+        """Take a connection over, if there is room in the queue of new ones or `wait` is set. False if not."""
+        with self._room:
+            while len(self.connections) >= self._max_incoming:
+                if not wait or not self._accepting:
+                    return False
+                self._room.wait()
+            if not self._accepting:
+                return False
+            self.connections.append(connection)
+        self.wakeup()
+        return True
+
+    def adopt(self, channel: KafkaChannel) -> bool:
+        """Take a quiet channel over from another processor; False if this one has ended."""
+        with self._room:
+            if self._ended:
+                return False
+            self.adopted.append(channel)
+        self.wakeup()
+        return True
+
+    def evict_one(self, connections: int) -> bool:
+        """Have one of `connections` channels closed in the next turn; False if none is left."""
+        with self._room:
+            if connections <= self.evictions:
+                return False
+            self.evictions += 1
+        self.wakeup()
+        return True
+
+    def call_soon(self, channel: KafkaChannel, callback: Callable[[Any], None], argument: Any) -> None:
+        """Call back in the next turn, for a channel."""
+        self.calls.append((channel, callback, argument))
+        self.wakeup()
+
+    def stop_accepting(self) -> None:
+        """Refuse further connections, and let an acceptor that waits go."""
+        with self._room:
+            self._accepting = False
+            self._room.notify_all()
+
+    def wakeup(self) -> None:
+        """Wake the processor if it sleeps."""
+        if self._sleeping:
+            self._waker.wake()
+
+    # ---- on the processor's thread
+
+    def going_to_sleep(self) -> None:
+        """Called before the last look at `has_work`: whoever adds to it then either wakes or is seen."""
+        self._sleeping = True
+
+    def awake(self) -> None:
+        """The processor looks by itself again."""
+        self._sleeping = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self.calls or self.connections or self.adopted or self.evictions)
+
+    def take_connection(self) -> NewConnection:
+        """The new connection that has waited longest."""
+        with self._room:
+            connection = self.connections.popleft()
+            self._room.notify()
+            return connection
+
+    def take_evictions(self) -> int:
+        """How many channels are to be closed to make room."""
+        with self._room:
+            count, self.evictions = self.evictions, 0
+            return count
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be handed over any more."""
+        return self._ended
+
+    def end(self) -> None:
+        """From now on `adopt` refuses."""
+        with self._room:
+            self._ended = True

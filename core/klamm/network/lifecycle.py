@@ -1,0 +1,307 @@
+"""`ChannelLifecycle`: what a processor does for a channel once it can talk: serve, answer, throttle, close.
+
+Runs on the processor's thread only. A failure here costs the channel it concerns and nothing else. It knows
+connections and bytes; what a request is, the pipeline knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.observer import RequestOutcome
+from klamm.network.authentication import ChannelAuthentication
+from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
+from klamm.network.delayed_closes import DelayedCloses
+from klamm.network.gate_calls import release_gates
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.selector import Selector
+from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest
+from klamm.requests.pipeline import RequestPipeline
+from klamm.wire.chunks import Buffer, Chunk, close_chunks
+
+log = logging.getLogger("klamm.network")
+
+CallSoon: TypeAlias = Callable[[KafkaChannel, Callable[[Any], None], Any], None]
+"""`(channel, callback, argument)`: call back on the processor's thread, in its next turn. From any thread."""
+
+_JOIN_UP_TO_BYTES: Final = 256 * 1024
+_FRAMES_A_TURN: Final = 4096
+# Looked up for every request; a global is faster than a member of an enum.
+_READY: Final = ChannelState.READY
+_CLOSING: Final = ChannelState.CLOSING
+_CLOSED: Final = ChannelState.CLOSED
+_NOT_MUTED: Final = MuteState.NOT_MUTED
+_ANSWERED: Final = RequestOutcome.ANSWERED
+
+
+class ChannelLifecycle:
+    """See the module. Channels in `unfinished` have more to serve than one turn allows."""
+
+    def __init__(
+        self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
+    ) -> None:
+        self._listener = runtime.context
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
+        self._counts = runtime.counts
+        self._observers = runtime.observers
+        self._selector = selector
+        self._pipeline = pipeline
+        self._cache = pipeline.cache
+        self._call_soon = call_soon
+        self._delayed_closes = DelayedCloses()
+        self._authentication = ChannelAuthentication(runtime, selector, self)
+        self.unfinished: deque[KafkaChannel] = deque()
+
+    @property
+    def authentication(self) -> ChannelAuthentication:
+        """What brings channels to READY."""
+        return self._authentication
+
+    def advance(self, channel: KafkaChannel) -> None:
+        """Take up what a channel has received."""
+        try:
+            if channel.state is _READY:
+                self._serve(channel)
+            elif channel.state is ChannelState.AUTHENTICATE:
+                self._authentication.advance(channel)
+            elif channel.state is _CLOSING:
+                self._serve(channel)
+                self._maybe_finish(channel)
+        except Exception as error:
+            self.fail(channel, error)
+
+    def fail(self, channel: KafkaChannel, error: Exception) -> None:
+        """Something has raised for a channel: close it. Called while the error is handled."""
+        if isinstance(error, InvalidRequestError):
+            log.warning("%s: closing connection: %s", describe(channel), error)
+            self.close(channel, str(error))
+        elif isinstance(error, OSError):
+            self.close(channel, str(error))
+        else:
+            log.exception("%s: channel failed", describe(channel))
+            self.close(channel, f"channel failed: {error!r}")
+
+    def proceed(self, channel: KafkaChannel) -> None:
+        """A channel may go on: first with what it has received, then with reading. One that migrates goes on elsewhere."""
+        if channel.migrating and channel.state is _READY:
+            return
+        if channel.receive.frames or channel.state is _CLOSING:
+            self.advance(channel)
+        if channel.state is not _CLOSED and channel.can_process:
+            self._selector.resume(channel)
+
+    def answered(self, request: PendingRequest) -> None:
+        """The answer of a request has come back from a handler, a delayed operation or a timer."""
+        channel: KafkaChannel = request.channel
+        if channel.state is _CLOSED or channel.in_flight is not request:
+            self._pipeline.drop(request)
+            return
+        try:
+            self._answer(channel, request)
+        except Exception as error:
+            self.fail(channel, error)
+
+    def sent(self, channel: KafkaChannel) -> None:
+        """A send that had to wait has gone out whole."""
+        self._end_sending(channel, _ANSWERED)
+        if channel.answering:
+            channel.answering = False
+            channel.response_sent()
+        if channel.state is ChannelState.AUTHENTICATE:
+            self.advance(channel)
+        self.proceed(channel)
+
+    def take_turns(self) -> None:
+        """Go on with the channels that had more to serve than one turn allows."""
+        for _ in range(len(self.unfinished)):
+            channel = self.unfinished.popleft()
+            channel.waiting_for_turn = False
+            self.proceed(channel)
+
+    # ---- requests
+
+    def _serve(self, channel: KafkaChannel) -> None:
+        """Serve received frames in order until one has to wait; answers that are there at once leave together."""
+        frames = channel.receive.frames
+        out: list[bytes] = []
+        served: list[PendingRequest] = []
+        out_bytes = 0
+        left = _FRAMES_A_TURN
+        try:
+            # `channel.can_process`, spelled out: this runs for every request.
+            while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
+                if not left or out_bytes > _JOIN_UP_TO_BYTES:
+                    # Let the others have their turn; what is unsent by then stops this channel.
+                    channel.waiting_for_turn = True
+                    self.unfinished.append(channel)
+                    break
+                left -= 1
+                chunks = self._take_up(channel, frames.popleft(), served)
+                if chunks is None:
+                    continue
+                head = chunks[0]
+                if len(chunks) == 1 and isinstance(head, bytes):
+                    out.append(head)
+                    out_bytes += len(head)
+                else:
+                    ready: list[Chunk] = [*out, *chunks]
+                    out, out_bytes = [], 0
+                    sending, served = served, []
+                    self._send(channel, ready, sending)
+        finally:
+            channel.requests += _FRAMES_A_TURN - left
+            # Also when a later request fails: what was answered before it goes out.
+            if out:
+                self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
+        if channel.waiting_for_turn:
+            self._selector.update_interest(channel)
+
+    def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[PendingRequest]) -> list[Chunk] | None:
+        """Start one request; its answer, if that is there at once and is to be sent."""
+        connection = channel.connection
+        throttles = self._listener.throttles
+        network_ns = 0
+        try:
+            if channel.authenticator is not None:
+                reply = self._authentication.intercept(channel, frame)
+                if reply is not None:
+                    channel.receive.release(len(frame))
+                    return reply or None
+            if throttles:
+                network_ns, channel.network_ns = channel.network_ns, 0
+            elif self._cache is not None:
+                answer = self._cache.find(frame, connection)
+                if answer is not None:
+                    channel.receive.release(len(frame))
+                    return [answer]
+            request = self._pipeline.submit(frame, channel, connection, self._selector.now_ns, network_ns)
+        except BaseException:
+            channel.receive.release(len(frame))
+            raise
+        result = request.result
+        if result is LATER:
+            channel.request_received(request)
+            return None
+        channel.receive.release(len(frame))
+        if request.context.throttle_time_ms:
+            channel.on_mute_event(MuteEvent.MUTE)
+            self._start_throttling(channel, request.context.throttle_time_ms)
+        if result is NO_RESPONSE:
+            self._pipeline.end((request,), RequestOutcome.NO_ANSWER)
+            return None
+        if request.received_ns:
+            served.append(request)
+        else:
+            self._pipeline.end_untimed(request)
+        return result  # type: ignore[return-value]
+
+    def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:
+        """Send answers; True if they went whole at once, else `sent` follows."""
+        if answers_of:
+            channel.sending = [*channel.sending, *answers_of] if channel.sending else answers_of
+        if channel.state is _CLOSING:
+            close_chunks(chunks)
+            self._end_sending(channel, RequestOutcome.LOST_AFTER)
+            return True
+        if throttled := self._listener.throttles:
+            begun_ns = self._clock.monotonic_ns()
+        whole = self._selector.send(channel, chunks)
+        if throttled:
+            channel.network_ns += self._clock.monotonic_ns() - begun_ns
+        if whole and answers_of:
+            self._end_sending(channel, _ANSWERED)
+        return whole
+
+    def _end_sending(self, channel: KafkaChannel, outcome: RequestOutcome) -> None:
+        requests, channel.sending = channel.sending, None
+        if requests:
+            self._pipeline.end(requests, outcome)
+
+    def _answer(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        request.dequeued_ns = self._clock.monotonic_ns() if request.received_ns else 0
+        if request.context.throttle_time_ms:
+            self._start_throttling(channel, request.context.throttle_time_ms)
+        result = request.result
+        channel.receive.release(request.size_bytes)
+        if isinstance(result, CloseConnection):
+            channel.in_flight = None
+            self._pipeline.end((request,), RequestOutcome.FAILED)
+            log.warning("%s: closing connection: %s", describe(channel), result.reason)
+            self.close(channel, result.reason)
+            return
+        if result is NO_RESPONSE:
+            self._pipeline.end((request,), RequestOutcome.NO_ANSWER)
+        else:
+            channel.in_flight = None
+            if not self._send(channel, result, [request]):  # type: ignore[arg-type]
+                channel.answering = True
+                return
+        channel.response_sent()
+        self.proceed(channel)
+
+    def _start_throttling(self, channel: KafkaChannel, throttle_time_ms: int) -> None:
+        channel.on_mute_event(MuteEvent.THROTTLE_STARTED)
+        end = self._end_throttling
+        self._scheduler.schedule(throttle_time_ms, lambda: self._call_soon(channel, end, channel))
+
+    def _end_throttling(self, channel: KafkaChannel) -> None:
+        if channel.state is not _CLOSED:
+            channel.on_mute_event(MuteEvent.THROTTLE_ENDED)
+            channel.maybe_unmute()
+            self.proceed(channel)
+
+    def resume_authentication_soon(self, channel: KafkaChannel) -> Callable[[], None]:
+        """What a pending step of an authentication calls, once, from any thread."""
+        resume = self._authentication.resume
+        return lambda: self._call_soon(channel, resume, channel)
+
+    # ---- the end of a channel
+
+    def close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
+        """After the delay send `reply`, if there is one, and close the channel for its `close_reason`."""
+        self._delayed_closes.add(self._selector.now_ns + delay_ns, channel, reply)
+
+    @property
+    def next_close_ns(self) -> int | None:
+        """When `close_due` next has work."""
+        return self._delayed_closes.next_ns
+
+    def close_due(self, now_ns: int) -> None:
+        """Answer and close the channels whose delay is over."""
+        while (due := self._delayed_closes.pop_due(now_ns)) is not None:
+            channel, reply = due
+            if reply and channel.state is not _CLOSED:
+                try:
+                    self._selector.send(channel, reply)
+                except OSError:
+                    log.debug("%s: peer is gone before its refusal", describe(channel))
+                except Exception:
+                    log.exception("%s: channel failed", describe(channel))
+                self._delayed_closes.add_after_reply(now_ns, channel)
+                continue
+            self.close(channel, channel.close_reason)
+
+    def close(self, channel: KafkaChannel, reason: str) -> None:
+        """Close a channel, end its requests and give back all it held; once, whatever state it is in."""
+        if channel.state is _CLOSED:
+            return
+        self._selector.close(channel)
+        self._end_sending(channel, RequestOutcome.LOST_AFTER)
+        if channel.in_flight is not None:
+            channel.receive.release(channel.in_flight.size_bytes)
+            self._pipeline.lose(channel.in_flight)
+            channel.in_flight = None
+        release_gates(self._listener.name, channel.gates, channel.accepted_from)
+        self._counts.note_closed(channel.connection)
+        log.debug("%s: closed: %s", describe(channel), reason)
+        if self._observers is not None:
+            self._observers.closed(channel.connection, reason)
+
+    def _maybe_finish(self, channel: KafkaChannel) -> None:
+        if not channel.receive.frames and channel.in_flight is None and not channel.waiting_for_turn:
+            self.close(channel, channel.close_reason)

@@ -1,0 +1,82 @@
+"""`MemoryWaiters`: channels that wait for memory of the pool (`queued.max.request.bytes`) before they are read on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from klamm.network.channel import KafkaChannel
+from klamm.network.memory_pool import MemoryPool
+from klamm.network.receive import InvalidReceiveError
+
+_MEMORY_POLL_S: Final = 0.01
+EVICTED: Final = "the rest of its request does not come, and memory is short"
+
+
+class ChannelReads(Protocol):
+    """What is done to a channel that got memory, or that lost it: the `Selector`."""
+
+    channels: dict[int, KafkaChannel]
+    completed_receives: list[KafkaChannel]
+
+    def update_interest(self, channel: KafkaChannel) -> None: ...
+
+    def look_for_buffered(self, channel: KafkaChannel) -> None: ...
+
+    def reject(self, channel: KafkaChannel, reason: str) -> None: ...
+
+    def reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None: ...
+
+
+class MemoryWaiters:
+    """Of one selector. `shuffle` puts them in random order, so that none is always last."""
+
+    def __init__(self, reads: ChannelReads, pool: MemoryPool | None, shuffle: Callable[[list[Any]], None]) -> None:
+        self._reads = reads
+        self._pool = pool
+        self._shuffle = shuffle
+        self._waiting: set[KafkaChannel] = set()
+        self._seen_evictions = 0
+
+    def add(self, channel: KafkaChannel) -> None:
+        """A channel has to wait: it is not read until there is memory."""
+        self._waiting.add(channel)
+        self._reads.update_interest(channel)
+
+    def forget(self, channel: KafkaChannel) -> None:
+        """A channel is closed."""
+        self._waiting.discard(channel)
+
+    def before_poll(self, timeout_s: float) -> float:
+        """Let channels go on that get memory now, and close those that the pool has taken it from; how long to poll."""
+        assert self._pool is not None
+        if self._waiting:
+            # Memory may come back on another processor, which wakes nobody.
+            timeout_s = 0.0 if self._resume() else min(timeout_s, _MEMORY_POLL_S)
+        if self._pool.evictions != self._seen_evictions:
+            self._seen_evictions = self._pool.evictions
+            for channel in list(self._reads.channels.values()):
+                if channel.receive.evicted:
+                    self._reads.reject(channel, EVICTED)
+            timeout_s = 0.0
+        return timeout_s
+
+    def _resume(self) -> bool:
+        waiting = list(self._waiting)
+        self._shuffle(waiting)
+        progress = False
+        for channel in waiting:
+            try:
+                goes_on = channel.receive.resume()
+            except InvalidReceiveError as error:
+                self._waiting.discard(channel)
+                self._reads.reject_receive(channel, error)
+                continue
+            if goes_on:
+                self._waiting.discard(channel)
+                self._reads.update_interest(channel)
+                self._reads.look_for_buffered(channel)
+            if channel.receive.frames and channel.can_process:
+                self._reads.completed_receives.append(channel)
+                progress = True
+        return progress

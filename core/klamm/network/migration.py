@@ -1,0 +1,84 @@
+"""`ChannelMigration`: channels that go from one processor to another, each at its next quiet point."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.lifecycle import ChannelLifecycle
+from klamm.network.selector import Selector
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Target(Protocol):
+        """A processor, as the one that gives it a channel sees it."""
+
+        def adopt(self, channel: KafkaChannel) -> bool: ...
+
+
+class ChannelMigration:
+    """Of one processor. `request` and `retire` come from any thread, all else from the processor's."""
+
+    def __init__(self, selector: Selector, lifecycle: ChannelLifecycle) -> None:
+        self._selector = selector
+        self._lifecycle = lifecycle
+        self._wanted: deque[tuple[KafkaChannel, Target]] = deque()
+        self._targets: dict[KafkaChannel, Target] = {}
+        self._heirs: Sequence[Target] = ()
+        self.migrated_connections = 0
+
+    @property
+    def retired(self) -> bool:
+        """Whether all channels are to go."""
+        return bool(self._heirs)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._wanted or self._targets or self._heirs)
+
+    @property
+    def requested(self) -> bool:
+        """Whether something was requested that `step` has not seen."""
+        return bool(self._wanted)
+
+    def request(self, channel: KafkaChannel, target: Target) -> None:
+        """Have another processor take a channel over once it is quiet; without effect if it closes before."""
+        self._wanted.append((channel, target))
+
+    def retire(self, heirs: Sequence[Target]) -> None:
+        """Give all channels to `heirs`, in turns, as each becomes quiet."""
+        self._heirs = heirs
+
+    def step(self, adopt_again: Callable[[KafkaChannel], None], *, draining: bool) -> list[KafkaChannel]:
+        """Hand over the channels that are quiet now; those that have left. One that its target refuses stays here."""
+        while self._wanted:
+            channel, target = self._wanted.popleft()
+            self._begin(channel, target)
+        if self._heirs:
+            for number, channel in enumerate(list(self._selector.channels.values())):
+                if channel not in self._targets:
+                    self._begin(channel, self._heirs[number % len(self._heirs)])
+        left = []
+        for channel, target in list(self._targets.items()):
+            if channel.state is not ChannelState.READY or draining:
+                del self._targets[channel]
+                channel.migrating = False
+                self._lifecycle.proceed(channel)
+            elif self._selector.hand_over(channel):
+                del self._targets[channel]
+                channel.migrating = False
+                if target.adopt(channel):
+                    self.migrated_connections += 1
+                    left.append(channel)
+                else:
+                    adopt_again(channel)
+        return left
+
+    def _begin(self, channel: KafkaChannel, target: Target) -> None:
+        if self._selector.channels.get(channel.descriptor) is channel and channel.state is ChannelState.READY:
+            channel.migrating = True
+            self._targets[channel] = target

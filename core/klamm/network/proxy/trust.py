@@ -1,0 +1,89 @@
+"""Which peers may send a PROXY header, and the transport layer that reads it before the handshake."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from klamm.api.context import Address
+from klamm.api.transport import HandshakeError, Interest, TransportLayer
+from klamm.network.proxy.protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
+from klamm.wire.chunks import Buffer
+
+
+class TrustedProxies:
+    """`proxy_protocol` and `trusted_proxies` of a listener that has them."""
+
+    def __init__(self, networks: Iterable[str], *, required: bool) -> None:
+        self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)
+        self.required = required
+
+    def trusts(self, peer: Address) -> bool:
+        """Whether what a peer says in a header is believed."""
+        address = ipaddress.ip_address(peer.host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)
+
+    def layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
+        """What reads the header of a new connection."""
+        return ProxyHeaderLayer(sock, trusted=self.trusts(peer), required=self.required)
+
+
+class ProxyHeaderLayer(TransportLayer):
+    """Stands for the transport until the header has been read; `handshake` reads just that. No other data pass.
+
+    Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` for a header of a peer
+    that may not send one. `waited_for` are the reasons for which gates have had the connection wait.
+    """
+
+    __slots__ = ("_reader", "_required", "socket", "trusted", "waited_for")
+
+    def __init__(self, sock: socket.socket, *, trusted: bool, required: bool) -> None:
+        self.socket = sock
+        self.trusted = trusted
+        self._required = required
+        self._reader = ProxyHeaderReader()
+        self.waited_for: set[str] = set()
+
+    @property
+    def header(self) -> ProxyHeader | None:
+        """What the peer said; None if it said nothing."""
+        return self._reader.header
+
+    def handshake(self) -> Interest:
+        reader = self._reader
+        while not reader.done:
+            try:
+                data = self.socket.recv(reader.wanted, socket.MSG_PEEK)
+            except BlockingIOError:
+                return Interest.READ
+            if not data:
+                raise ConnectionResetError("closed by peer before a PROXY header")
+            try:
+                count = reader.receive(data)
+            except InvalidProxyHeaderError as error:
+                raise HandshakeError("proxy_header_invalid", f"PROXY header: {error}") from error
+            if count and not self.trusted:
+                raise HandshakeError("proxy_untrusted", "a PROXY header came from a peer outside trusted_proxies")
+            self.socket.recv(count)
+        if reader.header is None and self._required:
+            raise HandshakeError("proxy_header_missing", "no PROXY header came, and the listener requires one")
+        return Interest.NONE
+
+    def _no_data(self) -> NoReturn:
+        raise RuntimeError("no data pass before the handshake")
+
+    def read_into(self, buffer: memoryview) -> int:
+        self._no_data()
+
+    def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
+        self._no_data()
+
+    def send_file(self, descriptor: int, position: int, count: int) -> int:
+        self._no_data()
+
+    def close(self) -> None:
+        self.socket.close()

@@ -1,0 +1,75 @@
+"""`ListenerRuntime`: everything that the processors of one listener share, made once when the listener is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from klamm.api.authentication import AuthenticatorFactory
+from klamm.api.context import ListenerContext
+from klamm.api.gates import ConnectionGate
+from klamm.api.transport import Transport
+from klamm.metrics.connection_failures import ConnectionFailures
+from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.requests import RequestRecorder
+from klamm.network.admission import GateOutcomes
+from klamm.network.memory_pool import MemoryPool
+from klamm.requests.listener_parts import RequestParts
+from klamm.requests.observers import RequestObservers
+from klamm.requests.request_channel import RequestChannel
+from klamm.runtime.clock import Clock
+from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.workers import Workers
+
+if TYPE_CHECKING:
+    from klamm.network.proxy.trust import TrustedProxies
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings of a listener that its processors keep; sizes in bytes, times in the unit of their name."""
+
+    max_incoming: int
+    max_request_bytes: int
+    failed_authentication_delay_ms: int
+    max_connection_age_ms: int
+    connections_max_idle_ms: int
+    connection_setup_timeout_ms: int
+    use_send_file: bool
+    poller: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerRuntime:
+    """See the module. `new_recorder` makes what a processor counts its requests in, None where nothing is counted."""
+
+    context: ListenerContext
+    limits: Limits
+    clock: Clock
+    scheduler: Scheduler
+    transport: Transport
+    authenticators: AuthenticatorFactory | None
+    gates: tuple[ConnectionGate, ...]
+    proxies: TrustedProxies | None
+    observers: RequestObservers | None
+    requests: RequestParts
+    request_channel: RequestChannel
+    pool: MemoryPool | None
+    handshakers: Workers | None
+    failures: ConnectionFailures
+    outcomes: GateOutcomes
+    counts: ConnectionCounts
+    new_recorder: Callable[[], RequestRecorder | None]
+
+    @property
+    def name(self) -> str:
+        """The listener's name."""
+        return self.context.name
+
+    @property
+    def max_first_bytes(self) -> int:
+        """The largest frame of a channel that is not READY."""
+        limit = self.authenticators.max_receive_bytes if self.authenticators is not None else None
+        most = self.limits.max_request_bytes
+        return most if limit is None else min(limit, most)

@@ -1,0 +1,149 @@
+"""`SetupQueue`: handshakes and authentications of one processor, taken step by step after requests have been served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from klamm.api.transport import HandshakeError, Interest
+from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.handshake_offload import HandshakeOffload
+from klamm.network.poller import READ
+
+_HANDSHAKE: Final = ChannelState.HANDSHAKE
+_AUTHENTICATE: Final = ChannelState.AUTHENTICATE
+_NOT_SET_UP: Final = frozenset({_HANDSHAKE, _AUTHENTICATE})
+UNWATCHED: Final = -1
+"""Instead of an interest, of a channel that the poller does not know for now."""
+
+
+class ChannelIo(Protocol):
+    """What a step does to its channel: the `Selector`."""
+
+    completed_receives: list[KafkaChannel]
+    proxied: list[KafkaChannel]
+    failed_handshakes: list[tuple[KafkaChannel, HandshakeError]]
+
+    def read(self, channel: KafkaChannel) -> None: ...
+
+    def watch(self, channel: KafkaChannel, interest: int) -> None: ...
+
+    def watch_again(self, channel: KafkaChannel) -> None: ...
+
+    def unwatch(self, channel: KafkaChannel) -> None: ...
+
+    def update_interest(self, channel: KafkaChannel) -> None: ...
+
+    def note_buffered(self, channel: KafkaChannel) -> None: ...
+
+    def failed(self, channel: KafkaChannel, error: Exception) -> None: ...
+
+
+class SetupQueue:
+    """Channels that are not READY and have something to do, in the order in which they came.
+
+    A step takes as long as many requests, so it comes after them. With `handshakes`, steps of handshakes are taken by
+    the threads of those.
+    """
+
+    def __init__(self, io: ChannelIo, handshakes: HandshakeOffload | None) -> None:
+        self._io = io
+        self._handshakes = handshakes
+        self._ready: dict[KafkaChannel, None] = {}
+        self._current: KafkaChannel | None = None
+        self.setting_up: set[KafkaChannel] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._ready)
+
+    def __contains__(self, channel: KafkaChannel) -> bool:
+        return channel in self._ready
+
+    def begin(self, channel: KafkaChannel) -> None:
+        """Take the first step of what the transport has to do."""
+        if self._handshakes is not None and channel.admitted:
+            self._io.watch(channel, Interest.READ)
+            return
+        if channel.may_buffer:
+            self._ready[channel] = None
+            return
+        try:
+            self._handshake(channel)
+        except OSError as error:
+            self._io.failed(channel, error)
+
+    def put_off(self, channel: KafkaChannel) -> bool:
+        """Have a channel that is not set up wait for its turn; False if it has none to wait for."""
+        if channel is self._current or channel.state not in _NOT_SET_UP:
+            return False
+        if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
+            # Not even an interest in nothing: the poller would report a peer that is gone all the time.
+            self._io.unwatch(channel)
+            channel.interest = UNWATCHED
+            self._handshakes.begin(channel)
+            return True
+        self._ready[channel] = None
+        self._io.watch(channel, Interest.NONE)
+        return True
+
+    def collect_offloaded(self) -> None:
+        """Queue the channels whose step on another thread is done."""
+        if self._handshakes is not None and self._handshakes.done:
+            for channel in self._handshakes.take_back():
+                self._ready[channel] = None
+
+    def next_step(self) -> None:
+        """Take the next step of the channel that has waited longest."""
+        channel = next(iter(self._ready))
+        del self._ready[channel]
+        try:
+            if channel.interest == UNWATCHED and self._handshakes is not None:
+                self._io.watch_again(channel)
+                channel.interest = READ
+                self._go_on(channel, partial(self._handshakes.outcome, channel))
+            elif channel.state is _HANDSHAKE:
+                self._handshake(channel)
+            elif channel.state is _AUTHENTICATE or channel.state is ChannelState.READY:
+                self._current = channel
+                self._io.read(channel)
+                self._io.update_interest(channel)
+        except Exception as error:
+            self._io.failed(channel, error)
+        finally:
+            self._current = None
+
+    def _handshake(self, channel: KafkaChannel) -> None:
+        self._go_on(channel, channel.transport.handshake)
+
+    def _go_on(self, channel: KafkaChannel, step: Callable[[], Interest]) -> None:
+        try:
+            interest = step()
+        except HandshakeError as error:
+            channel.close_reason = str(error)
+            self._io.failed_handshakes.append((channel, error))
+            self._io.watch(channel, Interest.NONE)
+            return
+        if interest is Interest.NONE and not channel.admitted:
+            self._io.proxied.append(channel)
+            self._io.watch(channel, Interest.NONE)
+            return
+        if interest is Interest.NONE:
+            channel.transition_to(_AUTHENTICATE)
+            # Data may have come with the last flight of the handshake, and the state needs a look even without.
+            self._io.completed_receives.append(channel)
+            if channel.transport.has_buffered_data:
+                self._io.note_buffered(channel)
+            interest = Interest.READ
+        self._io.watch(channel, interest)
+
+    def forget(self, channel: KafkaChannel) -> bool:
+        """A channel is closed. False if a handshake's thread has its transport, which closes it then."""
+        self._ready.pop(channel, None)
+        self.setting_up.discard(channel)
+        return self._handshakes is None or not self._handshakes.forget(channel)
+
+    def close(self) -> None:
+        """Nothing more is taken from the handshakes' threads."""
+        if self._handshakes is not None:
+            self._handshakes.close()

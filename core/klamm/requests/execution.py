@@ -1,0 +1,224 @@
+"""What a handler gets and what becomes of its answer: decode, filters, the handler, charges, encoding.
+
+Functions of a request alone: a processor and a handler's thread run them at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from struct import Struct
+from typing import Any, Final
+
+from klamm.api.api_set import LATER, NO_RESPONSE, Pending
+from klamm.api.filters import Answer
+from klamm.api.observer import RequestOutcome
+from klamm.logs.escaping import in_one_line
+from klamm.requests.api_versions import unsupported_version_response
+from klamm.requests.listener_parts import RequestParts
+from klamm.requests.pending import InvalidRequestError, PendingRequest
+from klamm.requests.routes import Route
+from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
+from klamm.wire.chunks import Chunk, close_chunks, flatten_small, total_bytes
+from klamm.wire.error_responses import error_response
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.primitives import WireError
+from klamm.wire.response_errors import first_error
+from klamm.wire.struct_base import copy_message
+
+log = logging.getLogger("klamm.requests")
+
+_HEADER_V0: Final = Struct(">ii")
+_HEADER_V1: Final = Struct(">iiB")
+
+
+def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pending:
+    """Run the handler: the whole frame to send, LATER or NO_RESPONSE.
+
+    Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer.
+    """
+    timed = request.received_ns
+    monotonic_ns = parts.clock.monotonic_ns
+    if timed:
+        request.handler_start_ns = monotonic_ns()
+    route, context = request.route, request.context
+    try:
+        message = route.decode(context.api_version, request.frame, request.body_offset)
+    except WireError as error:
+        request.outcome = RequestOutcome.FAILED
+        request.error_code = int(ErrorCode.INVALID_REQUEST)
+        raise InvalidRequestError(f"malformed {route.name} v{context.api_version} request: {error}") from error
+    # The frame lives on only in the views that the message holds.
+    request.frame = b""
+    request.message = message
+    passed = len(route.on_request)
+    try:
+        if passed:
+            message, response, passed = _filter_request(request, route, message)
+            if response is None:
+                response = route.handle(message, context)
+        else:
+            response = route.handle(message, context)
+    except Exception as error:
+        response = error
+    if timed:
+        request.local_end_ns = monotonic_ns()
+    if response is LATER:
+        return LATER
+    return finish(request, parts, response, passed)
+
+
+def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Any, int]:
+    """The message for the handler, or a filter's own answer; and how many filters the response goes back through."""
+    for number, on_request in enumerate(route.on_request):
+        try:
+            message = on_request(message, request.context)
+        except Exception as error:
+            request.outcome = RequestOutcome.REFUSED
+            return message, error, number
+        if isinstance(message, Answer):
+            return None, message.response, number
+        request.message = message
+    return message, None, len(route.on_request)
+
+
+def finish(
+    request: PendingRequest, parts: RequestParts, response: Any, passed: int | None = None
+) -> list[Chunk] | Pending:
+    """Turn what a handler or a filter answered into a frame, or NO_RESPONSE; `passed` filters see it first.
+
+    An exception is answered in the shape of the request's API and version. Raises InvalidRequestError if it has none.
+    """
+    route, context = request.route, request.context
+    if request.received_ns:
+        request.completed_ns = parts.clock.monotonic_ns()
+    if isinstance(response, Exception):
+        response = _error_response(request, parts, response)
+    try:
+        if route.on_response:
+            response = _filter_response(request, parts, response, passed)
+        throttles = context.listener.throttles
+        observed = parts.observers is not None
+        if observed:
+            request.response = None if response is NO_RESPONSE else response
+        if (observed or throttles) and response is not NO_RESPONSE:
+            request.error_code = getattr(response, "error_code", 0)
+            if route.has_errors_inside and not request.error_code:
+                request.error_code = first_error(response)
+        if throttles:
+            response = _charge(request, response)
+        return NO_RESPONSE if response is NO_RESPONSE else _encode(request, route, response)
+    except Exception as error:
+        if isinstance(error, InvalidRequestError):
+            raise
+        request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return _encode(request, route, _error_response(request, parts, error))
+
+
+def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
+    on_response = request.route.on_response
+    for step in reversed(on_response if passed is None else on_response[:passed]):
+        if response is NO_RESPONSE:
+            return response
+        # A handler may give the same object to others too.
+        response = copy_message(response)
+        try:
+            response = step(response, request.context)
+        except Exception as error:
+            response = _error_response(request, parts, error)
+    return response
+
+
+def _error_response(request: PendingRequest, parts: RequestParts, error: Exception) -> Any:
+    route, context = request.route, request.context
+    if isinstance(error, KafkaError):
+        code, message = error.error_code, error.message
+    else:
+        code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        if request.outcome is None:
+            request.outcome = RequestOutcome.FAILED
+        parts.failures.log(
+            # Equal failures are one kind: the same API, the same exception.
+            (route.name, type(error)),
+            logging.ERROR,
+            "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
+            context.listener.name,
+            context.connection.connection_id,
+            in_one_line(str(context.principal)),
+            route.name,
+            context.api_version,
+            context.correlation_id,
+            error=error,
+        )
+    request.failed = True
+    response = error_response(request.message, context.api_version, code, message)
+    if response is None:
+        # Kafka's way to tell a producer with acks=0 that something is wrong.
+        request.error_code = int(code)
+        raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
+    return response
+
+
+def _charge(request: PendingRequest, response: Any) -> Any:
+    context = request.context
+    seconds = 0.0
+    if response is not NO_RESPONSE and request.handler_start_ns:
+        seconds = (request.local_end_ns - request.handler_start_ns + request.network_ns) / 1e9
+    for throttle in context.listener.throttles:
+        try:
+            throttle_time_ms = throttle.charge(context, context.size_bytes, seconds)
+        except Exception:
+            log.exception("listener=%s: throttle %r failed", context.listener.name, throttle)
+            continue
+        if throttle_time_ms > context.throttle_time_ms:
+            context.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
+    if context.throttle_time_ms and hasattr(response, "throttle_time_ms"):
+        # The handler may give the same object to others too.
+        response = copy.copy(response)
+        response.throttle_time_ms = context.throttle_time_ms
+    return response
+
+
+def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]:
+    context = request.context
+    version, correlation_id = context.api_version, context.correlation_id
+    try:
+        if not route.only_own_code:
+            request.errors = route.count_errors(response)
+        elif response.error_code:
+            request.error_code = response.error_code
+            request.errors = {response.error_code: 1}
+    except AttributeError:
+        # Whatever can encode itself is a response.
+        request.errors = None
+    if not route.has_records:
+        body = response.encode(version) if route.encode is None else route.encode(response, version)
+        size_bytes = request.response_bytes = len(body)
+        if version >= route.flexible_from:
+            return [_HEADER_V1.pack(size_bytes + 5, correlation_id, 0) + body]
+        return [_HEADER_V0.pack(size_bytes + 4, correlation_id) + body]
+    chunks: list[Chunk] = response.encode_chunks(version)
+    size_bytes = total_bytes(chunks)
+    request.response_bytes = size_bytes
+    if version >= route.flexible_from:
+        head = _HEADER_V1.pack(size_bytes + 5, correlation_id, 0)
+    else:
+        head = _HEADER_V0.pack(size_bytes + 4, correlation_id)
+    try:
+        chunks = flatten_small(chunks)
+    except Exception:
+        close_chunks(chunks)
+        raise
+    if all(type(chunk) is bytes for chunk in chunks):
+        return [head + b"".join(chunks)]  # type: ignore[arg-type]
+    return [head, *chunks]
+
+
+def encode_unsupported(request: PendingRequest) -> list[Chunk]:
+    """The answer to ApiVersions of a version that is not served: version 0, with the versions that are."""
+    route, context = request.route, request.context
+    request.handler_start_ns = request.local_end_ns = request.completed_ns = request.received_ns
+    request.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+    body = unsupported_version_response(route.min_version, route.max_version).encode(0)
+    request.response_bytes = len(body)
+    return [_HEADER_V0.pack(len(body) + 4, context.correlation_id) + body]

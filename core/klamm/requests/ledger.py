@@ -1,0 +1,170 @@
+"""`RequestLedger`: one entry for each request, from its header to its end.
+
+One per processor, used on its thread alone. It decides once, at the beginning, whether a request is timed, and hands
+one set of stage times to the metrics, the slow-request log and the observers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from klamm.api.context import ListenerContext, RequestContext
+from klamm.api.observer import RequestEvent, RequestOutcome, StageTimes
+from klamm.logs.slow_requests import SlowLog
+from klamm.metrics.requests import RequestCount, RequestRecorder
+from klamm.requests.observers import RequestObservers
+from klamm.requests.pending import PendingRequest, RequestStage
+from klamm.runtime.clock import Clock
+
+_MAY_BE_KNOWN_BEFORE: Final = frozenset(
+    {RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER}
+)
+
+
+class AlreadyEndedError(Exception):
+    """A request was to end twice: a bug."""
+
+
+class _Answered:
+    """The responder of requests that have been answered."""
+
+    def respond(self, context: RequestContext, response: Any) -> NoReturn:
+        raise RuntimeError(f"correlation_id={context.correlation_id}: answered twice")
+
+    def close_connection(self, context: RequestContext, reason: str) -> None:
+        """Without effect: the request has its end."""
+
+
+class _Lost:
+    """The responder of requests whose connection is lost."""
+
+    def respond(self, context: RequestContext, response: Any) -> None:
+        """Without effect: there is nobody to answer."""
+
+    def close_connection(self, context: RequestContext, reason: str) -> None:
+        """Without effect: the connection is closed."""
+
+
+ANSWERED: Final = _Answered()
+LOST: Final = _Lost()
+
+
+class RequestLedger:
+    """See the module. Without observers, throttles and metrics it takes no times at all."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        listener: ListenerContext,
+        recorder: RequestRecorder | None,
+        slow_log: SlowLog | None,
+        observers: RequestObservers | None,
+    ) -> None:
+        self._monotonic_ns = clock.monotonic_ns
+        self._listener = listener
+        self._recorder = recorder
+        self._slow_log = slow_log
+        self._observers = observers
+
+    def count_of(self, request: PendingRequest) -> RequestCount | None:
+        """The count of a request's API and version; None where requests are not counted."""
+        if self._recorder is None:
+            return None
+        api = self._recorder.apis[request.route.api_key]
+        return api.by_version[request.context.api_version] if request.supported else api.unknown
+
+    def begin(self, request: PendingRequest, now_ns: int) -> None:
+        """A request has come, and is going to run on this thread: count it, and decide whether it is timed."""
+        if self._recorder is not None:
+            api = self._recorder.apis[request.route.api_key]
+            count = api.by_version[request.context.api_version] if request.supported else api.unknown
+            until_sample = count.until_sample = count.until_sample - 1
+            if until_sample < 0:
+                request.weight = count.sample(now_ns)
+                request.received_ns = now_ns
+                return
+        if self._observers is not None or self._listener.throttles:
+            request.received_ns = now_ns
+
+    def begin_queued(self, request: PendingRequest, now_ns: int) -> None:
+        """A request has come that goes to the handlers. All of these are timed: the queue costs far more than that."""
+        request.stage = RequestStage.QUEUED
+        request.received_ns = now_ns
+        count = self.count_of(request)
+        if count is not None:
+            count.until_sample -= 1
+            request.weight = count.sample(now_ns) if count.until_sample < 0 else count.one()
+
+    def park(self, request: PendingRequest) -> None:
+        """A request that ran on this thread waits for others: time all requests of its API from now on."""
+        request.parked = True
+        count = self.count_of(request)
+        if count is not None:
+            count.always()
+
+    def end_untimed(self, request: PendingRequest) -> None:
+        """`end` for a request that was answered on this thread and that nobody times or observes."""
+        request.ended = True
+        request.context.responder = ANSWERED
+        if request.errors is not None and self._recorder is not None:
+            self._recorder.count_errors(request.route.api_key, request.errors)
+
+    def end(self, requests: Sequence[PendingRequest], outcome: RequestOutcome) -> None:
+        """Requests of one connection have come to their end. Raises AlreadyEndedError for one that has its end."""
+        end_ns = self._monotonic_ns()
+        events: list[RequestEvent] = []
+        for request in requests:
+            if request.ended:
+                raise AlreadyEndedError(f"{request.context.api_name}: {outcome}")
+            request.ended = True
+            context = request.context
+            context.responder = LOST if request.lost else ANSWERED
+            if request.errors is not None and self._recorder is not None:
+                self._recorder.count_errors(request.route.api_key, request.errors)
+            if not request.received_ns:
+                continue
+            times = _stage_times(request, end_ns)
+            if request.weight:
+                self._record(request, times)
+            if self._observers is not None:
+                own = request.outcome if request.outcome and outcome in _MAY_BE_KNOWN_BEFORE else outcome
+                events.append(
+                    RequestEvent(
+                        context,
+                        own,
+                        request.error_code,
+                        request.message,
+                        request.response,
+                        request.response_bytes,
+                        times,
+                    )
+                )
+        if events:
+            assert self._observers is not None
+            self._observers.completed(events)
+
+    def refuse_unserved(self, context: RequestContext, error_code: int, now_ns: int) -> None:
+        """A header names an API or a version that this listener does not serve: the request's beginning and end."""
+        if self._observers is not None:
+            times = StageTimes(now_ns, now_ns, now_ns, now_ns, now_ns, now_ns)
+            event = RequestEvent(context, RequestOutcome.FAILED, error_code, None, None, 0, times)
+            self._observers.completed([event])
+
+    def _record(self, request: PendingRequest, times: StageTimes) -> None:
+        assert self._recorder is not None
+        context = request.context
+        api = self._recorder.apis[request.route.api_key]
+        api.times.record(times, context.throttle_time_ms, context.size_bytes, request.weight)
+        if self._slow_log is not None:
+            self._slow_log.note(context, times)
+
+
+def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:
+    """A stage that was never entered begins and ends with the one before it, or with the end."""
+    received_ns = request.received_ns
+    start_ns = max(request.handler_start_ns, received_ns) if request.handler_start_ns else end_ns
+    local_end_ns = max(request.local_end_ns, start_ns) if request.local_end_ns else end_ns
+    completed_ns = max(request.completed_ns, local_end_ns) if request.completed_ns else end_ns
+    dequeued_ns = max(request.dequeued_ns, completed_ns) if request.dequeued_ns else completed_ns
+    return StageTimes(received_ns, start_ns, local_end_ns, completed_ns, dequeued_ns, max(end_ns, dequeued_ns))

@@ -1,0 +1,29 @@
+"""`RequestParts`: what the requests of one listener need, made when the listener is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm.api.context import ListenerContext
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.logs.slow_requests import SlowLog
+from klamm.requests.observers import RequestObservers
+from klamm.requests.routes import Routes
+from klamm.runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """Shared by all processors of a listener.
+
+    The throttles that limit somebody now are `listener.throttles`, which may change at any time. `may_cache` says that
+    nobody needs to see each request, so that equal ones may be answered from a `ResponseCache`.
+    """
+
+    listener: ListenerContext
+    routes: Routes
+    clock: Clock
+    observers: RequestObservers | None
+    slow_log: SlowLog | None
+    failures: RateLimitedLog
+    may_cache: bool

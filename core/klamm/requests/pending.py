@@ -1,0 +1,166 @@
+"""`PendingRequest`: what the server carries along with a request; plugins see its `RequestContext` only."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+from klamm.api.api_set import Pending
+from klamm.api.context import RequestContext
+from klamm.api.observer import RequestOutcome
+from klamm.wire.chunks import Chunk
+
+if TYPE_CHECKING:
+    from klamm.requests.routes import Route
+    from klamm.wire.error_counts import ErrorCounts
+
+
+class IllegalStageError(Exception):
+    """A request was to pass a stage that it cannot be in: a bug."""
+
+
+class RequestStage(enum.Enum):
+    """How far a request is.
+
+    ```
+    QUEUED ──► RUNNING ──► COMPLETED
+       │                   (answered, by the handler's return value or through its context)
+       └──► CANCELLED      (connection lost, or the queue failed: the handler never runs)
+    ```
+    A request that runs on its processor's thread begins as RUNNING.
+    """
+
+    QUEUED = enum.auto()
+    RUNNING = enum.auto()
+    COMPLETED = enum.auto()
+    CANCELLED = enum.auto()
+
+
+_S = RequestStage
+STAGE_TRANSITIONS: Final[dict[RequestStage, frozenset[RequestStage]]] = {
+    _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED}),
+    _S.RUNNING: frozenset({_S.COMPLETED}),
+    _S.COMPLETED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+
+
+class CloseConnection(NamedTuple):
+    """The answer of a request that cannot be answered: its connection closes, `reason` goes to the log."""
+
+    reason: str
+
+
+Result: TypeAlias = "list[Chunk] | Pending | CloseConnection"
+
+
+class InvalidRequestError(Exception):
+    """A request that cannot be answered: the connection is closed, as Kafka does. The message is the log's reason."""
+
+
+class RequestOwner(Protocol):
+    """The pipeline that a request goes through."""
+
+    def run_queued(self, request: PendingRequest) -> int: ...
+
+    def respond(self, request: PendingRequest, response: Any) -> None: ...
+
+    def close_connection(self, request: PendingRequest, reason: str) -> None: ...
+
+
+class PendingRequest:
+    """One request on its way through the pipeline.
+
+    `frame` and `body_offset` are what is still to be decoded, `message` and `response` what the handler gets and gives.
+    `result` is what goes out: the whole frame in chunks, LATER, NO_RESPONSE or CloseConnection. `channel` is the
+    connection it came on; only the network layer looks into it. Times are monotonic nanoseconds, `received_ns` is 0
+    for a request that nobody times; `weight` says how many requests its times stand for in the metrics. `outcome` is
+    set where the end is known before the answer is sent; `ended` once the ledger has its end, `lost` once the
+    connection is gone. `failed` says that an
+    error answers it; `parked` that the handler answers later. `network_ns` is the time spent on reading it, where throttles charge for it.
+    """
+
+    __slots__ = (
+        "body_offset",
+        "channel",
+        "completed_ns",
+        "context",
+        "dequeued_ns",
+        "ended",
+        "error_code",
+        "errors",
+        "failed",
+        "frame",
+        "handler_start_ns",
+        "local_end_ns",
+        "lost",
+        "message",
+        "network_ns",
+        "outcome",
+        "owner",
+        "parked",
+        "received_ns",
+        "response",
+        "response_bytes",
+        "result",
+        "route",
+        "stage",
+        "supported",
+        "weight",
+    )
+
+    def __init__(
+        self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
+    ) -> None:
+        self.context = context
+        self.owner = owner
+        self.route = route
+        self.frame = frame
+        self.body_offset = body_offset
+        self.channel = channel
+        self.stage = _S.RUNNING
+        self.supported = True
+        self.message: Any = None
+        self.response: Any = None
+        self.result: Result | None = None
+        self.response_bytes = 0
+        self.received_ns = 0
+        self.handler_start_ns = 0
+        self.local_end_ns = 0
+        self.completed_ns = 0
+        self.dequeued_ns = 0
+        self.network_ns = 0
+        self.weight = 0
+        self.error_code = 0
+        self.errors: ErrorCounts | None = None
+        self.outcome: RequestOutcome | None = None
+        self.failed = False
+        self.ended = False
+        self.parked = False
+        self.lost = False
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its frame, without the length."""
+        return self.context.size_bytes
+
+    def transition_to(self, stage: RequestStage) -> None:
+        """Pass on to a stage; IllegalStageError if the table does not know the way."""
+        if stage not in STAGE_TRANSITIONS[self.stage]:
+            raise IllegalStageError(f"{self.context.api_name}: {self.stage} to {stage}")
+        self.stage = stage
+
+    def respond(self, context: RequestContext, response: Any) -> None:
+        """See `RequestContext.respond`."""
+        self.owner.respond(self, response)
+
+    def close_connection(self, context: RequestContext, reason: str) -> None:
+        """See `RequestContext.close_connection`."""
+        self.owner.close_connection(self, reason)
+
+
+def pending_of(context: RequestContext) -> PendingRequest:
+    """The request that a context belongs to, until it has ended."""
+    responder = context.responder
+    assert isinstance(responder, PendingRequest)
+    return responder

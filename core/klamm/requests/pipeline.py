@@ -1,0 +1,235 @@
+"""`RequestPipeline`: one request from its frame to its answer.
+
+```
+frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
+                         │   decode ► filters ► handler ► charge ► filters     ▲
+                         └─► queue ─► execute on a handler's thread            │
+                                          handler says "later" ─► respond() ───┘
+```
+It knows no socket, no selector and no thread: a processor calls `submit`, a handler's thread `run_queued`, and any
+thread that has the request's context `respond`; frames come in, and chunks, "later", "nothing" or "close" go out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm.api.api_set import LATER
+from klamm.api.context import ConnectionContext, RequestContext
+from klamm.api.observer import RequestOutcome
+from klamm.requests.execution import encode_unsupported, execute, finish
+from klamm.requests.ledger import ANSWERED, RequestLedger
+from klamm.requests.listener_parts import RequestParts
+from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
+from klamm.requests.response_cache import ResponseCache
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.chunks import Buffer, close_chunks
+from klamm.wire.errors import ErrorCode
+from klamm.wire.headers import decode_request_header
+from klamm.wire.primitives import WireError
+
+log = logging.getLogger("klamm.requests")
+
+class RequestPipeline:
+    """See the module. One per processor.
+
+    `cache` is None where each request must be seen. `enqueue` puts a request into the queue of the handlers, or keeps
+    it until there is room; `deliver` brings an answered request back to the processor's thread. Both may be called
+    with the ledger's thread or any other one; neither blocks.
+    """
+
+    def __init__(
+        self,
+        parts: RequestParts,
+        ledger: RequestLedger,
+        cache: ResponseCache | None,
+        enqueue: Callable[[PendingRequest], None],
+        deliver: Callable[[PendingRequest], None],
+    ) -> None:
+        self._parts = parts
+        self._find_route = parts.routes.find
+        self._ledger = ledger
+        self._enqueue = enqueue
+        self._deliver = deliver
+        self.cache = cache
+        # Protects `stage` and `lost` of requests that have left this processor's hands.
+        self._handed_over = threading.Lock()
+        self._lost: set[PendingRequest] = set()
+        self.end = ledger.end
+        self.end_untimed = ledger.end_untimed
+
+    # ---- on the processor's thread
+
+    def submit(
+        self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int, network_ns: int = 0
+    ) -> PendingRequest:
+        """Take up the request in a frame. Its `result` is there at once, or LATER: `deliver` follows then.
+
+        Raises InvalidRequestError: the connection is to be closed, and the request has its end.
+        """
+        request = self._parse(frame, channel, connection, now_ns)
+        request.network_ns = network_ns
+        if request.context.size_bytes > request.route.inline_max_bytes:
+            self._ledger.begin_queued(request, now_ns)
+            request.result = LATER
+            try:
+                self._enqueue(request)
+            except BaseException:
+                self._end_failed(request)
+                raise
+            return request
+        self._ledger.begin(request, now_ns)
+        try:
+            if not request.supported:
+                request.result = encode_unsupported(request)
+            elif request.route.unchanged_while is not None and self.cache is not None:
+                request.result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
+            else:
+                request.result = execute(request, self._parts)
+        except BaseException:
+            self._end_failed(request)
+            raise
+        if request.result is LATER:
+            self._ledger.park(request)
+        return request
+
+    def _parse(self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int) -> PendingRequest:
+        try:
+            api_key, api_version, correlation_id, client_id, body_offset = decode_request_header(frame)
+        except WireError as error:
+            raise InvalidRequestError(f"malformed request header: {error}") from error
+        context = RequestContext(connection, ANSWERED, api_key, api_version, correlation_id, client_id, len(frame))
+        if connection.client_id is None:
+            connection.client_id = client_id
+        route = self._find_route(api_key)
+        if route is None:
+            self._ledger.refuse_unserved(context, int(ErrorCode.UNSUPPORTED_VERSION), now_ns)
+            raise InvalidRequestError(f"API key {api_key} is not served by this listener")
+        request = PendingRequest(context, self, route, frame, body_offset, channel)
+        context.responder = request
+        if not route.min_version <= api_version <= route.max_version:
+            if api_key != ApiKey.API_VERSIONS:
+                self._ledger.refuse_unserved(context, int(ErrorCode.UNSUPPORTED_VERSION), now_ns)
+                raise InvalidRequestError(
+                    f"{route.name} version {api_version} is not served, only {route.min_version} to {route.max_version}"
+                )
+            request.supported = False
+        return request
+
+    def _execute_cacheable(
+        self, request: PendingRequest, frame: Buffer, cache: ResponseCache, unchanged_while: Callable[[], object]
+    ) -> Result:
+        token = unchanged_while()
+        connection = request.context.connection
+        software = connection.client_software_name
+        result = execute(request, self._parts)
+        if connection.client_software_name is software and not (
+            request.failed or request.errors or request.error_code or request.context.throttle_time_ms
+        ):
+            cache.keep(frame, unchanged_while, token, result, request, self._ledger.count_of(request))
+        return result
+
+    def _end_failed(self, request: PendingRequest) -> None:
+        request.outcome = RequestOutcome.FAILED
+        self.end((request,), RequestOutcome.FAILED)
+
+    def lose(self, request: PendingRequest) -> None:
+        """The connection of a request that a handler has, or waits for, is gone. One that has not begun never runs."""
+        with self._handed_over:
+            request.lost = True
+            cancelled = request.stage is RequestStage.QUEUED
+            if cancelled:
+                request.transition_to(RequestStage.CANCELLED)
+            else:
+                self._lost.add(request)
+        if cancelled:
+            self.end((request,), RequestOutcome.LOST_BEFORE)
+
+    def drop(self, request: PendingRequest) -> None:
+        """An answer has come that cannot be sent."""
+        close_result(request.result)
+        self._lost.discard(request)
+        if not request.ended:
+            request.lost = True
+            self.end((request,), RequestOutcome.LOST_DURING)
+
+    def close(self) -> None:
+        """The processor ends: so do the requests whose connection is lost and whose handlers have not answered."""
+        lost, self._lost = self._lost, set()
+        for request in lost:
+            if not request.ended:
+                self.end((request,), RequestOutcome.LOST_DURING)
+
+    # ---- on a handler's thread
+
+    def run_queued(self, request: PendingRequest) -> int:
+        """Execute a request that waited in the queue, and deliver its answer; when the handler was through."""
+        with self._handed_over:
+            if request.stage is RequestStage.CANCELLED:
+                return self._parts.clock.monotonic_ns()
+            request.transition_to(RequestStage.RUNNING)
+        try:
+            result: Result = execute(request, self._parts)
+        except InvalidRequestError as error:
+            self._complete(request, CloseConnection(str(error)))
+        except BaseException as error:
+            self._complete(request, CloseConnection(str(error) or repr(error)))
+            raise
+        else:
+            if result is LATER:
+                request.parked = True
+            else:
+                self._complete(request, result)
+        return self._parts.clock.monotonic_ns()
+
+    # ---- on any thread
+
+    def respond(self, request: PendingRequest, response: Any) -> None:
+        """Answer a request that was put off; see `RequestContext.respond`."""
+        if not self._claim(request):
+            raise RuntimeError(f"correlation_id={request.context.correlation_id}: answered twice")
+        try:
+            request.result = finish(request, self._parts, response)
+        except InvalidRequestError as error:
+            request.result = CloseConnection(str(error))
+        except Exception as error:
+            log.exception("api=%s: the answer cannot be encoded", request.route.name)
+            request.result = CloseConnection(str(error) or repr(error))
+        self._deliver(request)
+
+    def close_connection(self, request: PendingRequest, reason: str) -> None:
+        """Close the connection that a request came on, instead of answering it."""
+        self._complete(request, CloseConnection(reason))
+
+    def give_up(self, request: PendingRequest, reason: str) -> None:
+        """The queue failed for a request: its connection closes."""
+        with self._handed_over:
+            if request.stage is not RequestStage.QUEUED:
+                return
+            request.transition_to(RequestStage.CANCELLED)
+        request.result = CloseConnection(reason)
+        self._deliver(request)
+
+    def _claim(self, request: PendingRequest) -> bool:
+        with self._handed_over:
+            if request.stage is not RequestStage.RUNNING:
+                return False
+            request.transition_to(RequestStage.COMPLETED)
+            return True
+
+    def _complete(self, request: PendingRequest, result: Result) -> None:
+        if self._claim(request):
+            request.result = result
+            self._deliver(request)
+        else:
+            # It was answered through its context meanwhile.
+            close_result(result)
+
+
+def close_result(result: Result | None) -> None:
+    """Close the files of an answer that will not be sent."""
+    if isinstance(result, list):
+        close_chunks(result)

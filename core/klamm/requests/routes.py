@@ -1,0 +1,112 @@
+"""`Routes`: the APIs of one listener, each with everything that a request needs looked up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from klamm.api.api_set import ApiHandler
+from klamm.api.context import RequestContext
+from klamm.api.filters import RequestFilter
+from klamm.wire.api_keys import ApiKey, spec_of
+from klamm.wire.error_counts import error_counter, has_only_own_code
+from klamm.wire.response_errors import has_errors_inside
+
+log = logging.getLogger("klamm.requests")
+
+_MAX_KEYS: Final = 128
+_INLINE_ALWAYS: Final = 1 << 31
+_INLINE_NEVER: Final = -1
+_NEVER_FLEXIBLE: Final = 1 << 15
+
+RequestStep = Callable[[Any, RequestContext], Any]
+
+
+class Route:
+    """One API of a listener.
+
+    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. `flexible_from` is
+    the first version with a flexible response header. `on_request` and `on_response` are the filters that want this
+    API, in the order of their calls. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
+    answered from the response cache.
+    """
+
+    __slots__ = (
+        "api_key",
+        "count_errors",
+        "decode",
+        "encode",
+        "flexible_from",
+        "handle",
+        "has_errors_inside",
+        "has_records",
+        "inline_max_bytes",
+        "max_version",
+        "min_version",
+        "name",
+        "on_request",
+        "on_response",
+        "only_own_code",
+        "response_class",
+        "unchanged_while",
+    )
+
+    def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[RequestFilter]) -> None:
+        self.api_key = handler.api_key
+        self.name = handler.name
+        self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
+        self.encode: Callable[[Any, int], bytes] | None = None
+        if handler.api_key == ApiKey.PRODUCE:
+            from klamm.wire import one_batch
+
+            if handler.module is one_batch.MODULE:
+                self.decode, self.encode = one_batch.decode_request, one_batch.encode_response
+        self.handle = handler.handle
+        self.min_version = handler.min_version
+        self.max_version = handler.max_version
+        response_class = self.response_class = handler.module.__dict__[f"{handler.name}Response"]
+        self.has_records = hasattr(response_class, "encode_chunks")
+        self.count_errors = error_counter(response_class)
+        self.only_own_code = has_only_own_code(response_class)
+        self.has_errors_inside = has_errors_inside(response_class)
+        # ApiVersions has response header v0 at every version: its client does not know yet what the server speaks.
+        is_api_versions = handler.api_key == ApiKey.API_VERSIONS
+        self.flexible_from = _NEVER_FLEXIBLE if is_api_versions else spec_of(handler.api_key).flexible_from
+        wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
+        self.on_request: tuple[RequestStep, ...] = tuple(one.on_request for one in wanted)
+        self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
+        self.unchanged_while = None if wanted else handler.unchanged_while
+        self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
+
+
+def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
+    if mode == "pool" or (blocked and mode != "inline"):
+        return _INLINE_NEVER
+    if mode == "inline" or not handler.blocking:
+        return _INLINE_ALWAYS
+    return handler.inline_max_bytes or _INLINE_NEVER
+
+
+class Routes:
+    """By API key. `mode` is the listener's `dispatch`: `hybrid`, `inline` or `pool`."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, handlers: Iterable[ApiHandler], mode: str, filters: Sequence[RequestFilter] = ()) -> None:
+        self._by_key: list[Route | None] = [None] * _MAX_KEYS
+        for handler in handlers:
+            self._by_key[handler.api_key] = Route(handler, mode, filters)
+
+    def find(self, api_key: int) -> Route | None:
+        """The route of an API; None if this listener does not serve it."""
+        return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
+
+    @property
+    def served(self) -> list[tuple[int, range]]:
+        """API keys and versions."""
+        return [
+            (route.api_key, range(route.min_version, route.max_version + 1))
+            for route in self._by_key
+            if route is not None
+        ]
