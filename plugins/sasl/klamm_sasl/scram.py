@@ -145,14 +145,14 @@ class ScramServer(SaslServer):
 
     def _user(self, user: str) -> _Claim:
         found = self._credentials.find(user, self._mechanism)
-        imaginary = self._credentials.imaginary(user, self._mechanism)
-        return _Claim(KafkaPrincipal(user), found or imaginary, found is not None)
+        fake = self._credentials.fake(user, self._mechanism)
+        return _Claim(KafkaPrincipal(user), found or fake, found is not None)
 
     def _token_owner(self, token_id: str) -> _Claim:
         token = self._tokens.tokens.get(token_id)
-        imaginary = self._credentials.imaginary(token_id, self._mechanism)
+        fake = self._credentials.fake_token(token_id, self._mechanism)
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
-            return _Claim(KafkaPrincipal(token_id), imaginary, False)
+            return _Claim(KafkaPrincipal(token_id), fake, False)
         owner = KafkaPrincipal(token.owner.name, token.owner.type, token_authenticated=True)
         return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms)
 
