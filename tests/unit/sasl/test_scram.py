@@ -201,6 +201,22 @@ def test_a_final_message_that_is_changed(change):
     assert response.error_message == INVALID
 
 
+def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_says_what_to_do():
+    book = open_scram(("alice", credential("sesame")))
+    step, response = log_in(book, "alice", "sesame", change=repeat_nonce)
+    assert response.error_message == INVALID
+    assert "librdkafka before 2.6.1" in step.failed
+    assert "update the client" in step.failed
+    other, _ = log_in(anew(book), "alice", "sesame", change=lambda text: text.replace(",r=", ",r=x"))
+    assert "librdkafka" not in other.failed
+
+
+def repeat_nonce(final):
+    """What librdkafka before 2.6.1 sends. Its proof is for that text, but the nonce is looked at first."""
+    binding, nonce, proof = final.split(",")
+    return f"{binding},r={nonce[2:66]}{nonce[2:]},{proof}"
+
+
 def test_a_final_message_cannot_be_played_again():
     book = open_scram(("alice", credential("sesame")))
     sent = []
