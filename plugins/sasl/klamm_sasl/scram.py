@@ -61,7 +61,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Who the client claims to be, and the credential that proves it; `real` is False for a name that does not exist."""
+    """Who the client claims to be, and what would prove it. `real` is False for a name that does not exist."""
 
     principal: KafkaPrincipal
     credential: ScramCredential
