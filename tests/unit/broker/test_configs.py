@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, ToldConfig
+from klamm import DescribedConfig, ErrorCode
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
 from klamm_broker import config_changes
 from klamm_broker.settings import BrokerSettings
@@ -164,9 +164,9 @@ def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
 def test_configs_of_the_server(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.server_configs = [
-        ToldConfig("num.io.threads", 4, 8, int, "Threads."),
-        ToldConfig("connections.max.idle.ms", 600_000, 600_000, int, "Time."),
-        ToldConfig("listener.name.other.connections.max.idle.ms", 5, 600_000, int, "Time."),
+        DescribedConfig("num.io.threads", 4, 8, int, "Threads."),
+        DescribedConfig("connections.max.idle.ms", 600_000, 600_000, int, "Time."),
+        DescribedConfig("listener.name.other.connections.max.idle.ms", 5, 600_000, int, "Time."),
     ]
     harness.open()
     told = {config.name: config for config in describe(harness, BROKER, "1", include_synonyms=True).configs}
