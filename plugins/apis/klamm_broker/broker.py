@@ -85,6 +85,7 @@ class Broker(ApiSet):
         except BaseException:
             self._give_up()
             raise
+        self.logs.flusher.start()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
