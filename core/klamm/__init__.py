@@ -1,59 +1,8 @@
 """klamm: a server framework for the Kafka wire protocol. What plugins import from here is the public surface."""
 
-from klamm.announcements import Announcement
-from klamm.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
-from klamm.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
-from klamm.clock import Clock, ManualClock, SystemClock
-from klamm.config.checks import check_networks
-from klamm.config.plan import read_tables
-from klamm.config.problems import ConfigError
-from klamm.config.section import check_table, load_settings
-from klamm.config.setting import SettingSpec, setting, specs_of
-from klamm.config.told import ToldConfig
-from klamm.context import (
-    Address,
-    ConnectionContext,
-    ListenerContext,
-    RequestContext,
-    ServerContext,
-    ServerServices,
-)
-from klamm.contracts import (
-    END_OF_STREAM,
-    WOULD_BLOCK,
-    Admission,
-    AuthenticationStep,
-    Authenticator,
-    AuthenticatorFactory,
-    Buffer,
-    ConnectionGate,
-    ConnectionLoad,
-    Delay,
-    HandshakeError,
-    Interest,
-    ListenerPart,
-    Move,
-    ProcessorAssigner,
-    ProcessorLoad,
-    Refuse,
-    RequestEvent,
-    RequestObserver,
-    RequestScheduler,
-    ServerExtension,
-    Throttle,
-    Transport,
-    TransportLayer,
-)
-from klamm.hookspecs import hookimpl
-from klamm.java_regex import JavaRegexError, compile_java, java_replacement
-from klamm.metrics import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
-from klamm.network.limited_log import LimitedLog
-from klamm.one_line import in_one_line
-from klamm.provider import Provider, ProviderKind
-from klamm.purgatory import DelayedOperation, Purgatory
-from klamm.rates import Rate, TokenBucket
-from klamm.scheduler import Scheduler, Timer
-from klamm.security.authorizer import (
+from klamm.api.api_set import LATER, NO_RESPONSE, ApiHandler, ApiSet, Pending, bind_handlers, handles
+from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
+from klamm.api.authorizer import (
     CLUSTER_NAME,
     WILDCARD,
     AclBinding,
@@ -64,9 +13,23 @@ from klamm.security.authorizer import (
     PatternType,
     ResourceType,
 )
-from klamm.security.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
-from klamm.security.principal import ANONYMOUS, KafkaPrincipal
-from klamm.security.sasl import (
+from klamm.api.context import (
+    Address,
+    ConnectionContext,
+    ListenerContext,
+    RequestContext,
+    ServerContext,
+    ServerServices,
+)
+from klamm.api.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, RequestScheduler
+from klamm.api.extension import ServerExtension
+from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
+from klamm.api.hookspecs import hookimpl
+from klamm.api.observer import RequestEvent, RequestObserver
+from klamm.api.part import ListenerPart
+from klamm.api.principal import ANONYMOUS, KafkaPrincipal
+from klamm.api.provider import Provider, ProviderKind
+from klamm.api.sasl import (
     CredentialStore,
     SaslAuthenticationError,
     SaslChallenge,
@@ -78,17 +41,36 @@ from klamm.security.sasl import (
     SaslSuccess,
     SaslTask,
 )
-from klamm.security.scram import (
+from klamm.api.throttles import Throttle
+from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Buffer, HandshakeError, Interest, Transport, TransportLayer
+from klamm.config.checks import check_networks
+from klamm.config.described_config import DescribedConfig
+from klamm.config.plan import read_tables
+from klamm.config.problems import ConfigError
+from klamm.config.setting import SettingSpec, setting, specs_of
+from klamm.config.table_loader import check_table, load_settings
+from klamm.logs.escaping import in_one_line
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics.registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.runtime.clock import Clock, ManualClock, SystemClock
+from klamm.runtime.purgatory import DelayedOperation, Purgatory
+from klamm.runtime.rates import Rate, TokenBucket
+from klamm.runtime.scheduler import Scheduler, Timer
+from klamm.runtime.workers import Workers
+from klamm.shared.admin_events import AdminEvent
+from klamm.shared.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, client_quotas
+from klamm.shared.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
+from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
+from klamm.shared.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     SCRAM_CREDENTIALS,
     ScramCredential,
     ScramMechanism,
 )
-from klamm.shared_state import Row, SharedState, Table, TableStore
-from klamm.version import __version__
+from klamm.shared.tables import Row, SharedState, Table, TableStore
+from klamm.shared.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
-from klamm.workers import Workers
 
 __all__ = [
     "ANONYMOUS",
@@ -98,7 +80,7 @@ __all__ = [
     "AclPermission",
     "Address",
     "Admission",
-    "Announcement",
+    "AdminEvent",
     "ApiHandler",
     "ApiSet",
     "AuthenticationStep",
@@ -131,7 +113,7 @@ __all__ = [
     "KafkaError",
     "KafkaPrincipal",
     "LATER",
-    "LimitedLog",
+    "RateLimitedLog",
     "ListenerContext",
     "ListenerPart",
     "MAX_ITERATIONS",
@@ -181,7 +163,7 @@ __all__ = [
     "Throttle",
     "Timer",
     "TokenBucket",
-    "ToldConfig",
+    "DescribedConfig",
     "Transport",
     "TransportLayer",
     "WILDCARD",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Sequence
 
-    from klamm import Address, Announcement, Clock, RequestContext
+    from klamm import Address, AdminEvent, Clock, RequestContext
     from klamm_spark.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
@@ -188,7 +188,7 @@ class Recorder:
         fields = f"{listener.fields}{address_fields(address)}{fields_of(reason=reason, detail=detail)}"
         self._line(now_ns, CONNECTION, "refused", "refused", fields)
 
-    def announced(self, announcement: Announcement) -> None:
+    def announced(self, announcement: AdminEvent) -> None:
         """An administrative act."""
         outcome = "error" if announcement.failed else "ok"
         fields = fields_of(listener=announcement.listener, detail=announcement.detail)

@@ -19,7 +19,7 @@ from klamm_spark.spool import Deleted, Spool, SpoolError, Unsynced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from klamm import Announcement, ServerServices
+    from klamm import AdminEvent, ServerServices
     from klamm_spark.aggregation import Client
     from klamm_spark.files import SpoolFiles
     from klamm_spark.settings import AuditSettings
@@ -136,7 +136,7 @@ class AuditSink:
         ):
             self._unregister.append(metrics.gauge(_METRICS + name, doc, read, node=self.node))
 
-    def _announced(self, announcement: Announcement) -> None:
+    def _announced(self, announcement: AdminEvent) -> None:
         self.queue.put((ANNOUNCED, announcement), may_wait=False)
         if announcement.action == "server_stopping":
             self.queue.stop_blocking()

@@ -53,6 +53,8 @@ class SpoolFollower:
         for node in nodes:
             left = share
             for segment, size in self._after(node, start.get(node)):
+                if left == 0:
+                    break
                 at = _place(start, node, segment)
                 if left is not None and size - at > left:
                     end[node] = {"segment": segment, "bytes": self._line_end(node, segment, at + left, size)}

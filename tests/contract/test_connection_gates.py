@@ -10,8 +10,8 @@ import pytest
 
 from klamm import ConnectionGate, Provider, hookimpl, setting
 from klamm.config.plan import load_plan
-from klamm.plugins import PluginRegistry
-from klamm.serving import reload
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.server.serving import reload
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

@@ -29,13 +29,13 @@ from klamm import (
     ServerExtension,
     Throttle,
     Transport,
-    contracts,
     handles,
     hookimpl,
     setting,
 )
-from klamm.server import StartError
-from klamm.serving import banner
+from klamm.api import authentication, dispatch, extension, gates, observer, part, throttles, transport
+from klamm.server.server import StartError
+from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import fetch, heartbeat, metadata
 from klamm_dispatch.schedulers import Fifo
@@ -104,12 +104,13 @@ CONTRACTS = [
     ApiSet,
     *(
         value
+        for contracts in (authentication, dispatch, extension, gates, observer, part, throttles, transport)
         for value in vars(contracts).values()
         if inspect.isclass(value)
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
-        and value is not contracts.RequestEvent
+        and value is not observer.RequestEvent
     ),
 ]
 CALLBACKS = [f"{contract.__name__}.{name}" for contract in CONTRACTS for name in callbacks(contract)]

@@ -6,7 +6,7 @@ import pytest
 
 from klamm import ErrorCode, ScramMechanism
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from klamm_sasl.suspects import FAILURES
+from klamm_sasl.failed_logins import FAILURES
 from tests.contract.test_sasl import is_in
 from tests.sasl_client import handshake, log_in, plain, users_setting
 from tests.waiting import wait_until

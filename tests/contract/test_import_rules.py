@@ -110,7 +110,7 @@ def test_everything_public_is_there():
         ("import klamm\n", plugin_may("klamm_x"), 1),
         ("import klamm_y\n", plugin_may("klamm_x"), 1),
         ("from time import monotonic\n", wire_may, 1),
-        ("from klamm.context import Address\n", wire_may, 1),
+        ("from klamm.api.context import Address\n", wire_may, 1),
         ("from ..context import Address\n", wire_may, 1),
     ],
 )

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from klamm import ApiSet, Provider, hookimpl
-from klamm.server import StartError
-from klamm.serving import banner
+from klamm.server.server import StartError
+from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_plaintext.transport import PlaintextTransport

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from bench.frames import record_batch
-from klamm.clock import SystemClock
 from klamm.config.plan import load_plan
-from klamm.plugins import PluginRegistry
-from klamm.server import SocketServer
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.runtime.clock import SystemClock
+from klamm.server.server import SocketServer
 from klamm.testing import RawClient
 from klamm.wire.errors import ErrorCode
 from klamm.wire.messages.alter_client_quotas import (

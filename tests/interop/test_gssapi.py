@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from klamm import ConnectionContext, ErrorCode
-from klamm.server import StartError
+from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.interop.clients.java import run_tool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from klamm.cli.serve import plan_of
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:

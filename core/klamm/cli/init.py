@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 
 STARTER = """\
 # klamm.toml: `klamm check klamm.toml` says whether it is right, `klamm serve klamm.toml` starts it.

@@ -7,11 +7,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError
 from klamm.config.settings import LOG_LEVELS
-from klamm.plugins import PluginError, PluginRegistry, load_factory
-from klamm.provider import ProviderKind
-from klamm.version import __version__
+from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
 OWN_COMMANDS = ("serve", "check", "init", "plugins")

@@ -9,8 +9,8 @@ from typing import Any
 
 from klamm.cli.serve import plan_of
 from klamm.config.plan import PartPlan, ServerPlan
+from klamm.config.plugin_registry import Found, PluginRegistry
 from klamm.config.setting import specs_of
-from klamm.plugins import Found, PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:

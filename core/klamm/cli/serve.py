@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from klamm.config.plan import ServerPlan, load_plan
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 
 
 def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     logging.basicConfig(
         level=plan.server.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    from klamm.serving import run as serve
+    from klamm.server.serving import run as serve
 
     ready_file = Path(options.ready_file) if options.ready_file else None
     return serve(plan, ready_file=ready_file, reload_plan=lambda: plan_of(options, plugins, files=False))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tomli
 
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginError
 from klamm.config.problems import Problem, did_you_mean
 from klamm.config.setting import specs_of
 from klamm.config.settings import ListenerSettings, ServerSettings
-from klamm.plugins import PluginError
-from klamm.provider import ProviderKind
 
 if TYPE_CHECKING:
+    from klamm.api.provider import Provider
     from klamm.config.plan import _Planner
-    from klamm.provider import Provider
 
 _PARTS: Final = {ProviderKind.CONNECTION_GATE: "gates", ProviderKind.THROTTLE: "throttles"}
 _NAME: Final = "NAME"

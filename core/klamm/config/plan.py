@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import tomli
 
-from klamm.config import positions
+from klamm.api.provider import ProviderKind
+from klamm.config import toml_positions as positions
 from klamm.config.overrides import apply_overrides
+from klamm.config.plugin_registry import Found, PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError, Problem, did_you_mean
 from klamm.config.setting import SettingSpec, check_value, convert, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
-from klamm.plugins import Found, PluginError, PluginRegistry, load_factory
-from klamm.provider import ProviderKind
 
 DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 _SECTIONS: Final = ("server", "plugins", "listeners")

@@ -14,8 +14,8 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from klamm.api.provider import ProviderKind
 from klamm.config.problems import did_you_mean
-from klamm.provider import ProviderKind
 
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING

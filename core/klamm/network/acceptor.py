@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from klamm.clock import Clock
-from klamm.context import Address
-from klamm.contracts import ConnectionGate, Delay, Refuse
+from klamm.api.context import Address
+from klamm.api.gates import ConnectionGate, Delay, Refuse
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.admission import GateOutcomes, ask_gates, describe_refusal
 from klamm.network.balancer import LoadBalancer
-from klamm.network.failures import ConnectionFailures
-from klamm.network.limited_log import LimitedLog
-from klamm.network.observation import Observation
 from klamm.network.poller import READ, Poller, Waker
-from klamm.rates import Rate
-from klamm.scheduler import Scheduler
+from klamm.requests.observers import RequestObservers
+from klamm.runtime.clock import Clock
+from klamm.runtime.rates import Rate
+from klamm.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.processor import Processor
-    from klamm.network.proxied import TrustedProxies
+    from klamm.network.proxy.connections import TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -62,7 +62,7 @@ class Acceptor:
         receive_buffer_bytes: int,
         failures: ConnectionFailures,
         outcomes: GateOutcomes,
-        observation: Observation | None = None,
+        observation: RequestObservers | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class Acceptor:
         self.descriptor_pauses = 0
         self._rate = Rate()
         self._rate_lock = threading.Lock()
-        self._limited_log = LimitedLog(log, scheduler.schedule)
+        self._limited_log = RateLimitedLog(log, scheduler.schedule)
         self.outcomes = outcomes
         self._delayed_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()

@@ -7,8 +7,8 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from klamm.context import Address
-from klamm.contracts import ConnectionGate, Delay, Refuse
+from klamm.api.context import Address
+from klamm.api.gates import ConnectionGate, Delay, Refuse
 
 log = logging.getLogger("klamm.network")
 

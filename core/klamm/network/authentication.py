@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from klamm.contracts import AuthenticationStep, Buffer
+from klamm.api.authentication import AuthenticationStep
+from klamm.api.transport import Buffer
+from klamm.metrics.connections import ConnectionCounts
 from klamm.network.channel import KafkaChannel
-from klamm.network.connection_counts import ConnectionCounts
-from klamm.network.dispatcher import InvalidRequestError
-from klamm.network.observation import Observation
 from klamm.network.send import Chunk
+from klamm.requests.dispatcher import InvalidRequestError
+from klamm.requests.observers import RequestObservers
 
 _SIZE: Final = Struct(">i")
 
@@ -21,7 +22,7 @@ def intercept(
     frame: Buffer,
     now_ns: int,
     counts: ConnectionCounts,
-    observation: Observation | None = None,
+    observation: RequestObservers | None = None,
 ) -> AuthenticationStep | None:
     """On a READY channel: what comes of a frame that belongs to the authenticator, or None to serve it (KIP-368).
 

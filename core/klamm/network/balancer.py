@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm.clock import Clock
-from klamm.contracts import ConnectionLoad, ProcessorAssigner, ProcessorLoad
+from klamm.api.dispatch import ConnectionLoad, ProcessorAssigner, ProcessorLoad
 from klamm.network.channel import KafkaChannel
+from klamm.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from klamm.context import Address
+    from klamm.api.context import Address
     from klamm.network.processor import Processor
 
 log = logging.getLogger("klamm.network")

@@ -6,15 +6,17 @@ import enum
 import logging
 from typing import TYPE_CHECKING, Final
 
-from klamm.contracts import Authenticator, ConnectionGate, TransportLayer
+from klamm.api.authentication import Authenticator
+from klamm.api.gates import ConnectionGate
+from klamm.api.transport import TransportLayer
+from klamm.logs.escaping import in_one_line
 from klamm.network.poller import READ, WRITE
-from klamm.one_line import in_one_line
 
 if TYPE_CHECKING:
-    from klamm.context import Address, ConnectionContext, RequestContext
+    from klamm.api.context import Address, ConnectionContext, RequestContext
     from klamm.network.receive import NetworkReceive
-    from klamm.network.repeats import Tally
     from klamm.network.send import NetworkSend
+    from klamm.requests.repeats import Tally
 
 log = logging.getLogger("klamm.network")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from klamm.clock import Clock, SystemClock
+from klamm.runtime.clock import Clock, SystemClock
 
 _TENURE_NS: Final = 500_000_000
 _SILENT_NS: Final = 1_000_000_000

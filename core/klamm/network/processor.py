@@ -10,27 +10,30 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.api_set import LATER, NO_RESPONSE
-from klamm.clock import Clock
-from klamm.context import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.contracts import AuthenticatorFactory, ConnectionGate, Throttle, Transport
+from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.authentication import AuthenticatorFactory
+from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext
+from klamm.api.gates import ConnectionGate
+from klamm.api.throttles import Throttle
+from klamm.api.transport import Transport
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics.connection_failures import ConnectionFailures
+from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.requests import SLOW_NS, RequestRecorder, note_slow
 from klamm.network.channel import ChannelState, KafkaChannel, describe
-from klamm.network.connection_counts import ConnectionCounts
-from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
-from klamm.network.failures import ConnectionFailures
-from klamm.network.limited_log import LimitedLog
 from klamm.network.memory_pool import MemoryPool
-from klamm.network.observation import Observation
 from klamm.network.pump import ChannelPump, release_gates
 from klamm.network.receive import NetworkReceive
-from klamm.network.recorder import SLOW_NS, RequestRecorder, note_slow
-from klamm.network.request_channel import RequestChannel, Response, ResponseKind
 from klamm.network.selector import Selector
-from klamm.scheduler import Scheduler
+from klamm.requests.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.requests.observers import RequestObservers
+from klamm.requests.request_channel import RequestChannel, Response, ResponseKind
+from klamm.runtime.clock import Clock
+from klamm.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klamm.network.poller import Waker
-    from klamm.network.proxied import ProxyAdmission, TrustedProxies
+    from klamm.network.proxy.connections import ProxyAdmission, TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -58,7 +61,7 @@ class Processor:
         *,
         transport: Transport,
         authenticators: AuthenticatorFactory | None,
-        observation: Observation | None,
+        observation: RequestObservers | None,
         failures: ConnectionFailures,
         gates: tuple[ConnectionGate, ...],
         proxies: TrustedProxies | None,
@@ -127,7 +130,7 @@ class Processor:
         self._poll_begun_ns = 0
         self.created_ns = clock.monotonic_ns()
         self.moved_connections = 0
-        self._turn_failures = LimitedLog(log, scheduler.schedule)
+        self._turn_failures = RateLimitedLog(log, scheduler.schedule)
         self._pause = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{listener.name}-{index}", daemon=True)
 

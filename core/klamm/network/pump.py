@@ -11,36 +11,30 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from klamm.api_set import LATER, NO_RESPONSE
-from klamm.clock import Clock
-from klamm.context import RequestContext
-from klamm.contracts import (
-    AuthenticationStep,
-    AuthenticatorFactory,
-    Buffer,
-    ConnectionGate,
-    Delay,
-    HandshakeError,
-    Refuse,
-)
+from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.authentication import AuthenticationStep, AuthenticatorFactory
+from klamm.api.context import RequestContext
+from klamm.api.gates import ConnectionGate, Delay, Refuse
+from klamm.api.principal import ANONYMOUS
+from klamm.api.transport import Buffer, HandshakeError
+from klamm.logs.escaping import in_one_line
+from klamm.metrics.connection_failures import ConnectionFailures
+from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.requests import RequestRecorder
 from klamm.network.admission import describe_refusal
 from klamm.network.authentication import intercept, with_sizes
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
-from klamm.network.connection_counts import ConnectionCounts
-from klamm.network.dispatcher import InvalidRequestError, RequestDispatcher
-from klamm.network.failures import ConnectionFailures
-from klamm.network.observation import Observation
-from klamm.network.recorder import RequestRecorder
-from klamm.network.repeats import Repeats, Tally
-from klamm.network.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.network.selector import Selector
 from klamm.network.send import Chunk, close_chunks
-from klamm.one_line import in_one_line
-from klamm.scheduler import Scheduler
-from klamm.security.principal import ANONYMOUS
+from klamm.requests.dispatcher import InvalidRequestError, RequestDispatcher
+from klamm.requests.observers import RequestObservers
+from klamm.requests.repeats import Repeats, Tally
+from klamm.requests.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
+from klamm.runtime.clock import Clock
+from klamm.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from klamm.context import Address
+    from klamm.api.context import Address
     from klamm.network.processor import Processor
 
 log = logging.getLogger("klamm.network")
@@ -66,7 +60,7 @@ class ChannelPump:
         dispatcher: RequestDispatcher,
         request_channel: RequestChannel,
         authenticators: AuthenticatorFactory | None,
-        observation: Observation | None,
+        observation: RequestObservers | None,
         failures: ConnectionFailures,
         failed_authentication_delay_ms: int,
         max_request_bytes: int,

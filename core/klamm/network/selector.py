@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from klamm.clock import Clock
-from klamm.contracts import END_OF_STREAM, HandshakeError, Interest
+from klamm.api.transport import END_OF_STREAM, HandshakeError, Interest
+from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState, close_transport, describe
-from klamm.network.failures import ConnectionFailures
-from klamm.network.handshakes import Handshakes
+from klamm.network.handshake_offload import Handshakes
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.send import Chunk, NetworkSend
+from klamm.runtime.clock import Clock
 
 log = logging.getLogger("klamm.network")
 

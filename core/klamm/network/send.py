@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
-from klamm.contracts import Buffer, TransportLayer
+from klamm.api.transport import Buffer, TransportLayer
 
 # A peer that reads as fast as it is sent to would keep one sendfile going, at the cost of all other channels.
 _TURN_BYTES: Final = 256 * 1024

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from klamm.config.plan import load_plan
-from klamm.plugins import PluginRegistry
-from klamm.server import SocketServer
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.server.server import SocketServer
 
 
 class EmbeddedServer:
@@ -36,7 +36,7 @@ class EmbeddedServer:
         self.server = SocketServer(self.plan)
 
     def start(self) -> EmbeddedServer:
-        """Raises `klamm.server.StartError`."""
+        """Raises `klamm.server.server.StartError`."""
         self.server.start()
         return self
 

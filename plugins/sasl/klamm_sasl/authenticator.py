@@ -30,7 +30,7 @@ from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, Counter, SaslMechanism, TransportLayer
-    from klamm_sasl.checks import Check
+    from klamm_sasl.credential_checks import Check
 
 log = logging.getLogger("klamm.sasl")
 

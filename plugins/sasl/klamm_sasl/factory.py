@@ -19,7 +19,7 @@ from klamm import (
 )
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
-from klamm_sasl.checks import Checks
+from klamm_sasl.credential_checks import Checks
 from klamm_sasl.settings import SaslSettings
 from klamm_sasl.stores.inline import InlineStore
 

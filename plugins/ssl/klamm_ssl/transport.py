@@ -22,8 +22,8 @@ from klamm import (
     HandshakeError,
     Interest,
     KafkaPrincipal,
-    LimitedLog,
     ListenerContext,
+    RateLimitedLog,
     Timer,
     Transport,
     TransportLayer,
@@ -79,7 +79,7 @@ class SslTransport(Transport):
         self._reloads: Counter
         self._reload_failures: Counter
         self._unknown_names: Counter
-        self._limited_log: LimitedLog
+        self._limited_log: RateLimitedLog
         self._timers: list[Timer] = []
         self._remove_metrics: Callable[[], None]
 
@@ -99,7 +99,7 @@ class SslTransport(Transport):
             "Clients that asked for a host that no certificate is for, and were shown the default one.",
             **labels,
         )
-        self._limited_log = LimitedLog(log, listener.services.scheduler.schedule)
+        self._limited_log = RateLimitedLog(log, listener.services.scheduler.schedule)
         self._remove_metrics = metrics.register(
             _METRICS + "CertificateExpiresInSeconds",
             "gauge",

@@ -159,8 +159,8 @@ def test_submit_takes_uris_as_they_are(tmp_path, monkeypatch):
 def test_loading_the_plugin_imports_no_spark():
     program = """
 import sys
-from klamm.plugins import PluginRegistry, load_factory
-from klamm.provider import ProviderKind
+from klamm.config.plugin_registry import PluginRegistry, load_factory
+from klamm.api.provider import ProviderKind
 registry = PluginRegistry()
 load_factory(registry.resolve(ProviderKind.COMMAND, "audit"))
 load_factory(registry.resolve(ProviderKind.REQUEST_OBSERVER, "audit"))

@@ -3,8 +3,8 @@
 import pytest
 
 from klamm.config.plan import load_plan
+from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
-from klamm.plugins import PluginRegistry
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.policy import EVERYTHING, NOTHING, WITHOUT_RESOURCES, Policy
 from klamm_spark.settings import AuditSettings, api_key_of

@@ -4,7 +4,7 @@ import gzip
 
 import cramjam
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from klamm_spark.samples import sample_events, write_sample_spool
@@ -76,15 +76,34 @@ def test_both_names_of_a_segment_are_read_once(tmp_path, node):
     assert read(follower, {}, follower.latest({})) == b"one\n"
 
 
-@given(limit=st.integers(1, 30_000), live=st.booleans())
-def test_with_a_limit_every_line_comes_once_and_in_order(tmp_path_factory, limit, live):
+@pytest.fixture(scope="module")
+def sample_spool(tmp_path_factory):
+    """A spool of one node and its segments."""
     spool = tmp_path_factory.mktemp("spool")
-    paths = write_sample_spool(spool, sample_events(60), events_per_segment=17)
+    return spool, write_sample_spool(spool, sample_events(60), events_per_segment=17)
+
+
+def read_with_limit(sample_spool, limit, live):
+    spool, paths = sample_spool
     follower, place, lines = SpoolFollower(spool, live), {}, b""
     while (end := follower.latest(place, limit)) != place:
         lines += read(follower, place, end)
         place = end
     assert lines == b"".join(path.read_bytes() for path in paths)
+
+
+@given(limit=st.integers(1, 30_000), live=st.booleans())
+@example(limit=15_171, live=True)  # the first segment's size
+def test_with_a_limit_every_line_comes_once_and_in_order(sample_spool, limit, live):
+    read_with_limit(sample_spool, limit, live)
+
+
+@given(whole_segments=st.integers(0, 4), more_bytes=st.integers(-2, 2), live=st.booleans())
+@example(whole_segments=1, more_bytes=0, live=True)
+@example(whole_segments=2, more_bytes=0, live=True)
+def test_a_limit_may_end_at_the_end_of_a_segment(sample_spool, whole_segments, more_bytes, live):
+    size_bytes = sum(path.stat().st_size for path in sample_spool[1][:whole_segments])
+    read_with_limit(sample_spool, max(1, size_bytes + more_bytes), live)
 
 
 def test_what_was_deleted_before_it_was_read_is_not_passed_over(tmp_path):

@@ -14,6 +14,7 @@ from klamm import (
     Address,
     ApiHandler,
     ConnectionContext,
+    DescribedConfig,
     KafkaError,
     ListenerContext,
     ManualClock,
@@ -21,7 +22,6 @@ from klamm import (
     Scheduler,
     ServerContext,
     ServerServices,
-    ToldConfig,
 )
 from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
@@ -87,7 +87,7 @@ class BrokerHarness:
         self.scheduler = Scheduler(self.clock)
         self.listener = ListenerContext("default", Address("127.0.0.1", 9092), Address("kafka.example.com", 9192))
         self.principal = ANONYMOUS
-        self.server_configs: Sequence[ToldConfig] = ()
+        self.server_configs: Sequence[DescribedConfig] = ()
         self._random = itertools.count(1)
         self.broker: Broker
         self._handlers: dict[int, ApiHandler] = {}

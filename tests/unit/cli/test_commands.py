@@ -12,7 +12,7 @@ import pytest
 from klamm import Provider, __version__, hookimpl
 from klamm.cli import main as cli_main
 from klamm.cli.init import STARTER
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 
 ECHO = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
 
@@ -237,7 +237,7 @@ def test_the_module_runs_as_a_program():
 
 
 def test_what_a_start_imports_is_light():
-    script = "import klamm.cli.main, klamm.cli.serve, klamm.serving; print(sorted(sys.modules))"
+    script = "import klamm.cli.main, klamm.cli.serve, klamm.server.serving; print(sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"],
         capture_output=True,

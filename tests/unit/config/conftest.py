@@ -14,7 +14,7 @@ import klamm_quotas
 from klamm import Provider, hookimpl, setting
 from klamm.config import ConfigError
 from klamm.config.plan import load_plan
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 
 
 @dataclass(frozen=True, slots=True)

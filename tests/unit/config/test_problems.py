@@ -3,7 +3,7 @@
 import pytest
 
 import klamm_throttling
-from klamm.config import positions
+from klamm.config import toml_positions as positions
 from klamm.config.plan import load_plan
 from klamm.config.problems import ConfigError
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from klamm.config.told import told_configs
+from klamm.config.described_config import described_configs
 
 
 def test_numbers_with_kafkas_names(load):
     plan = load('[listeners.default]\napi_set = "echo"\n', "server.io_threads=3")
-    configs = {config.name: config for config in told_configs(plan)}
+    configs = {config.name: config for config in described_configs(plan)}
     assert configs["num.io.threads"][1:4] == (3, 8, int)
     assert configs["connections.max.idle.ms"][1:4] == (600_000, 600_000, int)
     assert configs["socket.request.max.bytes"].value == 104_857_600
@@ -19,7 +19,7 @@ def test_other_listeners_are_told_where_they_differ(load):
         '[listeners.one]\napi_set = "echo"\nprocessors = 2\n'
         '[listeners.Two]\napi_set = "echo"\nprocessors = 5\nbind = "127.0.0.1:0"\n'
     )
-    configs = {config.name: config.value for config in told_configs(plan)}
+    configs = {config.name: config.value for config in described_configs(plan)}
     assert configs["num.network.threads"] == 2
     assert configs["listener.name.two.num.network.threads"] == 5
     assert [name for name in configs if name.startswith("listener.name.")] == ["listener.name.two.num.network.threads"]

@@ -1,7 +1,7 @@
 """Administrative acts reach whoever subscribes, early or late."""
 
 from klamm import ManualClock
-from klamm.announcements import Announcement, Announcements
+from klamm.shared.admin_events import AdminEvent, Announcements
 
 
 def test_subscribers_hear_what_was_and_what_comes():
@@ -13,8 +13,8 @@ def test_subscribers_hear_what_was_and_what_comes():
     clock.advance_ms(5)
     announcements.announce("certificate_swapped", "why", listener="a", failed=True)
     assert heard == [
-        Announcement("config_reloaded", "", "", False, clock.wall_us() - 5000),
-        Announcement("certificate_swapped", "why", "a", True, clock.wall_us()),
+        AdminEvent("config_reloaded", "", "", False, clock.wall_us() - 5000),
+        AdminEvent("certificate_swapped", "why", "a", True, clock.wall_us()),
     ]
     unsubscribe()
     unsubscribe()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from klamm.clock import ManualClock
-from klamm.purgatory import DelayedOperation, Purgatory
-from klamm.scheduler import Scheduler
+from klamm.runtime.clock import ManualClock
+from klamm.runtime.purgatory import DelayedOperation, Purgatory
+from klamm.runtime.scheduler import Scheduler
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from klamm.workers import Workers
+from klamm.runtime.workers import Workers
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from klamm import Histogram, MetricsRegistry
 from klamm.config.plan import load_plan
+from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
-from klamm.plugins import PluginRegistry
-from klamm.server import ServerServices
+from klamm.server.server import ServerServices
 from klamm.testing import EmbeddedServer
 from klamm_metrics import files, top
 from klamm_metrics.collector import RegistryCollector
@@ -248,7 +248,7 @@ def test_top_says_what_is_wrong_when_nobody_answers(capsys):
 
 
 def test_a_taken_address_stops_the_start():
-    from klamm.server import StartError
+    from klamm.server.server import StartError
 
     settings = ["server.extensions=prometheus", "prometheus.bind=127.0.0.1:0"]
     with EmbeddedServer(settings) as server:

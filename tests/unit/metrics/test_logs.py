@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from klamm.config.problems import ConfigError
-from klamm.network.limited_log import LimitedLog
-from klamm.network.slow_log import LINES_A_MINUTE, SlowLog, check_thresholds
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.logs.slow_requests import LINES_A_MINUTE, SlowLog, check_thresholds
 from klamm.wire.api_keys import ApiKey
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ class Later:
 
 def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog):
     later = Later()
-    limited = LimitedLog(log, later)
+    limited = RateLimitedLog(log, later)
     for number in range(5):
         limited.log("a", logging.ERROR, "failed %d", number, error=ValueError("on purpose"))
     limited.log("b", logging.ERROR, "something else")
@@ -44,7 +44,7 @@ def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog)
 
 def test_after_the_interval_the_next_is_logged_again(caplog):
     later = Later()
-    limited = LimitedLog(log, later)
+    limited = RateLimitedLog(log, later)
     limited.log("a", logging.ERROR, "one")
     later.run()
     limited.log("a", logging.ERROR, "two")
@@ -53,7 +53,7 @@ def test_after_the_interval_the_next_is_logged_again(caplog):
 
 def test_keys_without_number_take_no_memory_without_end(caplog):
     later = Later()
-    limited = LimitedLog(log, later)
+    limited = RateLimitedLog(log, later)
     for number in range(3000):
         limited.log(number, logging.ERROR, "failed %d", number)
     assert len(caplog.records) <= 1001
@@ -131,7 +131,7 @@ def test_thresholds_name_apis():
 
 def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
     from klamm.config.plan import load_plan
-    from klamm.plugins import PluginRegistry
+    from klamm.config.plugin_registry import PluginRegistry
 
     file = tmp_path / "klamm.toml"
     file.write_text('[listeners.a]\nbind = "127.0.0.1:0"\n[listeners.a.slow_log]\nProdce = 10\n')

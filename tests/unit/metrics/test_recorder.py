@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.clock import ManualClock
-from klamm.metrics import MetricsRegistry
-from klamm.network.recorder import (
+from klamm.metrics.registry import MetricsRegistry
+from klamm.metrics.requests import (
     MAX_EVERY,
     SAMPLE_INTERVAL_NS,
     AnyVersion,
@@ -14,6 +13,7 @@ from klamm.network.recorder import (
     RequestMetrics,
     RequestRecorder,
 )
+from klamm.runtime.clock import ManualClock
 from klamm.wire.api_keys import ApiKey, spec_of
 
 METADATA = int(ApiKey.METADATA)

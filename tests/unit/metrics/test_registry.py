@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.metrics import Histogram, MetricsRegistry, WindowedShare
+from klamm.metrics.registry import Histogram, MetricsRegistry, WindowedShare
 
 S = 1_000_000_000
 

@@ -1,8 +1,8 @@
 """Small stand-ins that the network tests share."""
 
 from klamm import Interest, ManualClock, TransportLayer
-from klamm.context import Address, ConnectionContext, ListenerContext
-from klamm.network.failures import ConnectionFailures
+from klamm.api.context import Address, ConnectionContext, ListenerContext
+from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.poller import HANG_UP
 from klamm.network.selector import Selector
 

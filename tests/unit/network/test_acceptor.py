@@ -7,10 +7,10 @@ import queue
 import pytest
 
 from klamm import Delay, ManualClock, Scheduler
+from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
-from klamm.network.failures import ConnectionFailures
 from klamm.network.poller import READ
 from tests.waiting import wait_until
 

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from klamm.api.principal import KafkaPrincipal
 from klamm.network.channel import (
     CHANNEL_TRANSITIONS,
     MUTE_TRANSITIONS,
@@ -15,7 +16,6 @@ from klamm.network.channel import (
     describe,
 )
 from klamm.network.receive import NetworkReceive
-from klamm.security.principal import KafkaPrincipal
 from tests.unit.network.fakes import QuietTransport, connection_context
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from klamm import HandshakeError, Interest
 from klamm.network.channel import ChannelState, KafkaChannel
-from klamm.network.handshakes import Handshakes
+from klamm.network.handshake_offload import Handshakes
 from klamm.network.poller import HANG_UP, READ, WRITE
 from klamm.network.receive import NetworkReceive
 from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context, make_selector, turn

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from klamm.context import RequestContext
-from klamm.network.kept_answers import KeptAnswers
-from klamm.network.recorder import RequestCount
+from klamm.api.context import RequestContext
+from klamm.metrics.requests import RequestCount
+from klamm.requests.response_cache import ResponseCache
 from tests.unit.network.fakes import connection_context
 
 FRAME = bytearray(b"\0\3\0\14" + b"\0\0\0\1" + b"body")
@@ -34,7 +34,7 @@ def keep_in(answers, counts=(), software=None):
 
 
 def kept(counts=()):
-    answers = KeptAnswers()
+    answers = ResponseCache()
     keep_in(answers, counts)
     return answers
 
@@ -61,7 +61,7 @@ def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(counts):
 )
 def test_any_other_frame_gets_none(frame):
     assert kept().find(Channel(), frame) is None
-    assert KeptAnswers().find(Channel(), frame) is None
+    assert ResponseCache().find(Channel(), frame) is None
 
 
 @COUNTED
@@ -77,7 +77,7 @@ def test_a_channel_counts_what_it_repeats_and_others_are_noted(counts):
 
 
 def test_each_answer_is_counted_and_one_is_sampled_when_that_is_due():
-    answers, count = KeptAnswers(), RequestCount(always=False)
+    answers, count = ResponseCache(), RequestCount(always=False)
     request = keep_in(answers, [count] * 13)
     count.until_sample = before = 2
     for sampled in (None, None, request):
@@ -104,7 +104,7 @@ def test_nothing_is_kept_while_that_is_not_allowed():
 
 
 def test_what_tells_the_client_software_is_kept_for_those_who_have_told_it():
-    answers = KeptAnswers()
+    answers = ResponseCache()
     keep_in(answers, software=("librdkafka", "2.1"))
     assert answers.find(Channel(("librdkafka", "2.1")), FRAME) == ANSWER
     for other in (("unknown", "unknown"), ("librdkafka", "2.2"), ("kafka-python", "2.1")):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from klamm import Address
 from klamm.network.admission import GateOutcomes
-from klamm.network.proxied import TrustedProxies
-from klamm.network.proxy_protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
+from klamm.network.proxy.connections import TrustedProxies
+from klamm.network.proxy.protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 

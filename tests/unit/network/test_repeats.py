@@ -3,13 +3,13 @@
 import pytest
 
 from klamm import Address, ConnectionContext, ListenerContext, RequestContext
-from klamm.network.repeats import Repeats
+from klamm.requests.repeats import Repeats
 
 LISTENER = ListenerContext("l", Address("", 0), Address("", 0))
 SECOND = 1_000_000_000
 
 
-class Observation:
+class RequestObservers:
     """Takes down what it is told."""
 
     def __init__(self):
@@ -38,7 +38,7 @@ class Channel:
 
 @pytest.fixture
 def observation():
-    return Observation()
+    return RequestObservers()
 
 
 def request_of(channel, api_key=3, correlation_id=1, size_bytes=100, client_id="me"):

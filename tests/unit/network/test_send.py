@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.contracts import Interest, TransportLayer
+from klamm.api.transport import Interest, TransportLayer
 from klamm.network.send import NetworkSend, flatten_small
 
 

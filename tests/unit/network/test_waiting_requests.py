@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from klamm.context import RequestContext
+from klamm.api.context import RequestContext
 from klamm.network.channel import ChannelState
-from klamm.network.request_channel import RequestChannel, WaitingRequests
+from klamm.requests.request_channel import RequestChannel, WaitingRequests
 from klamm_dispatch.schedulers import Fifo
 from tests.unit.network.fakes import connection_context
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from klamm import Provider, hookimpl, hookspecs
-from klamm.plugins import PluginRegistry, load_factory
-from klamm.provider import ProviderKind
+from klamm import Provider, hookimpl
+from klamm.api import hookspecs
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginRegistry, load_factory
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "hooks.md"
 HOOKS = {name: value for name, value in vars(hookspecs).items() if name.startswith("klamm_")}

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from klamm import Provider, hookimpl
-from klamm.plugins import PluginError, PluginRegistry, load_factory
-from klamm.provider import ProviderKind
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 
 GATE = ProviderKind.CONNECTION_GATE
 
@@ -138,7 +138,7 @@ def test_naming_a_provider_imports_none_of_its_code():
     script = """
 import sys
 import klamm_broker, klamm_dispatch, klamm_echo, klamm_plaintext, klamm_quotas
-from klamm.plugins import PluginRegistry
+from klamm.config.plugin_registry import PluginRegistry
 registry = PluginRegistry(entry_points=())
 for module in (klamm_broker, klamm_dispatch, klamm_echo, klamm_plaintext, klamm_quotas):
     registry.add(module, module.__name__)

@@ -25,7 +25,7 @@ from klamm import (
     SaslTask,
     ServerServices,
 )
-from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.messages.api_versions import ApiVersionsRequest

@@ -7,8 +7,8 @@ import pytest
 from klamm import Address, ListenerContext, ManualClock, ServerServices
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from klamm_sasl.checks import Checks
-from klamm_sasl.suspects import FAILURES
+from klamm_sasl.credential_checks import Checks
+from klamm_sasl.failed_logins import FAILURES
 from tests.unit.sasl.playbook import Playbook
 
 GUESSER, HONEST = "192.0.2.1", "192.0.2.2"

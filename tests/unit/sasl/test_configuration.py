@@ -7,9 +7,9 @@ import pytest
 
 from klamm import ScramCredential, ScramMechanism
 from klamm.config.plan import load_plan
+from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError
-from klamm.plugins import PluginError, PluginRegistry
-from klamm.server import StartError
+from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from tests.sasl_client import log_in, users_setting

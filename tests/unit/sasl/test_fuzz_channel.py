@@ -28,16 +28,16 @@ from klamm import (
     bind_handlers,
     handles,
 )
-from klamm.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics.connection_failures import ConnectionFailures
+from klamm.metrics.connections import ConnectionCounts
 from klamm.network.channel import ChannelState, KafkaChannel
-from klamm.network.connection_counts import ConnectionCounts
-from klamm.network.dispatcher import RequestDispatcher
-from klamm.network.failures import ConnectionFailures
-from klamm.network.limited_log import LimitedLog
 from klamm.network.poller import HANG_UP, READ, WRITE
 from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
+from klamm.requests.dispatcher import RequestDispatcher
+from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages import metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest
@@ -179,7 +179,7 @@ class ChannelMachine(RuleBasedStateMachine):
             OneWire(self.wire), NoWaker(), self.clock, idle_timeout_ns=0, pool=None, use_send_file=False,
             failures=failures, setup_timeout_ns=SETUP_MS * 1_000_000,
         )  # fmt: skip
-        lines = LimitedLog(log, services.scheduler.schedule)
+        lines = RateLimitedLog(log, services.scheduler.schedule)
         dispatcher = RequestDispatcher(handlers, mode="hybrid", clock=self.clock, failures=lines)
         self.responses = deque()
         self.pump = ChannelPump(
@@ -395,7 +395,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
 
 ChannelMachine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 TestChannel = ChannelMachine.TestCase
 

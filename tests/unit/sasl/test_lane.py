@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from klamm import ManualClock
-from klamm_sasl.lane import PacedLane
+from klamm_sasl.paced_worker import PacedLane
 
 
 class Rests(threading.Event):

@@ -3,8 +3,8 @@
 import pytest
 
 from klamm import ManualClock
-from klamm_sasl import suspects
-from klamm_sasl.suspects import FAILURES, Suspects, source_of
+from klamm_sasl import failed_logins as suspects
+from klamm_sasl.failed_logins import FAILURES, Suspects, source_of
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from klamm.server import StartError
+from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm_ssl.certs import run

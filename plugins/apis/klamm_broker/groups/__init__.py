@@ -15,7 +15,9 @@ A group is the unit of locking. Nothing here does I/O or waits: the store, the c
 from __future__ import annotations
 
 from klamm_broker.groups.coordinator import GroupCoordinator
-from klamm_broker.groups.exchange import (
+from klamm_broker.groups.group import CommittedOffset
+from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
+from klamm_broker.groups.requests import (
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -23,8 +25,6 @@ from klamm_broker.groups.exchange import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.group import CommittedOffset
-from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.settings import GroupSettings
 
 __all__ = [

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
-from klamm_broker.groups.exchange import (
+from klamm_broker.groups.group import Group, cancel_timer
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.offsets import OffsetManager
+from klamm_broker.groups.rebalance import Rebalancer
+from klamm_broker.groups.registry import GroupRegistry
+from klamm_broker.groups.requests import (
     DescribedGroup,
     JoinReply,
     JoinRequest,
@@ -23,11 +28,6 @@ from klamm_broker.groups.exchange import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.group import Group, cancel_timer
-from klamm_broker.groups.member import Member
-from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.rebalance import Rebalancer
-from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
-from klamm_broker.groups.exchange import (
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.requests import (
     DescribedGroup,
     DescribedMember,
     JoinedMember,
@@ -22,7 +23,6 @@ from klamm_broker.groups.exchange import (
     SyncReply,
     SyncResult,
 )
-from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,
     DEAD,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klamm_broker.groups.exchange import JoinReply, Protocol, SyncReply
+from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 
 if TYPE_CHECKING:
     from klamm import Timer

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
-from klamm_broker.groups.exchange import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member
+from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.state import (
     COMPLETING_REBALANCE,

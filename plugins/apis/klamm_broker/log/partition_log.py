@@ -20,7 +20,7 @@ from klamm.wire.records import (
     validate_produced,
 )
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.produced import prepare
+from klamm_broker.log.produce_validation import prepare
 from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
 from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error

@@ -1,0 +1,1 @@
+"""What a plugin implements: one file per contract."""

@@ -1,0 +1,161 @@
+"""Handler sets: which APIs a listener answers, and how.
+
+An `ApiSet` is a class whose methods are marked with `@handles(module, versions=...)`. ApiVersions follows from the
+marks. Pluggy and the marks are read once, when a listener is built; a request costs a plain call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+if TYPE_CHECKING:
+    from klamm.api.context import ListenerContext, RequestContext, ServerContext
+
+
+@final
+class Pending:
+    """What a handler returns when the answer is not the return value; compare with `is`."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+LATER: Final[Pending] = Pending("LATER")
+"""The handler will call `context.respond(...)` from any thread; the connection waits. From `context.later()`."""
+
+NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
+"""The request has no answer (Produce with acks=0); the connection carries on."""
+
+Handler = Callable[[Any, "RequestContext"], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ApiHandler:
+    """One API as a handler set serves it.
+
+    `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
+    `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
+                        the processor thread.
+    `unchanged_while`   gives a token; as long as it is the same, equal requests on one listener have equal answers,
+                        which are then kept. Only for handlers that look at nothing but the request and the listener.
+    """
+
+    api_key: int
+    name: str
+    module: Any
+    min_version: int
+    max_version: int
+    handle: Handler
+    blocking: bool = True
+    inline_max_bytes: int = 0
+    advertised: bool = True
+    unchanged_while: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    module: Any
+    versions: range
+    blocking: bool
+    inline_max_bytes: int
+    advertised: bool
+    unchanged_while: Callable[..., object] | None
+
+
+_MARK = "__klamm_handles__"
+
+
+def handles(
+    module: Any,
+    *,
+    versions: range,
+    blocking: bool = True,
+    inline_max_bytes: int = 0,
+    advertised: bool = True,
+    unchanged_while: Callable[..., object] | None = None,
+) -> Callable[[F], F]:
+    """Mark a method (or a function `(api_set, request, context)`) as the handler of one API.
+
+    `module` is the generated message module (`klamm.wire.messages.produce`); `versions` the served versions, which
+    ApiVersions then tells. `advertised=False` serves an API that ApiVersions does not list. For the rest see
+    `ApiHandler`; `unchanged_while` is called with what the handler is called with before `(request, context)`.
+
+    The handler returns a response message, `context.later()` or `context.no_response()`, or raises `KafkaError`,
+    which is answered in the right shape for the request's version.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _MARK, _Mark(module, versions, blocking, inline_max_bytes, advertised, unchanged_while))
+        return function
+
+    return mark
+
+
+class ApiSet:
+    """Base of handler sets. One instance may serve several listeners and then has one state.
+
+    Lifecycle: `__init__(settings)` → `open(server)` → `listener_opened(...)` per listener → requests → `close()`.
+    `open` and `close` may block; `close` is called exactly once if `open` returned.
+    """
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def open(self, server: ServerContext) -> None:
+        """Get ready to serve: every acceptor is bound, no request has come yet."""
+
+    def listener_opened(self, listener: ListenerContext) -> None:
+        """A listener that names this set has its final address (port 0 is resolved)."""
+
+    def close(self) -> None:
+        """No request will come any more; make everything durable."""
+
+    def describe(self) -> str:
+        """What `klamm serve` says of the set once it is open, e.g. how many topics were recovered."""
+        return ""
+
+    def handlers(self) -> Iterable[ApiHandler]:
+        """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""
+        for name in dir(type(self)):
+            function = getattr(type(self), name, None)
+            if hasattr(function, _MARK):
+                yield from bind_handlers([getattr(self, name)])
+
+
+def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Iterator[ApiHandler]:
+    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`."""
+    for function in functions:
+        mark: _Mark = getattr(function, _MARK)
+        handle: Handler = _bind(function, leading) if leading else function
+        token = mark.unchanged_while
+        owner = leading or ((function.__self__,) if hasattr(function, "__self__") else ())
+        yield ApiHandler(
+            api_key=int(mark.module.API_KEY),
+            name=mark.module.NAME,
+            module=mark.module,
+            min_version=mark.versions.start,
+            max_version=mark.versions.stop - 1,
+            handle=handle,
+            blocking=mark.blocking,
+            inline_max_bytes=mark.inline_max_bytes,
+            advertised=mark.advertised,
+            unchanged_while=None if token is None else _bind(token, owner) if owner else token,
+        )
+
+
+def _bind(function: Callable[..., Any], leading: tuple[Any, ...]) -> Callable[..., Any]:
+    # A bound method is the cheapest closure that Python has; partial is next.
+    if len(leading) == 1:
+        bound: Callable[..., Any] = function.__get__(leading[0])
+        return bound
+    from functools import partial
+
+    return partial(function, *leading)

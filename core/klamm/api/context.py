@@ -1,0 +1,357 @@
+"""What handlers, gates and observers are told: of the server, the listener, the connection and the request."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from klamm.api.api_set import LATER, NO_RESPONSE, Pending
+from klamm.api.principal import ANONYMOUS, KafkaPrincipal
+from klamm.metrics.registry import MetricsRegistry
+from klamm.runtime.clock import Clock, SystemClock
+from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
+from klamm.runtime.scheduler import Scheduler
+from klamm.shared.admin_events import Announcements
+from klamm.shared.tables import SharedState
+from klamm.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from klamm.api.authorizer import AclOperation, Authorizer, ResourceType
+    from klamm.api.throttles import Throttle
+    from klamm.api.transport import Buffer
+    from klamm.config.described_config import DescribedConfig
+    from klamm.wire.error_counts import ErrorCounts
+
+log = logging.getLogger("klamm.authorizer")
+throttle_log = logging.getLogger("klamm.throttles")
+T = TypeVar("T")
+
+
+class Address(tuple[str, int]):
+    """Host and port."""
+
+    __slots__ = ()
+
+    def __new__(cls, host: str, port: int) -> Address:
+        return super().__new__(cls, (host, port))
+
+    @property
+    def host(self) -> str:
+        return self[0]
+
+    @property
+    def port(self) -> int:
+        return self[1]
+
+    def __str__(self) -> str:
+        return f"[{self[0]}]:{self[1]}" if ":" in self[0] else f"{self[0]}:{self[1]}"
+
+
+class ServerServices:
+    """What the server has for every part: one instance per server.
+
+    `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
+    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `announcements`
+    tell of administrative acts.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.scheduler = scheduler or Scheduler(self.clock)
+        self.random_bytes = random_bytes
+        self.shared = SharedState()
+        self.metrics = MetricsRegistry()
+        self.announcements = Announcements(self.clock)
+        self.listeners: dict[str, ListenerContext] = {}
+
+    def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
+        """Tell of an administrative act, e.g. `certificate_swapped`. From any thread; never raises, holds no secret."""
+        self.announcements.announce(action, detail, listener=listener, failed=failed)
+
+
+def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
+    raise NotImplementedError("this listener answers nobody")
+
+
+@dataclass(slots=True)
+class ListenerContext:
+    """One listener as its plugins see it.
+
+    `transport` is the name of its transport.
+    `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
+    `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+    `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
+    active. `throttles_changed()` has klamm ask them again which are, from any thread.
+    `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
+    which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
+    `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
+    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate ask it again now.
+    """
+
+    name: str
+    bound: Address
+    advertised: Address
+    security_protocol: str = "PLAINTEXT"
+    services: ServerServices = field(default_factory=ServerServices)
+    authorizer: Authorizer | None = None
+    throttles: tuple[Throttle, ...] = ()
+    answer_api_versions: Callable[[Buffer, ConnectionContext], bytes] = _no_api_versions
+    close_least_recently_used: Callable[[], bool] = lambda: False
+    resume_accepting: Callable[[], None] = lambda: None
+    throttles_changed: Callable[[], None] = lambda: None
+    transport: str = ""
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """The server as a handler set sees it when it opens.
+
+    `data_dir`    exists and is the set's to write in.
+    `listeners`   by name; complete when `open` is called.
+    `scheduler`   runs timers and periodic work on a thread of its own.
+    `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
+    `temporary_data` the directory goes away with the server.
+    `services`    what the server has for every part: shared tables, metrics.
+    `configs()`   the server's own settings as they are now, for who asks for the configs of a broker.
+    """
+
+    data_dir: Path
+    clock: Clock
+    scheduler: Scheduler
+    listeners: Mapping[str, ListenerContext]
+    random_bytes: Callable[[int], bytes]
+    temporary_data: bool = False
+    services: ServerServices = field(default_factory=ServerServices)
+    configs: Callable[[], Sequence[DescribedConfig]] = tuple
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionContext:
+    """One connection; made once, shared by all of its requests.
+
+    `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
+    peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
+    authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
+    (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
+    e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
+    transport moved, `client_id` is what the first request said.
+    `state` is the handler set's own, e.g. what it keeps per connection.
+    """
+
+    connection_id: str
+    listener: ListenerContext
+    local_address: Address
+    client_address: Address
+    principal: KafkaPrincipal = ANONYMOUS
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+    opened_ns: int = 0
+    transport_details: Mapping[str, str] = field(default_factory=dict)
+    sasl_mechanism: str = ""
+    proxy_address: Address | None = None
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    client_id: str | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Responder(Protocol):
+    """Where a response goes: the processor that owns the connection."""
+
+    def run_request(self, request: RequestContext, begun_ns: int) -> int: ...
+
+    def respond(self, request: RequestContext, response: Any) -> None: ...
+
+    def close_connection(self, request: RequestContext, reason: str) -> None: ...
+
+
+class RequestContext:
+    """One request: its header, the connection it came on, and the way to answer it.
+
+    `api_key`, `api_version`, `correlation_id`, `client_id` come from the header. `size_bytes` is the frame without
+    its length. `decisions` are what `authorize` was asked and said. `frame` is the decoded request once the handler has
+    it, `response` what the handler answered, where requests are observed. `refused` says that an
+    observer did not let it through to the handler. `received_ns` is 0 for a request that nobody times;
+    `weight` says how many requests its times stand for. Handlers return the response, or
+    `context.later()` and call `respond` once, from any thread.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body_offset",
+        "client_id",
+        "completed_ns",
+        "connection",
+        "correlation_id",
+        "decisions",
+        "dequeued_ns",
+        "error_code",
+        "errors",
+        "failed",
+        "frame",
+        "handler",
+        "handler_start_ns",
+        "local_end_ns",
+        "network_ns",
+        "owner",
+        "parked",
+        "received_ns",
+        "refused",
+        "responder",
+        "response",
+        "response_bytes",
+        "size_bytes",
+        "throttle_time_ms",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        connection: ConnectionContext,
+        responder: Responder,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        size_bytes: int = 0,
+    ) -> None:
+        self.connection = connection
+        self.responder = responder
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size_bytes = size_bytes
+        self.frame: Any = b""
+        self.body_offset = 0
+        self.handler: Any = None
+        self.owner: Any = None
+        self.received_ns = 0
+        self.handler_start_ns = 0
+        self.local_end_ns = 0
+        self.network_ns = 0
+        self.completed_ns = 0
+        self.dequeued_ns = 0
+        self.error_code = 0
+        self.errors: ErrorCounts | None = None
+        self.response: Any = None
+        self.response_bytes = 0
+        self.parked = False
+        self.failed = False
+        self.refused = False
+        self.throttle_time_ms = 0
+        self.weight = 0
+        self.decisions: list[tuple[AclOperation, ResourceType, str, bool]] | None = None
+
+    @property
+    def listener(self) -> ListenerContext:
+        """The listener the request came through."""
+        return self.connection.listener
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def client_address(self) -> Address:
+        """Where from."""
+        return self.connection.client_address
+
+    def authorize(
+        self, operation: AclOperation, resource_type: ResourceType, resource_name: str, *, log_if_denied: bool = True
+    ) -> bool:
+        """Whether the listener's authorizer lets this request do that; True where there is none.
+
+        `log_if_denied=False` is for lists that are filtered: nobody tried what is denied, so it is no decision either.
+        """
+        authorizer = self.connection.listener.authorizer
+        if authorizer is None:
+            return True
+        try:
+            granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_if_denied)
+        except Exception:
+            # An authorizer that fails must not be a way in.
+            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+            granted = False
+        if log_if_denied:
+            if self.decisions is None:
+                self.decisions = []
+            self.decisions.append((operation, resource_type, resource_name, granted))
+        return granted
+
+    def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
+        authorizer = self.connection.listener.authorizer
+        if authorizer is None:
+            return True
+        try:
+            return authorizer.authorize_by_resource_type(self, operation, resource_type)
+        except Exception:
+            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+            return False
+
+    @property
+    def max_record_bytes(self) -> int | None:
+        """How many bytes of records the answer should bring at most, for the sake of quotas; None any number."""
+        limits = self._ask_throttles(lambda throttle: throttle.max_record_bytes(self))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def may_send_records(self, size_bytes: int) -> bool:
+        """Whether quotas let records of that size be sent now; else the answer is to have none (KIP-219)."""
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
+        self._throttle(times_ms)
+        return not any(times_ms)
+
+    def charge_mutations(self, count: int, *, strict: bool) -> None:
+        """Charge the creation or deletion of `count` partitions (KIP-599).
+
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be.
+        """
+        times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
+        self._throttle(times_ms)
+        if strict and any(times_ms):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    def _throttle(self, times_ms: list[int]) -> None:
+        self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
+
+    def _ask_throttles(self, ask: Callable[[Throttle], T]) -> list[T]:
+        listener, answers = self.connection.listener, []
+        for throttle in listener.throttles:
+            try:
+                answers.append(ask(throttle))
+            except Exception:
+                # As when a request is charged: what fails limits nothing, and costs nobody an answer.
+                throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
+        return answers
+
+    def later(self) -> Pending:
+        """To be returned by a handler that will answer later with `respond`. The connection's next request waits."""
+        return LATER
+
+    def no_response(self) -> Pending:
+        """To be returned by a handler whose request has no answer."""
+        return NO_RESPONSE
+
+    def respond(self, response: Any) -> None:
+        """Answer a request that was put off with `later()`: a response message, NO_RESPONSE, or an exception.
+
+        From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
+        raised. The connection may be gone by now: then nothing happens.
+        """
+        self.responder.respond(self, response)
+
+    def close_connection(self, reason: str) -> None:
+        """Close the connection instead of answering; `reason` goes to the log."""
+        self.responder.close_connection(self, reason)

@@ -1,0 +1,59 @@
+"""Connection gates: which connections a listener accepts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from klamm.api.part import ListenerPart
+
+if TYPE_CHECKING:
+    from klamm.api.context import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A gate's No: the connection is closed at once. `reason` is a metric label: few values, lower_snake_case."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A gate's Not yet.
+
+    `pause_acceptor=True`: the whole listener waits `delay_ms`, or until `ListenerContext.resume_accepting` is called,
+    and asks the gate again for the same connection (Kafka's listener rate limit).
+    Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
+    """
+
+    delay_ms: int
+    reason: str
+    pause_acceptor: bool = False
+
+
+Admission: TypeAlias = Refuse | Delay | None
+
+
+class ConnectionGate(ListenerPart, ABC):
+    """Says which connections may come in; asked on the acceptor thread, in the order of the TOML.
+
+    `release` follows exactly once for each connection that this gate admitted, from any thread, even if a later gate
+    refused it.
+    """
+
+    @abstractmethod
+    def admit(self, address: Address) -> Admission:
+        """None admits. Must not block: waiting is said with `Delay`."""
+
+    @abstractmethod
+    def release(self, address: Address) -> None:
+        """An admitted connection is closed."""
+
+    def authenticated(self, address: Address) -> None:
+        """An admitted connection became READY: its handshakes are over. On a processor's thread."""
+
+    def authentication_failed(self, address: Address) -> None:
+        """An admitted connection failed its handshake or authentication; `release` follows."""

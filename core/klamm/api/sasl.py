@@ -1,0 +1,161 @@
+"""What the parts of the authenticator `sasl` implement: mechanisms, and the stores they find users in.
+
+A mechanism's instance is made once per listener; the `SaslServer` it makes lives for one exchange on one processor's
+thread and needs no locks. After `javax.security.sasl` and Kafka's callback handlers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from klamm.api.principal import KafkaPrincipal
+
+if TYPE_CHECKING:
+    from klamm.api.context import ConnectionContext, ListenerContext
+    from klamm.api.transport import TransportLayer
+    from klamm.shared.scram import ScramCredential, ScramMechanism
+
+
+class SaslError(Exception):
+    """An exchange has failed. The text is for the log alone: the client is told that its credentials are invalid."""
+
+
+class SaslAuthenticationError(SaslError):
+    """An exchange has failed, and the client is told why. The text must give nothing away, e.g. who exists.
+
+    `reason` is for the log instead of the text, e.g. with the name that the client has said.
+    """
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = message if reason is None else reason
+
+
+@dataclass(frozen=True, slots=True)
+class SaslChallenge:
+    """The exchange goes on: a token for the client, which has to answer."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSuccess:
+    """The exchange is complete.
+
+    `token` goes to the client, and may be empty. `expires_ms` is the time since the epoch at which what it has proved
+    itself with ends, e.g. a token; it bounds the session (KIP-368).
+    """
+
+    principal: KafkaPrincipal
+    token: bytes = b""
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SaslTask:
+    """The outcome takes more than a millisecond to find: `run` is called on a thread of the authenticator's own.
+
+    It returns the outcome or raises as `SaslServer.evaluate` does. The channel waits for it, and nobody else does.
+    With `submit` it is called where that has it called, on whatever thread, once.
+    `password_of` is the user whose password it checks, if that takes a processor's time and does not block: for an
+    address that has tried many wrong ones the authenticator may then call it later.
+    It is not called for a channel that is closed by then.
+    """
+
+    run: Callable[[], SaslChallenge | SaslSuccess]
+    submit: Callable[[Callable[[], object]], None] | None = None
+    password_of: str | None = None
+
+
+SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
+
+
+class SaslServer(ABC):
+    """One exchange of one client; the interface `SaslServer` of Java."""
+
+    @abstractmethod
+    def evaluate(self, token: bytes) -> SaslEvaluation:
+        """What comes of a token of the client. Must not block: see `SaslTask`.
+
+        Raises SaslError or SaslAuthenticationError; anything else fails the exchange too, and is logged with its
+        traceback.
+        """
+
+    def close(self) -> None:
+        """The exchange is over, or the channel is gone."""
+
+
+class CredentialStore(ABC):
+    """Knows users by their SCRAM credentials, or checks passwords itself. Called from any thread."""
+
+    blocking: bool = False
+    """Whether `scram_credential` may take more than a millisecond; it is then called where that holds nobody up."""
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def open(self, listener: ListenerContext) -> None:
+        """Get ready. May block. Raising stops the start with the message."""
+
+    @abstractmethod
+    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """What proves a user by that mechanism; None if the store does not know."""
+
+    def verify_password(self, user: str, password: str) -> bool | None:
+        """Whether that is the user's password; None if the store cannot say, and its SCRAM credentials decide.
+
+        May block; called on a thread of the authenticator's own.
+        """
+        return None
+
+    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
+        """One of the credentials, chosen by `draw` (>= 0), e.g. by `draw % number`; None if that cannot be said.
+
+        Users that do not exist are answered as if they had one like it.
+        """
+        return None
+
+    def plain_credentials(self) -> Mapping[str, ScramCredential]:
+        """All users, each with the credential that PLAIN checks: of the first mechanism that the user has one for.
+
+        Must not block, and is the same object until something changes: it is looked at with every login. Empty if that
+        cannot be said. Checking users that do not exist takes as long as checking these.
+        """
+        return {}
+
+    def reload(self) -> None:
+        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
+
+    def close(self) -> None:
+        """Give back what `open` took. Called exactly once if `open` returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslContext:
+    """What a mechanism works with: its listener, and the stores in the order in which they are asked."""
+
+    listener: ListenerContext
+    stores: Sequence[CredentialStore]
+
+
+class SaslMechanism(ABC):
+    """One mechanism of one listener. Clients name it as TOML does: the provider's name is the mechanism's."""
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings
+
+    def open(self, context: SaslContext) -> None:
+        """Get ready; the stores are open. May block. Raising stops the start with the message."""
+
+    @abstractmethod
+    def server(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServer:
+        """For a client that has named this mechanism. Must not block. Raises as `SaslServer.evaluate` does."""
+
+    def reload(self) -> None:
+        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
+
+    def close(self) -> None:
+        """Give back what `open` took. Called exactly once if `open` returned."""

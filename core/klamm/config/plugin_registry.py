@@ -1,0 +1,182 @@
+"""Finding plugins: one door, the entry-point group `klamm`, for klamm's own and for everybody else's.
+
+Installed is not active: loading an entry point only learns names. A broken plugin is a warning until a configuration
+names what it might have provided; then it stops the start.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pluggy
+
+from klamm.api import hookspecs
+from klamm.api.provider import Provider, ProviderKind
+from klamm.config.problems import did_you_mean
+
+log = logging.getLogger("klamm.plugins")
+
+GROUP: Final = "klamm"
+ESSENTIAL: Final = {
+    "plaintext": "every listener without a transport of its own uses it",
+    "dispatch": "no listener runs without an assigner, and no server without a request scheduler",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a plugin comes from."""
+
+    entry_point: str
+    distribution: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A provider and its source."""
+
+    kind: ProviderKind
+    provider: Provider
+    source: Source
+
+
+class PluginError(Exception):
+    """A provider cannot be had: unknown, ambiguous, blocked or broken."""
+
+
+class PluginRegistry:
+    """All providers of all installed plugins.
+
+    `block` names entry points that are not loaded. The environment can narrow them further: `KLAMM_LOAD_PLUGINS` lists
+    the only third-party ones to load (empty: klamm's own alone). `KLAMM_TRACE_PLUGINS=1` says what is loaded.
+    `entry_points` are those of the group `klamm` that are installed, unless given.
+    """
+
+    def __init__(
+        self,
+        block: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+        entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    ) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._manager = pluggy.PluginManager("klamm")
+        self._manager.add_hookspecs(hookspecs)
+        self._sources: dict[str, Source] = {}
+        self._found: dict[ProviderKind, list[Found]] = {}
+        self.broken: list[tuple[Source, BaseException]] = []
+        self.blocked: set[str] = set(block)
+        for name in self.blocked & ESSENTIAL.keys():
+            raise PluginError(f"the plugin {name} cannot be blocked: {ESSENTIAL[name]}")
+        self._load(importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
+
+    def _load(self, entry_points: Iterable[importlib.metadata.EntryPoint]) -> None:
+        allowed = self._environment.get("KLAMM_LOAD_PLUGINS")
+        trace = self._environment.get("KLAMM_TRACE_PLUGINS") == "1"
+        names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}
+        installed = list(entry_points)
+        known = [entry_point.name for entry_point in installed]
+        for name in sorted(self.blocked.difference(known)):
+            # No error: a file may be for several machines.
+            log.warning('there is no plugin "%s" to leave out%s', name, did_you_mean(name, known))
+        for entry_point in installed:
+            distribution = entry_point.dist
+            source = Source(
+                entry_point.name,
+                distribution.name if distribution else "?",
+                distribution.version if distribution else "?",
+            )
+            own = source.distribution == "klamm"
+            if entry_point.name in self.blocked or (names is not None and not own and entry_point.name not in names):
+                self.blocked.add(entry_point.name)
+                continue
+            try:
+                self._register(entry_point.load(), f"{source.distribution}:{entry_point.name}", source)
+            except Exception as error:
+                self.broken.append((source, error))
+                log.warning(
+                    "plugin %s of %s cannot be loaded: %r; `pip uninstall %s` takes it away",
+                    entry_point.name,
+                    source.distribution,
+                    error,
+                    source.distribution,
+                )
+                continue
+            if trace:
+                print(f"klamm: plugin {entry_point.name} of {source.distribution} {source.version}", file=sys.stderr)
+
+    def add(self, plugin: object, name: str) -> None:
+        """Register a plugin object that no entry point names; for tests and embedding."""
+        self._register(plugin, name, Source(name, name, "?"))
+        self._found.clear()
+
+    def _register(self, plugin: object, name: str, source: Source) -> None:
+        self._manager.register(plugin, name)
+        for caller in self._manager.get_hookcallers(plugin) or ():
+            if not caller.has_spec():
+                self._manager.unregister(plugin)
+                hooks = [kind.hook for kind in ProviderKind]
+                raise PluginError(f"there is no hook {caller.name}{did_you_mean(caller.name, hooks)}")
+        self._sources[name] = source
+
+    def providers(self, kind: ProviderKind) -> list[Found]:
+        """All of a kind, by name. Asked once: the hooks run at the first call."""
+        found = self._found.get(kind)
+        if found is None:
+            found = self._found[kind] = sorted(self._ask(kind), key=lambda one: one.provider.name)
+        return found
+
+    def _ask(self, kind: ProviderKind) -> Iterator[Found]:
+        for implementation in getattr(self._manager.hook, kind.hook).get_hookimpls():
+            source = self._sources[implementation.plugin_name]
+            try:
+                for provider in implementation.function():
+                    if not isinstance(provider, Provider):
+                        raise TypeError(f"a Provider was due, not {provider!r}")
+                    yield Found(kind, provider, source)
+            except Exception as error:
+                self.broken.append((source, error))
+                log.warning("plugin %s of %s: %s failed: %r", source.entry_point, source.distribution, kind.hook, error)
+
+    def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
+        """The one provider of that name. Raises PluginError saying what is known, what is broken, or who clashes.
+
+        `others` are names that are known without a provider.
+        """
+        matches = [found for found in self.providers(kind) if found.provider.name == name]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            owners = " and by ".join(
+                sorted(f"{found.source.entry_point} of {found.source.distribution}" for found in matches)
+            )
+            raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
+        known = [*others, *(found.provider.name for found in self.providers(kind))]
+        message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'
+        if known:
+            message += f" (known: {', '.join(known)})"
+        for source, error in self.broken:
+            message += f"; the plugin {source.entry_point} of {source.distribution} is broken: {error!r}"
+        if self.blocked:
+            message += f"; blocked: {', '.join(sorted(self.blocked))}"
+        raise PluginError(message)
+
+    def all(self) -> list[Found]:
+        """Every provider of every kind."""
+        return [found for kind in ProviderKind for found in self.providers(kind)]
+
+
+def load_factory(found: Found) -> Any:
+    """A provider's factory. Raises PluginError naming the distribution and the cause."""
+    try:
+        return found.provider.load_factory()
+    except Exception as error:
+        raise PluginError(
+            f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution} cannot be loaded: {error!r}'
+        ) from error

@@ -1,0 +1,48 @@
+"""One table of a configuration file, for commands that need no server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from klamm.config import toml_positions as positions
+from klamm.config.plan import read_tables
+from klamm.config.problems import ConfigError, Problem
+from klamm.config.setting import convert, flatten, specs_of
+
+
+def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with a table that is to become an instance of a settings class: keys and messages."""
+    problems: list[tuple[str, str]] = []
+    convert(settings, table, lambda key, message: problems.append((key, message)), Path())
+    return problems
+
+
+def load_settings(file: Path, path: tuple[str, ...], settings: type, *, others: bool = False) -> Any:
+    """The table at `path` as an instance of a settings class; defaults if the file has no such table.
+
+    `others` lets the table have keys that the class does not know. Raises ConfigError with file, line and key.
+    """
+    tables, text = read_tables(file)
+    problems: list[Problem] = []
+
+    def report(key: str, message: str, at: tuple[str, ...] = path) -> None:
+        whole = (*at, key) if key else at
+        position = positions.find(text, whole)
+        place = f"{file}:{position[0]}:{position[1]}" if position else str(file)
+        problems.append(Problem(place, ".".join(whole), message))
+
+    table: Any = tables
+    for depth, name in enumerate(path, 1):
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            report("", "must be a table", path[:depth])
+            raise ConfigError(problems)
+    if others:
+        known = specs_of(settings)
+        table = {key: value for key, value in flatten(table, known).items() if key in known}
+    made = convert(settings, table, report, file.parent)
+    if made is None:
+        raise ConfigError(problems)
+    return made

@@ -1,0 +1,1 @@
+"""The registry, and what the server counts: requests, connections, failures."""

@@ -1,0 +1,35 @@
+"""`ConnectionFailures`: how many connections of a listener came to nothing, by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from klamm.metrics.registry import Counter, Labels
+
+NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
+DOC: Final = "Connections that ended because of what the peer did before or instead of a request, by reason."
+
+
+class ConnectionFailures:
+    """Counts by reason; from any thread. Reasons are metric labels: few values, lower_snake_case."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self._counters: dict[str, Counter] = {}
+
+    def count(self, reason: str) -> None:
+        """One more."""
+        self._counters.setdefault(reason, Counter()).add()
+
+    def of(self, reason: str) -> int:
+        """How many there were."""
+        counter = self._counters.get(reason)
+        return counter.value if counter is not None else 0
+
+    def read(self) -> Iterable[tuple[Labels, float]]:
+        """For a MetricsRegistry."""
+        return [
+            ({"listener": self._listener, "reason": reason}, counter.value)
+            for reason, counter in list(self._counters.items())
+        ]

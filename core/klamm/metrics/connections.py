@@ -1,0 +1,28 @@
+"""`ConnectionCounts`: what became of a listener's connections, in numbers; Kafka's `Selector` metrics."""
+
+from __future__ import annotations
+
+from klamm.api.context import ConnectionContext
+from klamm.metrics.registry import Counter
+
+
+class ConnectionCounts:
+    """One per listener, for all of its processors, which come and go. All events are rare beside requests."""
+
+    def __init__(self) -> None:
+        self.created = Counter()
+        self.closed = Counter()
+        self.closed_received_bytes = Counter()
+        self.closed_sent_bytes = Counter()
+        self.idle_closed = Counter()
+        self.authenticated = Counter()
+        self.failed_authentication = Counter()
+        self.reauthenticated = Counter()
+        self.failed_reauthentication = Counter()
+        self.expired = Counter()
+
+    def note_closed(self, connection: ConnectionContext) -> None:
+        """A connection is gone; what it moved stays in the sums."""
+        self.closed_received_bytes.add(connection.received_bytes)
+        self.closed_sent_bytes.add(connection.sent_bytes)
+        self.closed.add()

@@ -1,0 +1,320 @@
+"""What is recorded of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
+
+Requests are counted one by one. The stages of a request cost half a dozen looks at the clock, so all are timed only of
+APIs whose requests wait for others; of the rest one is timed now and then, and weighs as many as it stands for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.metrics.registry import Histogram, HistogramValue, Labels, MetricsRegistry
+from klamm.runtime.clock import Clock
+from klamm.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm.api.context import RequestContext
+    from klamm.logs.slow_requests import SlowLog
+    from klamm.wire.error_counts import ErrorCounts
+
+# About one sample of each API and version in this time, on each processor: rare requests are all timed, and samples
+# take less than a hundredth of the processor however many requests there are.
+SAMPLE_INTERVAL_NS: Final = 5_000_000
+MAX_EVERY: Final = 1023
+# A request that takes a handler thread this long is always timed: one of many must not go unseen.
+SLOW_NS: Final = 10_000_000
+
+UNKNOWN_VERSION: Final = -1
+
+_GROUP: Final = "kafka.network:type=RequestMetrics,name="
+# Bounds from 2^4 to 2^25 microseconds, 16 µs to 34 s, and from 2^5 to 2^27 bytes.
+_TIME_BITS: Final = range(4, 26)
+_SIZE_BITS: Final = range(5, 28)
+
+
+class ApiTimes:
+    """Where the time of one API's requests goes, in microseconds, and how large they are, in bytes."""
+
+    __slots__ = (
+        "local",
+        "remote",
+        "request_bytes",
+        "request_queue",
+        "response_queue",
+        "response_send",
+        "throttle",
+        "total",
+    )
+
+    def __init__(self) -> None:
+        self.request_queue = Histogram()
+        self.local = Histogram()
+        self.remote = Histogram()
+        self.throttle = Histogram()
+        self.response_queue = Histogram()
+        self.response_send = Histogram()
+        self.total = Histogram()
+        self.request_bytes = Histogram()
+
+    def record(self, request: RequestContext, end_ns: int) -> int:
+        """Add a request that is through; its total time in nanoseconds.
+
+        A stage that it never entered took no time. All stages together are the total, as in Kafka.
+        """
+        weight = request.weight
+        received_ns = request.received_ns
+        start_ns = request.handler_start_ns or received_ns
+        local_end_ns = request.local_end_ns or start_ns
+        completed_ns = request.completed_ns or local_end_ns
+        dequeued_ns = request.dequeued_ns or completed_ns
+        self.request_queue.add(max(0, start_ns - received_ns) // 1000, weight)
+        self.local.add(max(0, local_end_ns - start_ns) // 1000, weight)
+        if request.parked:
+            self.remote.add(max(0, completed_ns - local_end_ns) // 1000, weight)
+        else:
+            self.remote.counts[0] += weight
+        if request.throttle_time_ms:
+            self.throttle.add(request.throttle_time_ms * 1000, weight)
+        else:
+            self.throttle.counts[0] += weight
+        self.response_queue.add(max(0, dequeued_ns - completed_ns) // 1000, weight)
+        self.response_send.add(max(0, end_ns - dequeued_ns) // 1000, weight)
+        self.total.add((end_ns - received_ns) // 1000, weight)
+        self.request_bytes.add(request.size_bytes, weight)
+        return end_ns - received_ns
+
+
+_STAGES: Final = {
+    "RequestQueueTimeMs": ("request_queue", "Milliseconds until a handler, or the processor, took a request up."),
+    "LocalTimeMs": ("local", "Milliseconds in the handler."),
+    "RemoteTimeMs": ("remote", "Milliseconds of waiting for others: data, members, another server."),
+    "ThrottleTimeMs": ("throttle", "Milliseconds for which the client was throttled."),
+    "ResponseQueueTimeMs": ("response_queue", "Milliseconds until the processor took a response up."),
+    "ResponseSendTimeMs": ("response_send", "Milliseconds until a response was handed to the socket whole."),
+    "TotalTimeMs": ("total", "Milliseconds from reading a request to its response being sent."),
+}
+
+
+class RequestCount:
+    """Requests of one API and version on one processor.
+
+    Whoever counts one takes 1 from `until_sample`; below 0 a sample is due.
+    """
+
+    __slots__ = ("_always", "_every", "_next_sample", "_sampled_ns", "_stood_for", "until_sample")
+
+    def __init__(self, *, always: bool) -> None:
+        self.until_sample = 0
+        self._next_sample = 0
+        self._stood_for = 0
+        self._every = 1
+        self._sampled_ns = 0
+        self._always = always
+
+    @property
+    def count(self) -> int:
+        """The requests counted."""
+        return self._next_sample - self.until_sample
+
+    def sample(self, ordinal: int, now_ns: int) -> int:
+        """The weight of a sample of the `ordinal`-th request: how many requests it stands for that no other does.
+
+        Samples that follow each other too soon become rarer, and else more frequent again. One in 3, 7, 15 … is taken:
+        never an even number, so that batches of a round size do not always have the same places sampled.
+        """
+        weight = ordinal - self._stood_for
+        if weight <= 0:
+            return 0
+        self._stood_for = ordinal
+        if self._always:
+            return weight
+        elapsed_ns = now_ns - self._sampled_ns
+        if elapsed_ns < SAMPLE_INTERVAL_NS:
+            self._every = min(2 * self._every + 1, MAX_EVERY)
+        else:
+            self._every = self._every * SAMPLE_INTERVAL_NS // elapsed_ns | 1
+        self._sampled_ns = now_ns
+        self._wait_until(ordinal - 1 + self._every)
+        return weight
+
+    def one(self) -> int:
+        """The weight of a request that is timed whatever is due: 1."""
+        self._stood_for += 1
+        return 1
+
+    def always(self) -> None:
+        """Time every request from now on."""
+        self._always = True
+        self._wait_until(0)
+
+    def _wait_until(self, next_sample: int) -> None:
+        count = self.count
+        self._next_sample = next_sample
+        self.until_sample = next_sample - count
+
+
+class ApiCounts:
+    """The counts of one API, `by_version` from version 0 on, and its times."""
+
+    __slots__ = ("by_version", "times", "unknown")
+
+    def __init__(self, versions: range, *, always: bool = False) -> None:
+        self.times = ApiTimes()
+        self.by_version = [RequestCount(always=always) for _ in range(versions.stop)]
+        self.unknown = RequestCount(always=always)
+
+
+class AnyVersion(Sequence[RequestCount]):
+    """In place of `by_version` for versions that nobody serves: one label, or a peer could make up 65,536."""
+
+    def __init__(self, count: RequestCount) -> None:
+        self._count = count
+
+    def __getitem__(self, version: object) -> Any:
+        return self._count
+
+    def __len__(self) -> int:
+        return 1
+
+
+class RequestRecorder:
+    """Recording on one processor. `apis` are the counts by API key."""
+
+    def __init__(self, clock: Clock, served: Iterable[tuple[int, range]], slow_log: SlowLog | None) -> None:
+        self._clock = clock
+        self._slow_log = slow_log
+        self.errors: dict[tuple[int, int], int] = {}
+        self.failed: dict[int, int] = {}
+        self.apis = {
+            api_key: ApiCounts(versions, always=slow_log is not None and slow_log.watches(api_key))
+            for api_key, versions in served
+        }
+
+    def answered(self, request: RequestContext) -> None:
+        """A request that left the processor's hands has an answer, or is to have none: count it."""
+        count = request.handler.counts[request.api_version]
+        count.until_sample -= 1
+        if request.received_ns and not request.weight:
+            request.weight = count.one()
+        if request.parked:
+            count.always()
+        if request.errors is not None:
+            self.count_errors(request.api_key, request.errors)
+
+    def count_errors(self, api_key: int, errors: ErrorCounts) -> None:
+        """A response carried errors."""
+        self.failed[api_key] = self.failed.get(api_key, 0) + 1
+        for code, count in errors.items():
+            key = (api_key, code)
+            self.errors[key] = self.errors.get(key, 0) + count
+
+    def completed(self, requests: Sequence[RequestContext]) -> None:
+        """The responses of these have gone out whole, or there were none."""
+        end_ns = self._clock.monotonic_ns()
+        for request in requests:
+            if request.weight:
+                total_ns = self.apis[request.api_key].times.record(request, end_ns)
+                if self._slow_log is not None:
+                    self._slow_log.note(request, total_ns, end_ns)
+
+
+def note_slow(request: RequestContext, begun_ns: int, end_ns: int) -> None:
+    """Give a request that was not to be timed its times, once its handler is through. When it came is in
+    `handler_start_ns` until then, which nobody looks at in a request without times."""
+    request.received_ns = request.handler_start_ns or begun_ns
+    request.handler_start_ns = begun_ns
+    request.local_end_ns = request.completed_ns = end_ns
+
+
+class RequestMetrics:
+    """All recorders of a server, those of processors that are gone included: a counter never falls."""
+
+    def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
+        self._lock = threading.Lock()
+        self._recorders: list[RequestRecorder] = []
+        self._name_of = name_of
+        self._clean: dict[int, int] = {}
+        registry.register(_GROUP + "RequestsPerSec", "counter", "Requests, by API and version.", self._requests)
+        registry.register(
+            _GROUP + "ErrorsPerSec",
+            "counter",
+            "Error codes in responses, by API; NONE counts the responses that carry none.",
+            self._errors,
+        )
+        registry.register(
+            _GROUP + "RequestBytes",
+            "histogram",
+            "Bytes of a request without its length.",
+            lambda: self._histograms("request_bytes", 1.0, _SIZE_BITS),
+        )
+        for name, (attribute, doc) in _STAGES.items():
+            registry.register(_GROUP + name, "histogram", doc, self._stage(attribute))
+
+    def add(self, recorder: RequestRecorder) -> RequestRecorder:
+        """Count what a recorder records among the server's."""
+        with self._lock:
+            self._recorders.append(recorder)
+        return recorder
+
+    def _all(self) -> list[RequestRecorder]:
+        with self._lock:
+            return list(self._recorders)
+
+    def _counts(self) -> Iterable[tuple[int, int, int]]:
+        for recorder in self._all():
+            for api_key, api in recorder.apis.items():
+                for version, count in enumerate(api.by_version):
+                    if count.count:
+                        yield api_key, version, count.count
+                if api.unknown.count:
+                    yield api_key, UNKNOWN_VERSION, api.unknown.count
+
+    def _requests(self) -> Iterable[tuple[Labels, float]]:
+        counts: dict[tuple[int, int], int] = {}
+        for api_key, version, count in self._counts():
+            counts[api_key, version] = counts.get((api_key, version), 0) + count
+        for (api_key, version), count in sorted(counts.items()):
+            yield (
+                {
+                    "request": self._name_of(api_key),
+                    "version": str(version) if version != UNKNOWN_VERSION else "unknown",
+                },
+                count,
+            )
+
+    def _errors(self) -> Iterable[tuple[Labels, float]]:
+        counts: dict[tuple[int, int], int] = {}
+        for recorder in self._all():
+            for (api_key, code), count in list(recorder.errors.items()):
+                counts[api_key, code] = counts.get((api_key, code), 0) + count
+            for api_key, failed in list(recorder.failed.items()):
+                counts[api_key, 0] = counts.get((api_key, 0), 0) - failed
+        for api_key, _, count in self._counts():
+            counts[api_key, 0] = counts.get((api_key, 0), 0) + count
+        for (api_key, code), count in sorted(counts.items()):
+            if code == 0:
+                # A request may be half counted at this moment, and a counter never falls.
+                count = self._clean[api_key] = max(self._clean.get(api_key, 0), count)
+            yield {"request": self._name_of(api_key), "error": _error_name(code)}, count
+
+    def _stage(self, attribute: str) -> Callable[[], Iterable[tuple[Labels, HistogramValue]]]:
+        # Recorded in microseconds, told in milliseconds.
+        return lambda: self._histograms(attribute, 0.001, _TIME_BITS)
+
+    def _histograms(self, attribute: str, scale: float, bits: range) -> Iterable[tuple[Labels, HistogramValue]]:
+        merged: dict[int, Histogram] = {}
+        for recorder in self._all():
+            for api_key, api in recorder.apis.items():
+                if any(api.times.total.counts):
+                    merged.setdefault(api_key, Histogram()).merge(getattr(api.times, attribute))
+        for api_key, histogram in sorted(merged.items()):
+            yield {"request": self._name_of(api_key)}, histogram.snapshot(scale, bits)
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"UNKNOWN_{code}"

@@ -1,0 +1,92 @@
+"""`Handshakes`: steps of handshakes on threads of their own, so that those who are in do not wait for cryptography."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import partial
+
+from klamm.api.transport import Interest
+from klamm.network.channel import ChannelState, KafkaChannel, close_transport
+from klamm.network.poller import Waker
+from klamm.runtime.workers import Workers
+
+
+class Handshakes:
+    """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
+
+    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and nobody else may touch it:
+    a channel that is closed meanwhile keeps its transport open until then. `done` is what waits for `take_back`. The
+    selector's thread calls all of this.
+    """
+
+    def __init__(self, workers: Workers, waker: Waker) -> None:
+        self._workers = workers
+        self._waker = waker
+        self._under_way: set[KafkaChannel] = set()
+        self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
+        self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def begin(self, channel: KafkaChannel) -> None:
+        """Have the next step taken."""
+        self._under_way.add(channel)
+        self._workers.submit(partial(self._step, channel), channel.connection.client_address.host)
+
+    def take_back(self) -> list[KafkaChannel]:
+        """Channels whose step is over, the first one first; those that were closed meanwhile are let go."""
+        found = []
+        while self.done:
+            channel, outcome = self.done.popleft()
+            self._under_way.discard(channel)
+            if channel.state is ChannelState.CLOSED:
+                close_transport(channel)
+            else:
+                self._outcomes[channel] = outcome
+                found.append(channel)
+        return found
+
+    def outcome(self, channel: KafkaChannel) -> Interest:
+        """What `handshake` has returned, of a channel that was taken back; raises what it has raised."""
+        outcome = self._outcomes.pop(channel)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def forget(self, channel: KafkaChannel) -> bool:
+        """A channel is closed. Whether its transport is closed later, as a thread has it."""
+        self._outcomes.pop(channel, None)
+        return channel in self._under_way
+
+    def close(self) -> None:
+        """The selector takes nothing back any more: what is under way closes when its step is over."""
+        with self._lock:
+            self._closed = True
+        self._close_done()
+
+    def _step(self, channel: KafkaChannel) -> None:
+        outcome: Interest | Exception = Interest.NONE
+        if channel.state is not ChannelState.CLOSED:
+            try:
+                outcome = channel.transport.handshake()
+            except Exception as error:
+                outcome = error
+            except BaseException as error:
+                # A plugin must not end a thread that others need.
+                outcome = RuntimeError(repr(error))
+        with self._lock:
+            self.done.append((channel, outcome))
+            if not self._closed:
+                self._waker.wake()
+                return
+        self._close_done()
+
+    def _close_done(self) -> None:
+        # Both the selector and the threads come here: each channel goes to one of them.
+        while True:
+            try:
+                channel, _ = self.done.popleft()
+            except IndexError:
+                return
+            close_transport(channel)

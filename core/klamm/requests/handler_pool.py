@@ -1,0 +1,126 @@
+"""`KafkaRequestHandlerPool`: the threads that run handlers which may block."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from klamm.api.context import RequestContext
+from klamm.requests.request_channel import RequestChannel
+from klamm.runtime.clock import Clock
+
+log = logging.getLogger("klamm.handlers")
+
+_PAUSE_S: Final = 0.1
+
+
+class _BusyMeter:
+    """How long one handler has been at requests; only it writes. `since_ns` is when it took up the one it is at."""
+
+    __slots__ = ("busy_ns", "since_ns")
+
+    def __init__(self) -> None:
+        self.busy_ns = 0
+        self.since_ns = 0
+
+    def busy_ns_until(self, now_ns: int) -> int:
+        # A request that ends between the two reads is left out once, rather than counted twice.
+        since_ns = self.since_ns
+        return self.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
+
+
+class KafkaRequestHandlerPool:
+    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent.
+
+    `run` is given a request and the time, and gives the time back when the handler was through.
+    """
+
+    def __init__(self, channel: RequestChannel, clock: Clock, run: Callable[[RequestContext, int], int]) -> None:
+        self._channel = channel
+        self._clock = clock
+        self._run = run
+        self._lock = threading.Lock()
+        self._pause = threading.Event()
+        self._threads: set[threading.Thread] = set()
+        self._target = 0
+        self._next_id = 0
+        self._meters: dict[threading.Thread, _BusyMeter] = {}
+        self._gone_busy_ns = 0
+
+    @property
+    def size(self) -> int:
+        """How many handlers run."""
+        return len(self._threads)
+
+    def resize(self, count: int) -> None:
+        """Have `count` handlers; those that are too many stop after the request they are at."""
+        with self._lock:
+            surplus = self._target - count
+            self._target = count
+            self._tell(self._channel.resized, count)
+            for _ in range(-surplus):
+                thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
+                self._next_id += 1
+                self._threads.add(thread)
+                self._meters[thread] = _BusyMeter()
+                thread.start()
+        for _ in range(surplus):
+            self._tell(self._channel.wake_handler)
+
+    @staticmethod
+    def _tell(call: Callable[..., None], *arguments: int) -> None:
+        try:
+            call(*arguments)
+        except Exception:
+            log.exception("the request scheduler failed")
+
+    def shutdown(self, timeout_s: float) -> bool:
+        """Stop all handlers; False if some were still at a request when the time was up."""
+        self.resize(0)
+        for thread in list(self._threads):
+            thread.join(timeout_s)
+        return not self._threads
+
+    def busy_ns_until(self, now_ns: int) -> int:
+        """The time that all handlers together have spent on requests, with those they are at."""
+        with self._lock:
+            meters = list(self._meters.values())
+            total_ns = self._gone_busy_ns
+        return total_ns + sum(meter.busy_ns_until(now_ns) for meter in meters)
+
+    def _loop(self) -> None:
+        me = threading.current_thread()
+        meter = self._meters[me]
+        while True:
+            request = None
+            try:
+                request = self._channel.receive_request()
+                if request is None:
+                    if self._should_stop(me):
+                        return
+                    continue
+                start_ns = meter.since_ns = self._clock.monotonic_ns()
+                end_ns = 0
+                try:
+                    end_ns = self._run(request, start_ns)
+                finally:
+                    busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
+                    meter.since_ns = 0
+                    meter.busy_ns += busy_ns
+                    self._channel.handled(request, busy_ns)
+            except BaseException:
+                # The last net: `run` answers for what handlers raise, so this is a bug, and must not cost the thread.
+                log.exception("request handler failed")
+                if request is None:
+                    # The queue itself fails: do not fill the log while it does.
+                    self._pause.wait(_PAUSE_S)
+
+    def _should_stop(self, thread: threading.Thread) -> bool:
+        with self._lock:
+            if len(self._threads) <= self._target:
+                return False
+            self._threads.discard(thread)
+            self._gone_busy_ns += self._meters.pop(thread).busy_ns
+            return True

@@ -1,0 +1,1 @@
+"""Time, threads and waiting: clock, scheduler, workers, purgatory, rates."""

@@ -1,0 +1,179 @@
+"""Delayed operations: answers that wait for data, members or time.
+
+Follows Kafka's `DelayedOperation` and `DelayedOperationPurgatory` (its purgatory of watched keys), so that a handler
+never blocks: it parks an operation and returns `context.later()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
+
+from klamm.runtime.scheduler import Scheduler, Timer
+
+if TYPE_CHECKING:
+    from klamm.api.context import RequestContext
+
+log = logging.getLogger("klamm.handlers")
+
+
+class DelayedOperation:
+    """Something that completes once: when its condition holds, when it is forced, or when it expires.
+
+    Subclasses give `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
+    that race to complete it runs `on_complete`; `on_expiration` runs before that, on the scheduler's thread.
+
+    `request` is what waits. What a method raises ends the operation and is this request's answer, and costs nobody
+    else anything; without a request it is logged.
+    """
+
+    __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
+
+    def __init__(self, delay_ms: float, request: RequestContext | None = None) -> None:
+        self.delay_ms = delay_ms
+        self.request = request
+        self._completed = False
+        self._lock = threading.Lock()
+        self._trying = threading.RLock()
+        self._timer: Timer | None = None
+        self._purgatory: Purgatory | None = None
+        self._keys: tuple[Hashable, ...] = ()
+
+    @property
+    def completed(self) -> bool:
+        """Whether `on_complete` has been claimed by some thread."""
+        return self._completed
+
+    def try_complete(self) -> bool:
+        """Call `force_complete` if the condition holds; return what that returned. Never called twice at a time."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """Answer. Called once."""
+        raise NotImplementedError
+
+    def on_expiration(self) -> None:
+        """The time is up before the condition held. Called before `on_complete`."""
+
+    def force_complete(self) -> bool:
+        """Complete now, whatever the condition. False if it was complete already."""
+        if not self._claim():
+            return False
+        try:
+            self.on_complete()
+        except Exception as error:
+            self._fail(error)
+        return True
+
+    def safe_try_complete(self) -> bool:
+        """`try_complete` under the operation's lock."""
+        if self._completed:
+            return False
+        with self._trying:
+            return not self._completed and self.try_complete()
+
+    def attempt(self) -> bool:
+        """`safe_try_complete` on behalf of others: if it raises, the operation is over, and nothing is raised."""
+        try:
+            return self.safe_try_complete()
+        except Exception as error:
+            if self._claim():
+                self._fail(error)
+            return True
+
+    def _fail(self, error: Exception) -> None:
+        if self.request is not None:
+            # RuntimeError: it failed after it had answered.
+            with contextlib.suppress(RuntimeError):
+                self.request.respond(error)
+                return
+        log.error("delayed operation %r failed", self, exc_info=error)
+
+    def _claim(self) -> bool:
+        with self._lock:
+            if self._completed:
+                return False
+            self._completed = True
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+        if self._purgatory is not None:
+            self._purgatory.forget(self, self._keys)
+        return True
+
+    def watched_by(self, purgatory: Purgatory, keys: tuple[Hashable, ...]) -> None:
+        """Remember who watches, so that completion ends the watch."""
+        self._keys = keys
+        self._purgatory = purgatory
+
+    def expire(self) -> None:
+        """The timer's call."""
+        if self._claim():
+            try:
+                self.on_expiration()
+                self.on_complete()
+            except Exception as error:
+                self._fail(error)
+
+    def arm(self, scheduler: Scheduler) -> None:
+        """Start the clock on the operation."""
+        self._timer = scheduler.schedule(self.delay_ms, self.expire)
+        if self._completed:
+            self._timer.cancel()
+
+
+class Purgatory:
+    """Operations that wait, by the keys whose change may complete them."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._lock = threading.Lock()
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """Complete the operation now, or watch it under `keys` until its delay is over. True if it completed now.
+
+        Raises what the first try raises; from then on failures are the operation's.
+        """
+        if operation.safe_try_complete():
+            return True
+        keys = tuple(keys)
+        with self._lock:
+            for key in keys:
+                self._watchers.setdefault(key, {})[operation] = None
+        operation.watched_by(self, keys)
+        # What happened between the first try and the watch would otherwise be missed.
+        if operation.attempt() or operation.completed:
+            self.forget(operation, keys)
+            return True
+        operation.arm(self._scheduler)
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Try every operation that watches `key`; how many completed."""
+        if key not in self._watchers:
+            return 0
+        with self._lock:
+            watchers = self._watchers.get(key)
+            if watchers is None:
+                return 0
+            operations = list(watchers)
+        return sum(operation.attempt() for operation in operations)
+
+    def forget(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
+        """Stop watching an operation that is complete."""
+        with self._lock:
+            for key in keys:
+                watchers = self._watchers.get(key)
+                if watchers is not None:
+                    watchers.pop(operation, None)
+                    if not watchers:
+                        del self._watchers[key]
+
+    def watched(self) -> int:
+        """How many operations are watched, counted per key."""
+        with self._lock:
+            return sum(len(watchers) for watchers in self._watchers.values())

@@ -1,0 +1,136 @@
+"""Timers on one thread: expiry of delayed operations and periodic work.
+
+Follows Kafka's `SystemTimer` and `KafkaScheduler`, with a heap in place of timing wheels: cancelled timers stay in the
+heap until they are due, or until they are the larger half of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import final
+
+from klamm.runtime.clock import Clock
+
+log = logging.getLogger("klamm.scheduler")
+
+
+@final
+class Timer:
+    """One call in the future. `cancel()` from any thread, at any time; harmless after it has run."""
+
+    __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")
+
+    def __init__(
+        self, scheduler: Scheduler, deadline_ns: int, callback: Callable[[], object] | None, period_ns: int = 0
+    ) -> None:
+        self._scheduler = scheduler
+        self.deadline_ns = deadline_ns
+        self.callback = callback
+        self.period_ns = period_ns
+
+    def cancel(self) -> None:
+        """Do not call. A call that has begun goes on."""
+        if self.callback is not None:
+            self.callback = None
+            self._scheduler.note_cancelled()
+
+
+class Scheduler:
+    """Calls functions later, one after another. What raises is logged and costs only that call.
+
+    `run_due(now)` does the work and can be driven by a test with a manual clock; `start()` runs it on a thread.
+    """
+
+    _COMPACT_AT = 1024
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._order = itertools.count()
+        self._condition = threading.Condition()
+        self._cancelled = 0
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def schedule(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
+        """Call once, in `delay_ms` milliseconds."""
+        return self._add(Timer(self, self._clock.monotonic_ns() + int(delay_ms * 1_000_000), callback))
+
+    def every(self, period_ms: float, callback: Callable[[], object]) -> Timer:
+        """Call each `period_ms` milliseconds, counted from the end of the last call."""
+        period_ns = int(period_ms * 1_000_000)
+        return self._add(Timer(self, self._clock.monotonic_ns() + period_ns, callback, period_ns))
+
+    def _add(self, timer: Timer) -> Timer:
+        with self._condition:
+            first = not self._heap or timer.deadline_ns < self._heap[0][0]
+            heapq.heappush(self._heap, (timer.deadline_ns, next(self._order), timer))
+            if first:
+                self._condition.notify()
+        return timer
+
+    def note_cancelled(self) -> None:
+        """Count a cancelled timer; drop them all once they outnumber the live ones."""
+        with self._condition:
+            self._cancelled += 1
+            if self._cancelled > self._COMPACT_AT and self._cancelled * 2 > len(self._heap):
+                self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+                heapq.heapify(self._heap)
+                self._cancelled = 0
+
+    def run_due(self) -> float | None:
+        """Run every call that is due; return the seconds until the next, or None when there is none."""
+        while True:
+            with self._condition:
+                if not self._heap:
+                    return None
+                wait_ns = self._heap[0][0] - self._clock.monotonic_ns()
+                if wait_ns > 0:
+                    return wait_ns / 1e9
+                timer = heapq.heappop(self._heap)[2]
+                callback = timer.callback
+                if callback is None:
+                    self._cancelled = max(0, self._cancelled - 1)
+                    continue
+                if not timer.period_ns:
+                    timer.callback = None
+            try:
+                callback()
+            except Exception:
+                log.exception("scheduled call %r failed", callback)
+            if timer.period_ns and timer.callback is not None:
+                timer.deadline_ns = self._clock.monotonic_ns() + timer.period_ns
+                self._add(timer)
+
+    def start(self, name: str = "klamm-scheduler") -> None:
+        """Run on a thread of that name until `stop`."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the call it is in. Timers that are left never run."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            wait_s = self.run_due()
+            with self._condition:
+                if self._stopping:
+                    return
+                if self._heap and self._heap[0][0] <= self._clock.monotonic_ns():
+                    continue
+                if wait_s is not None and self._heap:
+                    wait_s = max(0.0, (self._heap[0][0] - self._clock.monotonic_ns()) / 1e9)
+                elif self._heap:
+                    continue
+                self._condition.wait(wait_s)
+                if self._stopping:
+                    return

@@ -1,0 +1,1 @@
+"""The server: listeners built from their plan, started, reloaded, drained and stopped."""

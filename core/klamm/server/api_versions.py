@@ -1,0 +1,144 @@
+"""ApiVersions, which follows from what a handler set handles (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from klamm.api.api_set import ApiHandler
+from klamm.api.context import ConnectionContext, RequestContext
+from klamm.api.transport import Buffer
+from klamm.wire.errors import ErrorCode
+from klamm.wire.headers import decode_request_header
+from klamm.wire.messages import api_versions
+from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.primitives import WireError
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_PRODUCE: Final = 0
+
+
+class _PreparedResponse(ApiVersionsResponse):
+    """An answer that does not change, encoded once per version."""
+
+    __slots__ = ("_encoded",)
+
+    def __init__(self, answer: ApiVersionsResponse) -> None:
+        super().__init__(*(getattr(answer, name) for name in ApiVersionsResponse.__slots__))
+        self._encoded = {version: answer.encode(version) for version in api_versions.VERSIONS}
+
+    def encode(self, version: int) -> bytes:
+        # A throttled copy tells its throttle time.
+        return super().encode(version) if self.throttle_time_ms else self._encoded[version]
+
+
+def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
+    """What a client is told of these handlers, ordered by API key."""
+    ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
+    ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
+    if _PRODUCE in ranges:
+        # librdkafka takes Produce from version 0 on for a sign of life; Kafka tells the same (KAFKA-18659).
+        ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
+    return ApiVersionsResponse(api_keys=[ApiVersion(key, *versions) for key, versions in sorted(ranges.items())])
+
+
+def unsupported_version_response(min_version: int, max_version: int) -> ApiVersionsResponse:
+    """The answer, in version 0, to ApiVersions of a version that is not known."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_versions.API_KEY, min_version, max_version)]
+    )
+
+
+def note_client_software(request: ApiVersionsRequest, context: RequestContext) -> bool:
+    """Remember who the client says it is (KIP-511); False if that is no valid name or version."""
+    if context.api_version < 3:
+        return True
+    connection = context.connection
+    name, version = request.client_software_name, request.client_software_version
+    if connection.client_software_name != name or connection.client_software_version != version:
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+            return False
+        connection.client_software_name = name
+        connection.client_software_version = version
+    return True
+
+
+def api_versions_handler(
+    answer: ApiVersionsResponse,
+) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
+    """A handler that always gives this answer, or INVALID_REQUEST for a malformed client software name."""
+    prepared = _PreparedResponse(answer)
+    invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+    def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+        return prepared if note_client_software(request, context) else invalid
+
+    return handle
+
+
+class ApiVersionsAnswerer:
+    """Answers ApiVersions to clients that are not authenticated yet: a frame in, a frame out."""
+
+    def __init__(self, handlers: Iterable[ApiHandler]) -> None:
+        handler = next(one for one in handlers if one.api_key == api_versions.API_KEY)
+        self._handle = handler.handle
+        self._versions = range(handler.min_version, handler.max_version + 1)
+
+    def __call__(self, frame: Buffer, connection: ConnectionContext) -> bytes:
+        """The answer, with its header and without its length. Raises ValueError for what cannot be parsed."""
+        try:
+            api_key, version, correlation_id, client_id, offset = decode_request_header(frame)
+            context = RequestContext(connection, _NOBODY, api_key, version, correlation_id, client_id, len(frame))
+            if version not in self._versions:
+                answer = unsupported_version_response(self._versions.start, self._versions.stop - 1)
+                version = 0
+            else:
+                request = ApiVersionsRequest.decode(version, frame, offset)
+                answer = self._handle(request, context)
+        except WireError as error:
+            raise ValueError(f"malformed ApiVersions request: {error}") from error
+        return correlation_id.to_bytes(4, "big", signed=True) + answer.encode(version)
+
+
+class _Nobody:
+    """Where the response of a request goes that is answered on the spot."""
+
+    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+        raise AssertionError
+
+    def respond(self, request: RequestContext, response: Any) -> None:
+        raise AssertionError
+
+    def close_connection(self, request: RequestContext, reason: str) -> None:
+        raise AssertionError
+
+
+_NOBODY: Final = _Nobody()
+
+
+def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+    """The handlers of a set, with ApiVersions if it has none of its own."""
+    complete: list[ApiHandler] = list(handlers)
+    if not any(handler.api_key == api_versions.API_KEY for handler in complete):
+        complete.append(default_api_versions(complete))
+    return complete
+
+
+def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
+    """ApiVersions for these handlers."""
+    module: Any = api_versions
+    return ApiHandler(
+        api_key=api_versions.API_KEY,
+        name=api_versions.NAME,
+        module=module,
+        min_version=api_versions.VERSIONS.start,
+        max_version=api_versions.VERSIONS.stop - 1,
+        handle=api_versions_handler(api_versions_response(handlers)),
+        blocking=False,
+        unchanged_while=_never_changes,
+    )
+
+
+def _never_changes() -> None:
+    """The token of an answer that follows from the handler set alone."""

@@ -1,0 +1,292 @@
+"""`SocketServer`: listeners, handler sets and threads, from a two-phase start to a drained stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.api.api_set import ApiHandler, ApiSet
+from klamm.api.context import RequestContext, ServerContext, ServerServices
+from klamm.api.extension import ServerExtension
+from klamm.config.described_config import described_configs
+from klamm.config.plugin_registry import PluginError
+from klamm.metrics.requests import RequestMetrics
+from klamm.metrics.server import ServerMetrics
+from klamm.network.memory_pool import MemoryPool
+from klamm.requests.handler_pool import KafkaRequestHandlerPool
+from klamm.requests.request_channel import RequestChannel
+from klamm.runtime.clock import Clock, SystemClock
+from klamm.runtime.scheduler import Scheduler
+from klamm.server.listener import BindError, Listener, PartError
+from klamm.shared.version import __version__
+from klamm.wire.api_keys import spec_of
+
+if TYPE_CHECKING:
+    from klamm.config.plan import PartPlan, ServerPlan
+
+log = logging.getLogger("klamm.server")
+
+_PARKED_GRACE_NS = 250_000_000
+
+
+class StartError(Exception):
+    """The server cannot start; the message says what and why. Everything that was opened is closed again."""
+
+
+class SocketServer:
+    """A running klamm. `start` returns once every listener answers; `stop` once everything is closed.
+
+    Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
+    """
+
+    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None) -> None:
+        self.plan = plan
+        self.clock = clock or SystemClock()
+        self.scheduler = Scheduler(self.clock)
+        self.services = ServerServices(self.clock, self.scheduler)
+        self.extensions: list[ServerExtension] = []
+        self.listeners: list[Listener] = []
+        self.api_sets: dict[str, ApiSet] = {}
+        self._opened_sets: list[tuple[str, ApiSet]] = []
+        self._temporary: Path | None = None
+        self.data_dir = Path()
+        self.pool: MemoryPool | None = None
+        self.request_channel: RequestChannel
+        self.handler_pool: KafkaRequestHandlerPool
+        self._handlers_started = False
+        self._stopped = False
+
+    def start(self) -> None:
+        """Raises StartError, having closed what was opened."""
+        try:
+            self._start()
+        except StartError:
+            self.stop(deadline_ms=0)
+            raise
+        except PluginError as error:
+            self.services.announce("plugin_failed", str(error), failed=True)
+            self.stop(deadline_ms=0)
+            raise StartError(str(error)) from error
+        except (BindError, PartError) as error:
+            self.stop(deadline_ms=0)
+            raise StartError(str(error)) from error
+        except BaseException:
+            self.stop(deadline_ms=0)
+            raise
+
+    def _start(self) -> None:
+        settings = self.plan.server
+        for listener_plan in self.plan.listeners:
+            listener = Listener(listener_plan)
+            self.listeners.append(listener)
+            listener.bind(self.services)
+        self._prepare_data_dir()
+        if settings.queued_max_request_bytes > 0:
+            self.pool = MemoryPool(
+                settings.queued_max_request_bytes,
+                strict=settings.queued_max_request_bytes_strict,
+                clock=self.clock,
+            )
+        scheduler_plan = self.plan.request_scheduler
+        self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
+        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
+        handlers = self._open_api_sets()
+        request_metrics = None
+        if settings.metrics:
+            request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
+        for listener in self.listeners:
+            listener.open_parts(
+                handlers[listener.plan.api_set],
+                clock=self.clock,
+                scheduler=self.scheduler,
+                request_channel=self.request_channel,
+                pool=self.pool,
+                request_metrics=request_metrics,
+            )
+            name = listener.plan.api_set
+            with self._needed(f"api set {name}", self.plan.api_sets[name]):
+                self.api_sets[name].listener_opened(listener.context)
+        ServerMetrics(self).register(self.services.metrics)
+        for part in self.plan.extensions:
+            self._open_extension(part)
+        self.scheduler.start()
+        self.handler_pool.resize(settings.io_threads)
+        self._handlers_started = True
+        for listener in self.listeners:
+            listener.start()
+        self._announce_parts()
+        self.services.announce("server_started", f"klamm {__version__}")
+        for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
+            with self._needed(f"extension {part.name}", part):
+                extension.ready()
+
+    @contextmanager
+    def _needed(self, what: str, part: PartPlan) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("%s failed at start", what, exc_info=True)
+            text = f"{what} ({part.distribution}): {str(error) or repr(error)}"
+            self.services.announce("plugin_failed", text, failed=True)
+            raise StartError(text) from error
+
+    def _announce_parts(self) -> None:
+        plan = self.plan
+        for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
+            self.services.announce("plugin_loaded", part.describe())
+        for listener in plan.listeners:
+            for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
+                if used is not None:
+                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+            for used in (*listener.gates, *listener.throttles, *listener.observers):
+                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+
+    def _open_extension(self, part: PartPlan) -> None:
+        extension: ServerExtension = part.build()
+        with self._needed(f"extension {part.name}", part):
+            extension.open(self.services)
+        self.extensions.append(extension)
+
+    def _prepare_data_dir(self) -> None:
+        if self.plan.server.data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            self.data_dir = self._temporary
+            return
+        self.data_dir = self.plan.server.data_dir
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
+
+    def _open_api_sets(self) -> dict[str, list[ApiHandler]]:
+        handlers = {}
+        contexts = {listener.name: listener.context for listener in self.listeners}
+        for name, part in self.plan.api_sets.items():
+            # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
+            data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
+            data_dir.mkdir(parents=True, exist_ok=True)
+            api_set: ApiSet = part.build()
+            self.api_sets[name] = api_set
+            with self._needed(f"api set {name}", part):
+                api_set.open(
+                    ServerContext(
+                        data_dir,
+                        self.clock,
+                        self.scheduler,
+                        contexts,
+                        os.urandom,
+                        temporary_data=self._temporary is not None,
+                        services=self.services,
+                        configs=lambda: described_configs(self.plan),
+                    )
+                )
+            self._opened_sets.append((name, api_set))
+            with self._needed(f"api set {name}", part):
+                handlers[name] = list(api_set.handlers())
+        return handlers
+
+    def stop(self, deadline_ms: int | None = None) -> None:
+        """Stop accepting, finish what is at hand within the deadline, close everything. May be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if deadline_ms is None:
+            deadline_ms = self.plan.server.shutdown_deadline_ms
+        self.services.announce("server_stopping")
+        for extension in self.extensions:
+            self._try(extension, extension.stopping)
+        for listener in self.listeners:
+            listener.stop_accepting()
+        now_ns = self.clock.monotonic_ns()
+        deadline_ns = now_ns + deadline_ms * 1_000_000
+        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
+        for processor in started:
+            processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
+        for processor in started:
+            processor.join()
+        if self._handlers_started and not self.handler_pool.shutdown(timeout_s=max(0.1, deadline_ms / 1000)):
+            log.warning("request handlers were still busy after the shutdown deadline of %d ms", deadline_ms)
+        for name, api_set in reversed(self._opened_sets):
+            try:
+                api_set.close()
+            except Exception:
+                log.exception("api set %s failed to close", name)
+        self.scheduler.stop()
+        for extension in reversed(self.extensions):
+            self._try(extension, extension.close)
+        for listener in self.listeners:
+            listener.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @staticmethod
+    def _try(extension: ServerExtension, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("extension %r failed", extension)
+
+    def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
+        """Give parts of listeners the settings of a new plan: the tables that count from now on, and what went wrong.
+
+        `self.plan` tells what counts; what is still different in the new plan needs another start.
+        """
+        taken: list[str] = []
+        problems: list[str] = []
+        wanted = {listener_plan.name: listener_plan for listener_plan in plan.listeners}
+        for listener in self.listeners:
+            if listener.name in wanted:
+                taken_here, problems_here = listener.reconfigure(wanted[listener.name])
+                taken += taken_here
+                problems += problems_here
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return taken, problems
+
+    def resize(self, plan: ServerPlan) -> list[str]:
+        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+
+        From then on `plan` has these numbers, and everything else as before.
+        """
+        changes = []
+        settings, io_threads = self.plan.server, plan.server.io_threads
+        if io_threads != settings.io_threads:
+            changes.append(f"[server] io_threads: {settings.io_threads} before, {io_threads} now")
+            self.handler_pool.resize(io_threads)
+            self.plan = replace(self.plan, server=replace(settings, io_threads=io_threads))
+        wanted = {one.name: one.settings.processors for one in plan.listeners}
+        for listener in self.listeners:
+            before = listener.plan.settings.processors
+            count = wanted.get(listener.name, before)
+            if count != before:
+                changes.append(f"[listeners.{listener.name}] processors: {before} before, {count} now")
+                listener.resize(count)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return changes
+
+    def reload(self) -> list[str]:
+        """Let the parts read their files again; the problems, one line each."""
+        problems = [problem for listener in self.listeners for problem in listener.reload()]
+        for extension in self.extensions:
+            try:
+                extension.reload()
+            except Exception as error:
+                log.exception("reload of %r failed", extension)
+                problems.append(f"extension {type(extension).__name__}: {error}")
+        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
+        return problems
+
+    def addresses(self) -> dict[str, str]:
+        """Where each listener listens."""
+        return {listener.name: str(listener.context.bound) for listener in self.listeners}
+
+
+def _run(request: RequestContext, begun_ns: int) -> int:
+    return request.responder.run_request(request, begun_ns)

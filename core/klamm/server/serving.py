@@ -1,0 +1,185 @@
+"""`klamm serve`: one server in one process, its signals, and what it says on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm.server.server import SocketServer, StartError
+from klamm.shared.version import __version__
+
+if TYPE_CHECKING:
+    from klamm.api.api_set import ApiSet
+    from klamm.api.extension import ServerExtension
+    from klamm.config.plan import PartPlan, ServerPlan
+
+log = logging.getLogger("klamm.server")
+
+
+def run(
+    plan: ServerPlan,
+    *,
+    ready_file: Path | None = None,
+    reload_plan: Callable[[], ServerPlan] | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP reloads what can be reloaded and says what cannot.
+
+    `ready_file` is there while every listener answers, and at no other time unless the process is killed.
+    """
+    begun_ns = time.monotonic_ns()
+    if ready_file is not None:
+        try:
+            prepare_ready_file(ready_file)
+        except OSError as error:
+            print(f"klamm: ready file {ready_file}: {error.strerror or error}", file=sys.stderr)
+            return 2
+    raise_descriptor_limit()
+    wanted = threading.Event()
+    signals: list[signal.Signals] = []
+
+    def note(number: int, _frame: object) -> None:
+        signals.append(signal.Signals(number))
+        wanted.set()
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), note)
+    server = SocketServer(plan)
+    try:
+        server.start()
+    except StartError as error:
+        print(f"klamm: {error}", file=sys.stderr)
+        return 1
+    print(banner(server, (time.monotonic_ns() - begun_ns) / 1e6), flush=True)
+    if ready_file is not None:
+        write_ready_file(ready_file, server)
+    while True:
+        wanted.wait()
+        wanted.clear()
+        while signals:
+            received = signals.pop(0)
+            if received.name == "SIGHUP":
+                for line in reload(server, reload_plan):
+                    print(f"klamm: {line}", flush=True)
+                continue
+            print(f"klamm: {received.name}: stopping", flush=True)
+            if ready_file is not None:
+                with contextlib.suppress(OSError):
+                    ready_file.unlink()
+            server.stop()
+            return 0
+
+
+def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
+    """Reload files that parts read, and take what settings can be taken; what happened, line by line."""
+    lines = []
+    if reload_plan is not None:
+        try:
+            plan = reload_plan()
+            lines += [f"reload: {what}" for what in server.resize(plan)]
+            taken, problems = server.reconfigure(plan)
+        except Exception as error:
+            return [f"reload: nothing changed: {error}"]
+        lines += [f"reload: {what} has changed and counts from now on" for what in taken]
+        lines += [f"reload: {problem}" for problem in problems]
+        left = _changes(server.plan, plan)
+        lines += [f"reload: {what} has changed; this takes effect at the next start" for what in left]
+    lines += [f"reload: {problem}" for problem in server.reload()]
+    lines.append("reload: done")
+    return lines
+
+
+def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
+    changed = []
+    if old.server != new.server:
+        changed.append("[server]")
+    before = {plan.name: plan for plan in old.listeners}
+    after = {plan.name: plan for plan in new.listeners}
+    changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
+    names = {**old.api_sets, **new.api_sets}
+    changed += [f"[{name}]" for name in names if old.api_sets.get(name) != new.api_sets.get(name)]
+    if old.extensions != new.extensions:
+        changed.append("[server] extensions")
+    return changed
+
+
+def banner(server: SocketServer, milliseconds: float) -> str:
+    """What listens where, over which parts (and whose, if not klamm's own), and where the data are."""
+    details = "; ".join(text for text in map(_describe, server.api_sets.values()) if text)
+    where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
+    lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
+    rows = []
+    for listener in server.listeners:
+        plan = listener.plan
+        channel = " + ".join(_origin(part) for part in (plan.transport, plan.authenticator) if part is not None)
+        extras = [_origin(part) for part in (plan.authorizer, *plan.gates, *plan.throttles, *plan.observers) if part]
+        extras.append(f"assigner {_origin(plan.assigner)}")
+        api_set = _origin(server.plan.api_sets[plan.api_set], plan.api_set)
+        rows.append((plan.name, str(listener.context.bound), channel, api_set, ", ".join(extras)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = "   ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
+        lines.append(f"  {cells}".rstrip())
+    beside = [f"request scheduler {_origin(server.plan.request_scheduler)}"]
+    for part, extension in zip(server.plan.extensions, server.extensions, strict=True):
+        beside.append(f"{_origin(part)} {_describe(extension)}".rstrip())
+    lines.append("  " + ", ".join(beside))
+    lines.append(f"ready in {milliseconds:.0f} ms")
+    return "\n".join(lines)
+
+
+def _origin(part: PartPlan, name: str = "") -> str:
+    own = part.distribution == "klamm"
+    return (name or part.name) + ("" if own else f" ({part.distribution})")
+
+
+def _describe(part: ApiSet | ServerExtension) -> str:
+    try:
+        return part.describe()
+    except Exception:
+        log.exception("%r cannot say what it is", part)
+        return ""
+
+
+def prepare_ready_file(path: Path) -> None:
+    """Remove what a killed server has left, and see that a file can be written there. Raises OSError."""
+    path.unlink(missing_ok=True)
+    temporary = _temporary(path)
+    temporary.touch()
+    temporary.unlink()
+
+
+def write_ready_file(path: Path, server: SocketServer) -> None:
+    """Say, all at once, that every listener answers: a reader never sees half of it."""
+    content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
+    temporary = _temporary(path)
+    temporary.write_text(content + "\n")
+    temporary.replace(path)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
+
+
+def raise_descriptor_limit() -> None:
+    """Connections and segments take descriptors: use all that the hard limit gives, as Kafka's start script asks."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        wanted = min(hard, 1_048_576) if hard != resource.RLIM_INFINITY else 1_048_576
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        except (ValueError, OSError):
+            return

@@ -1,0 +1,1 @@
+"""Tables and values that several parts of one server read."""

@@ -1,0 +1,29 @@
+"""The shared table of client quotas: AlterClientQuotas writes it, throttles and connection gates read it (KIP-546).
+
+A row is `{"entity": {type: name, …}, "quotas": {key: value, …}}` under the key that `client_quota_key` gives; the name
+None is the default of its type. Types are Kafka's: `user`, `client-id`, both together, or `ip`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from klamm.shared.tables import Row
+
+CLIENT_QUOTAS: Final = "client_quotas"
+"""Name of the table."""
+
+QuotaEntity: TypeAlias = Mapping[str, str | None]
+
+
+def client_quota_key(entity: QuotaEntity) -> str:
+    """The key of an entity's row, whatever the order of its parts."""
+    return json.dumps(entity, sort_keys=True, separators=(",", ":"))
+
+
+def client_quotas(rows: Mapping[str, Row]) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
+    """Entities and their quotas, from a snapshot of the table."""
+    for row in rows.values():
+        yield row["entity"], row["quotas"]

@@ -1,0 +1,44 @@
+"""Delegation tokens (KIP-48) as handler sets make them and the authenticator `sasl` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from klamm.api.principal import KafkaPrincipal
+
+if TYPE_CHECKING:
+    from klamm.shared.scram import ScramCredential, ScramMechanism
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """Kafka's `TokenInformation` with what proves the token: its HMAC, in base64, is the password. Times since the
+    epoch in milliseconds."""
+
+    token_id: str
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: tuple[KafkaPrincipal, ...]
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int
+    credentials: Mapping[ScramMechanism, ScramCredential] = field(repr=False)
+
+    def owner_or_renewer(self, principal: KafkaPrincipal) -> bool:
+        """Whether the token is the principal's to see and renew."""
+        return principal in (self.owner, self.requester) or principal in self.renewers
+
+
+class DelegationTokenCache:
+    """Kafka's class of that name: the tokens of a server that count, by id. `tokens` is a snapshot that never changes.
+
+    Whoever manages tokens replaces it. All parts of a server have one in common: `shared.once(DELEGATION_TOKENS, …)`.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: Mapping[str, DelegationToken] = {}
+
+
+DELEGATION_TOKENS: Final = "delegation_tokens"
