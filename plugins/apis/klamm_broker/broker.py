@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
+from klamm import ApiHandler, ApiSet, KafkaError, bind_handlers
+from klamm.runtime import Purgatory, Scheduler
+from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics, meta_properties
 from klamm_broker.auto_creation import MAX_WAITING_PARTITIONS, AutoTopicCreation, new_topic
 from klamm_broker.configs import ConfigRegistry, server_keys
@@ -26,7 +28,9 @@ from klamm_broker.store import Store
 from klamm_broker.topics import KRAFT_METADATA_TOPIC, NewTopic, Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, RequestContext, ServerContext, Table
+    from klamm import RequestContext, ServerContext
+    from klamm.runtime import Clock
+    from klamm.shared import Table
 
 log = logging.getLogger("klamm.broker")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from klamm import DescribedConfig, ErrorCode
+from klamm import ErrorCode
+from klamm.config import DescribedConfig
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.topic_config import TOPIC_CONFIGS

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from klamm import Clock
+from klamm.runtime import Clock
 from klamm_broker.log.files import FileOperations, OpenFiles
 
 log = logging.getLogger("klamm.broker.log")
