@@ -395,7 +395,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
 
 ChannelMachine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 TestChannel = ChannelMachine.TestCase
 

@@ -238,7 +238,7 @@ def test_an_authorization_id_of_somebody_else(listen):
     assert "different from the token's principal name" in response.error_message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="abcdeyJ0123456789._-=", max_size=80) | st.binary(max_size=60).map(encoded))
 def test_whatever_is_no_token_is_refused(text):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))

@@ -171,7 +171,7 @@ def test_nothing_follows_the_end():
     assert not book.authenticator.reauthenticates(36)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(st.binary(max_size=60), st.just(b"n,,n=alice,r=abc"), st.text(max_size=40).map(str.encode)),

@@ -22,7 +22,7 @@ from klamm.wire.messages.produce import (
 )
 from klamm.wire.primitives import ReadBuffer, WireError
 
-thorough = settings(deadline=None, derandomize=True, max_examples=300)
+thorough = settings(max_examples=300)
 VERSIONS = range(14)
 FLEXIBLE = range(9, 14)
 
