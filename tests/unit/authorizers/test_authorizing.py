@@ -9,6 +9,7 @@ import pytest
 
 from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
 from klamm.acl import AclOperation, ResourceType
+from klamm.logs.escaping import EscapingFormatter
 from klamm.testing import ManualClock
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
