@@ -129,6 +129,10 @@ class LogManager:
         with self._lock:
             return list(self._logs.values())
 
+    def highest_producer_id(self) -> int:
+        """Of the producers that the logs remember; -1 if there are none."""
+        return max((each.highest_producer_id() for each in self.logs()), default=-1)
+
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
     ) -> PartitionLog:
