@@ -19,7 +19,7 @@ from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
-from klamm_broker.log import LogManager
+from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.producer_ids import ProducerIds
 from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
@@ -48,8 +48,17 @@ class Broker(ApiSet):
 
     settings: BrokerSettings
 
-    def __init__(self, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        operations: FileOperations | None = None,
+        make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
+    ) -> None:
+        """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
+        self._operations = operations or FileOperations()
+        self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
         self.cluster_id = ""
@@ -81,7 +90,7 @@ class Broker(ApiSet):
         self.clock = server.clock
         self.scheduler = server.scheduler
         meta_properties.load(server.data_dir, self.node_id)
-        self.logs = LogManager(server.data_dir, clock=server.clock)
+        self.logs = LogManager(server.data_dir, clock=server.clock, operations=self._operations)
         # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()
         try:
@@ -89,15 +98,18 @@ class Broker(ApiSet):
         except BaseException:
             self._give_up()
             raise
+        self.logs.flusher.start()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings
-        properties = meta_properties.load_or_create(server.data_dir, self.node_id, server.random_bytes)
+        properties = meta_properties.load_or_create(
+            server.data_dir, self.node_id, server.random_bytes, self._operations
+        )
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
-        self.store = Store(server.data_dir / STORE_FILE)
+        self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
@@ -109,7 +121,9 @@ class Broker(ApiSet):
             lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
-        self.topics = TopicRegistry(self.store, self.logs, self.configs, server.random_bytes, self._partitions_gone)
+        self.topics = TopicRegistry(
+            self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
+        )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
             self._create_all, max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
@@ -117,7 +131,7 @@ class Broker(ApiSet):
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
-        self.producer_ids = ProducerIds(self.store)
+        self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         self.delegation_tokens = DelegationTokens(
             settings, secret_key(settings), server.services.shared, server.clock, server.random_bytes

@@ -95,7 +95,7 @@ def test_a_write_begun_before_a_deletion_does_not_bring_its_entries_back(
 ) -> None:
     deleted_up_to(managed, 10)
     original = FailingDisk.rename
-    deleted = []
+    deleted: list[object] = []
 
     def rename(disk: FailingDisk, source: Path, target: Path) -> None:
         if target.name == CHECKPOINTS[0] and not deleted:

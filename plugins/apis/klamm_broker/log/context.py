@@ -11,6 +11,7 @@ from typing import Final
 
 from klamm.runtime import Clock
 from klamm_broker.log.files import FileOperations, OpenFiles
+from klamm_broker.log.flusher import Flushable
 
 log = logging.getLogger("klamm.broker.log")
 
@@ -50,10 +51,10 @@ class LogContext:
     """Handed to every log of a data directory.
 
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
-    start, which must outlive a crash.
+    start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
     """
 
-    __slots__ = ("clock", "deletions", "open_files", "operations", "random_below", "start_offset_moved")
+    __slots__ = ("clock", "deletions", "flush_later", "open_files", "operations", "random_below", "start_offset_moved")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class LogContext:
         open_files: OpenFiles | None = None,
         random_below: Callable[[int], int] = random_below,
         start_offset_moved: Callable[[], None] = lambda: None,
+        flush_later: Callable[[Flushable, int], None] = lambda _log, _offset: None,
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
@@ -69,6 +71,7 @@ class LogContext:
         self.deletions = DelayedDeletions(self.remove)
         self.random_below = random_below
         self.start_offset_moved = start_offset_moved
+        self.flush_later = flush_later
 
     def remove(self, path: Path) -> None:
         """Remove a file or a directory, if it is there; a failure is logged."""

@@ -27,6 +27,7 @@ from klamm_broker.log.checkpoints import (
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext, random_below
 from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
+from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
 
@@ -65,8 +66,14 @@ class LogManager:
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
+        self.flusher = LogFlusher()
         self._context = LogContext(
-            clock, operations, OpenFiles(max_open_files), random_below, self._checkpoint_start_offsets
+            clock,
+            operations,
+            OpenFiles(max_open_files),
+            random_below,
+            self._checkpoint_start_offsets,
+            self.flusher.request,
         )
         self._lock = threading.Lock()
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
@@ -122,6 +129,10 @@ class LogManager:
         """All that are open."""
         with self._lock:
             return list(self._logs.values())
+
+    def highest_producer_id(self) -> int:
+        """Of the producers that the logs remember; -1 if there are none."""
+        return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
@@ -343,6 +354,7 @@ class LogManager:
 
     def close(self) -> None:
         """Close all logs, and note that it was done in good order if it was. Never raises KafkaError."""
+        self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.
         in_good_order = self._is_clean or not self._unopened

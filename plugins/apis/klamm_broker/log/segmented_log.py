@@ -97,6 +97,10 @@ class SegmentedLog(LogReader):
         """Whether the log still takes records: it is neither closed nor deleted nor failed."""
         return self._refusal is None
 
+    def flush_to(self, offset: int) -> None:
+        """Sync the records below an offset. Raises KafkaError."""
+        raise NotImplementedError
+
     def _publish(self, end_offset: int) -> None:
         """Let readers see what was written."""
         active = self._segments[-1]
@@ -138,6 +142,7 @@ class SegmentedLog(LogReader):
         segment = self._new_segment(end_offset, now_ms)
         self._segments = (*self._segments, segment)
         self._tail = (end_offset, segment, 0, stable_offset)
+        self._context.flush_later(self, end_offset)
         return segment
 
     def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
