@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from klamm import Family, HistogramValue, MetricsRegistry
+from klamm.metrics import Family, HistogramValue, MetricsRegistry
 from klamm_metrics.names import exposed_name, label_name, prometheus_name
 
 log = logging.getLogger("klamm.prometheus")

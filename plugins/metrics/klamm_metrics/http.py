@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from klamm import Clock
+from klamm.runtime import Clock
 
 log = logging.getLogger("klamm.prometheus")
 

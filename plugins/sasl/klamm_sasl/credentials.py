@@ -6,7 +6,8 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from klamm import MIN_ITERATIONS, CredentialStore, ScramCredential, ScramMechanism, ServerServices
+from klamm import ServerServices
+from klamm.sasl import MIN_ITERATIONS, CredentialStore, ScramCredential, ScramMechanism
 
 _TABLE: Final = "sasl"
 _SECRET: Final = "unknown_users_secret"  # noqa: S105

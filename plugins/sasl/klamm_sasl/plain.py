@@ -14,8 +14,8 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from klamm import (
-    KafkaPrincipal,
+from klamm import KafkaPrincipal
+from klamm.sasl import (
     SaslAuthenticationError,
     SaslContext,
     SaslError,

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from klamm import (
+from klamm import KafkaPrincipal, ServerServices
+from klamm.sasl import (
     DELEGATION_TOKENS,
     DelegationTokenCache,
-    KafkaPrincipal,
     SaslAuthenticationError,
     SaslChallenge,
     SaslContext,
@@ -25,7 +25,6 @@ from klamm import (
     SaslTask,
     ScramCredential,
     ScramMechanism,
-    ServerServices,
 )
 from klamm_sasl.credentials import Credentials
 

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from klamm import Histogram, MetricsRegistry
 from klamm.config.plan import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
+from klamm.metrics import Histogram, MetricsRegistry
 from klamm.server.server import ServerServices
 from klamm.testing import EmbeddedServer
 from klamm_metrics import files, top

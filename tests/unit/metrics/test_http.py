@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from klamm import ManualClock
+from klamm.runtime import ManualClock
 from klamm_metrics.http import CONNECTIONS, DEADLINE_S, HttpServer, Page
 from tests.waiting import wait_until
 

@@ -9,7 +9,8 @@ import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ErrorCode, KafkaPrincipal, ScramMechanism
+from klamm import ErrorCode, KafkaPrincipal
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramMechanism
 from klamm_sasl.scram import ScramSha256, ScramSha512
 from tests.unit.sasl.users import SALT, DictStore, Silent, anew, credential, listening
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from klamm import CredentialStore, ScramCredential, ScramMechanism
+from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.credentials import DRAW_BITS, form
 
 
