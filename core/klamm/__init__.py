@@ -12,9 +12,9 @@ from klamm.api.authentication import AuthenticationStep, Authenticator, Authenti
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices
 from klamm.api.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, RequestScheduler
 from klamm.api.extension import ServerExtension
+from klamm.api.filters import Answer, RequestFilter
 from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
-from klamm.api.filters import Answer, RequestFilter
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
 from klamm.api.part import ListenerPart
 from klamm.api.principal import ANONYMOUS, KafkaPrincipal

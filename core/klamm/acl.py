@@ -1,16 +1,16 @@
 """For authorizers, and for handler sets that ask them: operations, resources and ACL bindings, by Kafka's names."""
 
-from klamm.api.authorizer import (
+from klamm.api.acl import (
     CLUSTER_NAME,
     WILDCARD,
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermission,
-    Authorizer,
     PatternType,
     ResourceType,
 )
+from klamm.api.authorizer import Authorizer
 
 __all__ = [
     "AclBinding",

@@ -57,6 +57,11 @@ def klamm_api_sets() -> Iterable[Provider]:  # type: ignore[empty-body]
 
 
 @hookspec
+def klamm_request_filters() -> Iterable[Provider]:  # type: ignore[empty-body]
+    """Filters: factories of `klamm.RequestFilter`. A listener lists them in `filters = ["…"]`, in order."""
+
+
+@hookspec
 def klamm_request_observers() -> Iterable[Provider]:  # type: ignore[empty-body]
     """Observers: factories of `klamm.RequestObserver`. A listener lists them in `observers = ["…"]`."""
 

@@ -101,7 +101,9 @@ class RequestEvent(NamedTuple):
 
 
 class RequestObserver(ListenerPart):
-    """Is notified of what happened. Calls must not block: they come from processor threads, refusals from the acceptor's.
+    """Is notified of what happened. Calls must not block.
+
+    They come from processor threads, refusals of connections from the acceptor's.
 
     An observer cannot change or stop anything; that is what a `RequestFilter` is for.
     """

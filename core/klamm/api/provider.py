@@ -24,6 +24,7 @@ class ProviderKind(enum.Enum):
     THROTTLE = "klamm_throttles"
     AUTHORIZER = "klamm_authorizers"
     API_SET = "klamm_api_sets"
+    REQUEST_FILTER = "klamm_request_filters"
     REQUEST_OBSERVER = "klamm_request_observers"
     PROCESSOR_ASSIGNER = "klamm_processor_assigners"
     REQUEST_SCHEDULER = "klamm_request_schedulers"

@@ -14,7 +14,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     parts = [plan.request_scheduler, *plan.api_sets.values(), *plan.extensions]
     for listener in plan.listeners:
         single = (listener.transport, listener.authenticator, listener.authorizer, listener.assigner)
-        parts += [part for part in (*single, *listener.gates, *listener.throttles, *listener.observers) if part]
+        parts += [part for part in (*single, *listener.many) if part]
     for part in parts:
         part.load()
     names = ", ".join(listener.name for listener in plan.listeners)

@@ -62,6 +62,9 @@ def _used(plan: ServerPlan) -> dict[tuple[str, str], list[str]]:
     for listener in plan.listeners:
         for part in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
             note(part, listener.name)
-        for part in (*listener.gates, *listener.throttles, *listener.observers, plan.api_sets[listener.api_set]):
+        for part in (
+            *listener.many,
+            plan.api_sets[listener.api_set],
+        ):
             note(part, listener.name)
     return used

@@ -77,10 +77,16 @@ class ListenerPlan:
     authenticator: PartPlan | None
     authorizer: PartPlan | None
     gates: tuple[PartPlan, ...]
+    filters: tuple[PartPlan, ...]
     throttles: tuple[PartPlan, ...]
     observers: tuple[PartPlan, ...]
     assigner: PartPlan
     api_set: str
+
+    @property
+    def many(self) -> tuple[PartPlan, ...]:
+        """The parts of those kinds of which a listener may have several."""
+        return (*self.gates, *self.filters, *self.throttles, *self.observers)
 
     def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
         for each in fields(self):
@@ -264,6 +270,7 @@ class _Planner:
         if settings.authorizer is not None:
             authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
         gates = many(ProviderKind.CONNECTION_GATE, "gates")
+        filters = many(ProviderKind.REQUEST_FILTER, "filters")
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
@@ -280,6 +287,7 @@ class _Planner:
             authenticator,
             authorizer,
             gates,
+            filters,
             throttles,
             observers,
             assigner,

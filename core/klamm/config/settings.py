@@ -89,7 +89,10 @@ class ListenerSettings:
         doc="Throttles that requests are charged to; unset are those that the api set wants, for `broker`"
         " client_quota.",
     )
-    observers: tuple[str, ...] = setting((), doc="Observers that are told of completed requests.")
+    filters: tuple[str, ...] = setting(
+        (), doc="Filters that requests pass in this order before the handler, and responses in the other."
+    )
+    observers: tuple[str, ...] = setting((), doc="Observers that are notified of connections and requests.")
     assigner: str = setting("round_robin", doc="Which processor gets a new connection.")
     api_set: str = setting("broker", doc="The handler set that answers: a provider, or a table that names one.")
     dispatch: str = setting(

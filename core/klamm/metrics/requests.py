@@ -155,9 +155,12 @@ class ApiCounts:
 
 
 class RequestRecorder:
-    """What is counted on one processor. `apis` are the counts by API key; those in `always_timed` time each request."""
+    """What is counted on one processor. `apis` are the counts by API key.
 
-    def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool] = lambda _: False) -> None:
+    Each request is timed of the APIs for which `always_timed` is True.
+    """
+
+    def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool]) -> None:
         self.errors: dict[tuple[int, int], int] = {}
         self.failed: dict[int, int] = {}
         self.apis = {api_key: ApiCounts(versions, always=always_timed(api_key)) for api_key, versions in served}

@@ -8,24 +8,18 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.network.admission import GateOutcomes, ask_gates, describe_refusal
-from klamm.network.balancer import LoadBalancer
+from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.balancer import BalancedProcessor, LoadBalancer
+from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
-from klamm.network.poller import READ, Poller, Waker
-from klamm.requests.observers import RequestObservers
-from klamm.runtime.clock import Clock
+from klamm.network.poller import READ, Waker, make_poller
+from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.rates import Rate
-from klamm.runtime.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from klamm.network.processor import Processor
-    from klamm.network.proxy.trust import TrustedProxies
 
 log = logging.getLogger("klamm.network")
 
@@ -48,55 +42,33 @@ class Acceptor:
     What gates did is counted in `outcomes`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        server_socket: socket.socket,
-        poller: Poller,
-        waker: Waker,
-        clock: Clock,
-        scheduler: Scheduler,
-        *,
-        gates: tuple[ConnectionGate, ...],
-        balancer: LoadBalancer,
-        send_buffer_bytes: int,
-        receive_buffer_bytes: int,
-        failures: ConnectionFailures,
-        outcomes: GateOutcomes,
-        observation: RequestObservers | None = None,
-        proxies: TrustedProxies | None = None,
-    ) -> None:
-        self.name = name
+    def __init__(self, server_socket: socket.socket, runtime: ListenerRuntime, balancer: LoadBalancer) -> None:
+        self.name = runtime.name
+        self._runtime = runtime
         self._socket = server_socket
-        self._poller = poller
-        self._waker = waker
-        self._clock = clock
-        self._scheduler = scheduler
-        self._gates = gates
-        self._proxies = proxies
-        self._failures = failures
-        self._observation = observation
+        self._poller = make_poller(runtime.limits.poller)
+        self._waker = Waker(runtime.limits.poller)
+        self._clock = runtime.clock
+        self._scheduler = runtime.scheduler
         self._balancer = balancer
-        self._send_buffer_bytes = send_buffer_bytes
-        self._receive_buffer_bytes = receive_buffer_bytes
         self._blocked_ns = 0
         self._blocked_since_ns = 0
         self.accepted = 0
         self.descriptor_pauses = 0
         self._rate = Rate()
         self._rate_lock = threading.Lock()
-        self._limited_log = RateLimitedLog(log, scheduler.schedule)
-        self.outcomes = outcomes
+        self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
+        self.outcomes = runtime.outcomes
         self._delayed_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._pause = threading.Event()
         self._resume = threading.Event()
         self._stopping = False
         self._out_of_descriptors = False
-        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{runtime.name}", daemon=True)
 
     @property
-    def processors(self) -> Sequence[Processor]:
+    def processors(self) -> Sequence[BalancedProcessor]:
         """Who takes new connections."""
         return self._balancer.processors
 
@@ -192,12 +164,12 @@ class Acceptor:
                     self._rate.record(1, self._clock.monotonic_ns() // 1_000_000)
                 return
         except BaseException:
-            self._release(admitted, peer)
+            release_gates(self.name, admitted, peer)
             raise
-        self._release(admitted, peer)
-        self._failures.count(refusal.reason)
-        if self._observation is not None:
-            self._observation.refused(peer, refusal.reason, describe_refusal(refusal))
+        release_gates(self.name, admitted, peer)
+        self._runtime.failures.count(refusal.reason)
+        if self._runtime.observers is not None:
+            self._runtime.observers.refused(peer, refusal.reason, describe_refusal(refusal))
         self.outcomes.count(refusal)
         if isinstance(refusal, Delay):
             self._close_later(sock, refusal.delay_ms)
@@ -225,15 +197,15 @@ class Acceptor:
         self._resume.set()
 
     def _ask_gates(self, peer: Address, admitted: list[ConnectionGate]) -> Refuse | Delay | None:
-        if self._proxies is not None:
-            if self._proxies.trusts(peer):
+        if self._runtime.proxies is not None:
+            if self._runtime.proxies.trusts(peer):
                 # Not the proxy is asked for, but its client, whom the processor will hear of.
                 return None
-            if self._proxies.required:
+            if self._runtime.proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
         waited_for: set[str] = set()
         while True:
-            answer = ask_gates(self.name, self._gates, peer, admitted)
+            answer = ask_gates(self.name, self._runtime.gates, peer, admitted)
             if not isinstance(answer, Delay) or not answer.pause_acceptor:
                 return answer
             if answer.reason not in waited_for:
@@ -254,21 +226,14 @@ class Acceptor:
             self._blocked_since_ns = 0
             self._blocked_ns += self._clock.monotonic_ns() - start_ns
 
-    def _release(self, gates: list[ConnectionGate], peer: Address) -> None:
-        for gate in gates:
-            try:
-                gate.release(peer)
-            except Exception:
-                log.exception("listener=%s peer=%s: gate %r failed to release", self.name, peer, gate)
-
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        if self._receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        if self._runtime.limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._runtime.limits.send_buffer_bytes)
+        if self._runtime.limits.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._runtime.limits.receive_buffer_bytes)
 
     def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
         processors = self.processors

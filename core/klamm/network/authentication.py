@@ -85,7 +85,7 @@ class ChannelAuthentication:
     def intercept(self, channel: KafkaChannel, frame: Buffer) -> list[Chunk] | None:
         """On a READY channel: what to send for a frame of a re-authentication, or None to serve the frame (KIP-368).
 
-        Raises InvalidRequestError when the session has expired: the channel is closed on its next request, as Kafka does.
+        Raises InvalidRequestError when the session has expired: the next request closes the channel, as in Kafka.
         """
         authenticator = channel.authenticator
         assert authenticator is not None
@@ -141,7 +141,7 @@ class ChannelAuthentication:
             self._take_over_session(channel)
         channel.receive.max_size_bytes = self._max_request_bytes
         channel.transition_to(_READY)
-        self._selector.set_up(channel)
+        self._selector.setup.done(channel)
         notify_authenticated(self._listener.name, channel.gates, channel.accepted_from)
         if self._listener.security_protocol != "PLAINTEXT":
             self._counts.authenticated.add()
@@ -161,7 +161,7 @@ class ChannelAuthentication:
     # ---- failures
 
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
-        """A handshake has failed. The peer gets what TLS has said to it, and then the end, after the same delay as others.
+        """A handshake has failed. The peer gets the alert of TLS, and then the end, after the same delay as others.
 
         Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
         """
@@ -199,7 +199,7 @@ class ChannelAuthentication:
         if channel.state is _CLOSING:
             self._owner.close(channel, channel.close_reason)
             return
-        self._selector.set_up(channel)
+        self._selector.setup.done(channel)
         channel.transition_to(ChannelState.AUTHENTICATION_FAILED)
         notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
         channel.close_reason = f"authentication failed: {reason}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.api.dispatch import ConnectionLoad, ProcessorAssigner, ProcessorLoad
 from klamm.network.channel import KafkaChannel
+from klamm.network.inbox import Inbox
 from klamm.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class BalancedProcessor(Protocol):
     """What is asked of a processor."""
 
     index: int
+    inbox: Inbox
 
     @property
     def connection_count(self) -> int: ...
@@ -91,7 +93,12 @@ class LoadBalancer:
             source, channel = channels[move.connection_id]
             target = processors[move.processor]
             if target is not source:
-                log.info("listener=%s connection_id=%s: migrates to processor %d", self._name, move.connection_id, target.index)
+                log.info(
+                    "listener=%s connection_id=%s: migrates to processor %d",
+                    self._name,
+                    move.connection_id,
+                    target.index,
+                )
                 source.migrate(channel, target)
 
     def _begin(self, processors: Sequence[BalancedProcessor], now_ns: int) -> None:

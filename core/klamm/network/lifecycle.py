@@ -87,7 +87,7 @@ class ChannelLifecycle:
             self.close(channel, f"channel failed: {error!r}")
 
     def proceed(self, channel: KafkaChannel) -> None:
-        """A channel may go on: first with what it has received, then with reading. One that migrates goes on elsewhere."""
+        """A channel may go on: first with what it has received, then with reading. One that migrates waits."""
         if channel.migrating and channel.state is _READY:
             return
         if channel.receive.frames or channel.state is _CLOSING:
@@ -179,11 +179,10 @@ class ChannelLifecycle:
                 if answer is not None:
                     channel.receive.release(len(frame))
                     return [answer]
-            request = self._pipeline.submit(frame, channel, connection, self._selector.now_ns, network_ns)
+            request, result = self._pipeline.submit(frame, channel, connection, self._selector.now_ns, network_ns)
         except BaseException:
             channel.receive.release(len(frame))
             raise
-        result = request.result
         if result is LATER:
             channel.request_received(request)
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api.context import Address, ConnectionContext
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.network.channel import ChannelState, KafkaChannel, describe
+from klamm.network.channel import KafkaChannel, describe
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import Inbox, NewConnection
@@ -78,9 +78,7 @@ class Processor:
         # Not for listeners without proxies: what takes time to load is start-up time.
         from klamm.network.proxy.admission import ProxyAdmission
 
-        return ProxyAdmission(
-            self._runtime, self._selector, self._lifecycle, self.inbox.call_soon, self._connection_id
-        )
+        return ProxyAdmission(self._runtime, self._selector, self._lifecycle, self.inbox.call_soon, self._connection_id)
 
     # ---- from other threads
 
@@ -279,8 +277,8 @@ class Processor:
             self._proxied.process()
         if selector.failed_handshakes:
             failed, selector.failed_handshakes = selector.failed_handshakes, []
-            for channel, error in failed:
-                lifecycle.authentication.fail_handshake(channel, error)
+            for channel, cause in failed:
+                lifecycle.authentication.fail_handshake(channel, cause)
         if selector.disconnected:
             channels, selector.disconnected = selector.disconnected, []
             for channel in channels:

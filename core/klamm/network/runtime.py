@@ -36,6 +36,8 @@ class Limits:
     max_connection_age_ms: int
     connections_max_idle_ms: int
     connection_setup_timeout_ms: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
     use_send_file: bool
     poller: str
 
@@ -52,7 +54,6 @@ class ListenerRuntime:
     authenticators: AuthenticatorFactory | None
     gates: tuple[ConnectionGate, ...]
     proxies: TrustedProxies | None
-    observers: RequestObservers | None
     requests: RequestParts
     request_channel: RequestChannel
     pool: MemoryPool | None
@@ -66,6 +67,11 @@ class ListenerRuntime:
     def name(self) -> str:
         """The listener's name."""
         return self.context.name
+
+    @property
+    def observers(self) -> RequestObservers | None:
+        """The listener's observers; None if it has none."""
+        return self.requests.observers
 
     @property
     def max_first_bytes(self) -> int:

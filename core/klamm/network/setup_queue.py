@@ -137,6 +137,10 @@ class SetupQueue:
             interest = Interest.READ
         self._io.watch(channel, interest)
 
+    def done(self, channel: KafkaChannel) -> None:
+        """A channel became READY, or failed to: its time is not limited any more."""
+        self.setting_up.discard(channel)
+
     def forget(self, channel: KafkaChannel) -> bool:
         """A channel is closed. False if a handshake's thread has its transport, which closes it then."""
         self._ready.pop(channel, None)

@@ -52,6 +52,7 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     request.frame = b""
     request.message = message
     passed = len(route.on_request)
+    response: Any
     try:
         if passed:
             message, response, passed = _filter_request(request, route, message)
@@ -63,8 +64,8 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
         response = error
     if timed:
         request.local_end_ns = monotonic_ns()
-    if response is LATER:
-        return LATER
+    if isinstance(response, Pending) and response is LATER:
+        return response
     return finish(request, parts, response, passed)
 
 

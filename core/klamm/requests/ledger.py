@@ -17,9 +17,7 @@ from klamm.requests.observers import RequestObservers
 from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.runtime.clock import Clock
 
-_MAY_BE_KNOWN_BEFORE: Final = frozenset(
-    {RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER}
-)
+_MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER})
 
 
 class AlreadyEndedError(Exception):

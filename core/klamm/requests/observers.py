@@ -66,5 +66,3 @@ class RequestObservers:
                 completed_many(events)
             except Exception as error:
                 self._failed(getattr(completed_many, "__self__", completed_many), "completed", error)
-
-

@@ -72,12 +72,14 @@ class PendingRequest:
     """One request on its way through the pipeline.
 
     `frame` and `body_offset` are what is still to be decoded, `message` and `response` what the handler gets and gives.
-    `result` is what goes out: the whole frame in chunks, LATER, NO_RESPONSE or CloseConnection. `channel` is the
-    connection it came on; only the network layer looks into it. Times are monotonic nanoseconds, `received_ns` is 0
-    for a request that nobody times; `weight` says how many requests its times stand for in the metrics. `outcome` is
-    set where the end is known before the answer is sent; `ended` once the ledger has its end, `lost` once the
-    connection is gone. `failed` says that an
-    error answers it; `parked` that the handler answers later. `network_ns` is the time spent on reading it, where throttles charge for it.
+    `result` is what an answer that comes later sends: the whole frame in chunks, NO_RESPONSE or CloseConnection.
+    `channel` is the connection it came on; only the network layer looks into it.
+
+    Times are monotonic nanoseconds; `received_ns` is 0 for a request that nobody times. `weight` says how many requests
+    its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
+
+    `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it, `parked`
+    that the handler answers later, `lost` that the connection is gone, `ended` that the ledger has its end.
     """
 
     __slots__ = (

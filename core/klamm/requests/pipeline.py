@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from klamm.api.api_set import LATER
 from klamm.api.context import ConnectionContext, RequestContext
@@ -32,6 +32,7 @@ from klamm.wire.headers import decode_request_header
 from klamm.wire.primitives import WireError
 
 log = logging.getLogger("klamm.requests")
+
 
 class RequestPipeline:
     """See the module. One per processor.
@@ -65,8 +66,8 @@ class RequestPipeline:
 
     def submit(
         self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int, network_ns: int = 0
-    ) -> PendingRequest:
-        """Take up the request in a frame. Its `result` is there at once, or LATER: `deliver` follows then.
+    ) -> tuple[PendingRequest, Result]:
+        """Take up the request in a frame. What comes of it is there at once, or LATER: `deliver` follows then.
 
         Raises InvalidRequestError: the connection is to be closed, and the request has its end.
         """
@@ -74,27 +75,27 @@ class RequestPipeline:
         request.network_ns = network_ns
         if request.context.size_bytes > request.route.inline_max_bytes:
             self._ledger.begin_queued(request, now_ns)
-            request.result = LATER
             try:
                 self._enqueue(request)
             except BaseException:
                 self._end_failed(request)
                 raise
-            return request
+            return request, LATER
         self._ledger.begin(request, now_ns)
         try:
+            result: Result
             if not request.supported:
-                request.result = encode_unsupported(request)
+                result = encode_unsupported(request)
             elif request.route.unchanged_while is not None and self.cache is not None:
-                request.result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
+                result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
-                request.result = execute(request, self._parts)
+                result = execute(request, self._parts)
         except BaseException:
             self._end_failed(request)
             raise
-        if request.result is LATER:
+        if result is LATER:
             self._ledger.park(request)
-        return request
+        return request, result
 
     def _parse(self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int) -> PendingRequest:
         try:

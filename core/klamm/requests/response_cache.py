@@ -22,9 +22,7 @@ _ANSWER_UP_TO_BYTES: Final = 16 * 1024
 _SAYS_SOFTWARE: Final = 3
 """The first version of ApiVersions that names the client's software (KIP-511)."""
 
-_Entry: TypeAlias = (
-    "tuple[Callable[[], object], object, bytes, bytes, RequestCount | None, tuple[str, str] | None]"
-)
+_Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestCount | None, tuple[str, str] | None]"
 
 
 class ResponseCache:

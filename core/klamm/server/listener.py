@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiHandler
-from klamm.api.authentication import AuthenticatorFactory
 from klamm.api.context import Address, ListenerContext, ServerServices
-from klamm.api.dispatch import ProcessorAssigner
-from klamm.api.gates import ConnectionGate
-from klamm.api.observer import RequestObserver
 from klamm.api.part import ListenerPart
-from klamm.api.throttles import Throttle
-from klamm.api.transport import Transport
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.logs.slow_requests import SlowLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
@@ -31,56 +23,57 @@ from klamm.metrics.requests import RequestMetrics, RequestRecorder
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
-from klamm.network.handshake_offload import Handshakes
 from klamm.network.memory_pool import MemoryPool
-from klamm.network.poller import Waker, make_poller
 from klamm.network.processor import Processor
-from klamm.network.selector import Selector, TimedSelector
-from klamm.requests.dispatcher import RequestDispatcher
+from klamm.network.runtime import Limits, ListenerRuntime
+from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
+from klamm.requests.routes import Routes
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
-from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.server.listener_parts import ListenerParts
 
 if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan, PartPlan
-
-log = logging.getLogger("klamm.server")
+    from klamm.config.plan import ListenerPlan
+    from klamm.network.proxy.trust import TrustedProxies
 
 
 class BindError(Exception):
     """A listener's address cannot be had; the message names listener, host, port and cause."""
 
 
-class PartError(Exception):
-    """A part of a listener cannot open; the message names listener, class and cause."""
-
-
 class Listener:
-    """Built in phases, as the server's two-phase start asks: `bind`, `open_parts`, `start`; then `stop`, `close`."""
+    """Built in phases, as the server's two-phase start asks: `bind`, `open_parts`, `start`; then `stop_accepting`,
+    `close`."""
 
     def __init__(self, plan: ListenerPlan) -> None:
-        self.plan = plan
+        self._plan = plan
         self.name = plan.name
-        self.parts: list[ListenerPart] = []
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
         self.counts = ConnectionCounts()
-        self._make_processor: Callable[[int], Processor]
         self._next_index = 0
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
-        self._plans: list[PartPlan] = []
-        self._throttles: tuple[Throttle, ...] = ()
-        self._throttles_lock = threading.Lock()
-        self._dispatcher: RequestDispatcher
-        self._opened: list[ListenerPart] = []
+        self._parts: ListenerParts | None = None
+        self._runtime: ListenerRuntime
         self._socket: socket.socket | None = None
         self._handshakers: Workers | None = None
         self.context: ListenerContext
+
+    @property
+    def plan(self) -> ListenerPlan:
+        """The plan as it counts now."""
+        return self._plan if self._parts is None else self._parts.plan
+
+    @property
+    def parts(self) -> list[ListenerPart]:
+        """All parts of this listener."""
+        return [] if self._parts is None else self._parts.all
 
     def bind(self, services: ServerServices) -> None:
         """Take the address. Connections queue up in the backlog from here on. Raises BindError."""
@@ -124,115 +117,99 @@ class Listener:
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
     ) -> None:
-        """Make and open every part that the plan names, and the processors over them."""
-        plan, settings = self.plan, self.plan.settings
-        self.context.authorizer = self._part(plan.authorizer) if plan.authorizer else None
-        transport: Transport = self._part(plan.transport)
-        authenticators: AuthenticatorFactory | None = self._part(plan.authenticator) if plan.authenticator else None
-        handlers = list(handlers)
-        if authenticators is not None:
-            served = {handler.api_key for handler in handlers}
-            with self._needed(authenticators):
-                handlers += [handler for handler in authenticators.handlers() if handler.api_key not in served]
-        handlers = with_api_versions(handlers)
+        """Make and open every part that the plan names, and the processors over them. Raises PartError."""
+        parts = self._parts = ListenerParts(self._plan, self.context)
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
-        gates: tuple[ConnectionGate, ...] = tuple(self._part(part) for part in plan.gates)
-        self._throttles = tuple(self._part(part) for part in plan.throttles)
-        observers: tuple[RequestObserver, ...] = tuple(self._part(part) for part in plan.observers)
-        assigner: ProcessorAssigner = self._part(plan.assigner)
-        prefix = authenticators.security_protocol if authenticators is not None else ""
-        self.context.transport = plan.transport.name
-        self.context.security_protocol = prefix + transport.security_protocol
-        for part in self.parts:
-            with self._needed(part):
-                part.open(self.context)
-            self._opened.append(part)
-        self.context.throttles = self._active_throttles()
+        parts.open()
+        requests = self._request_parts(parts, handlers, clock, scheduler)
+
+        def new_recorder() -> RequestRecorder | None:
+            if request_metrics is None:
+                return None
+            always_timed = requests.slow_log.watches if requests.slow_log is not None else _never
+            return request_metrics.add(RequestRecorder(requests.routes.served, always_timed))
+
         runtime = self._runtime = ListenerRuntime(
             context=self.context,
-            limits=_limits(settings),
+            limits=_limits(self.plan),
             clock=clock,
             scheduler=scheduler,
-            transport=transport,
-            authenticators=authenticators,
-            gates=gates,
+            transport=parts.transport,
+            authenticators=parts.authenticators,
+            gates=parts.gates,
             proxies=self._trusted_proxies(),
-            observers=self._request_observers(observers, scheduler),
             requests=requests,
             request_channel=request_channel,
             pool=pool,
-            handshakers=self._start_handshakers(transport),
+            handshakers=self._start_handshakers(parts),
             failures=self._connection_failures(),
             outcomes=GateOutcomes(),
             counts=self.counts,
             new_recorder=new_recorder,
         )
-        self._make_processor = processor
-        self.processors = [processor(index) for index in range(settings.processors)]
-        self._next_index = settings.processors
-        self._balancer = LoadBalancer(self.name, assigner, clock)
+        count = self.plan.settings.processors
+        self.processors = [Processor(index, runtime) for index in range(count)]
+        self._next_index = count
+        self._balancer = LoadBalancer(self.name, parts.assigner, clock)
         self._balancer.processors = self.processors
-        with self._needed(assigner):
-            rebalance_interval_ms = assigner.rebalance_interval_ms
+        with parts.needed(parts.assigner):
+            rebalance_interval_ms = parts.assigner.rebalance_interval_ms
         if rebalance_interval_ms > 0:
             self._balancing = scheduler.every(rebalance_interval_ms, self._balancer.tick)
         assert self._socket is not None
-        self.acceptor = Acceptor(
-            self.name,
-            self._socket,
-            make_poller(settings.poller),
-            Waker(settings.poller),
-            clock,
-            scheduler,
-            gates=gates,
-            balancer=self._balancer,
-            send_buffer_bytes=settings.socket_send_buffer_bytes,
-            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-            failures=failures,
-            outcomes=outcomes,
-            proxies=proxies,
-            observation=observation,
-        )
-        self.context.throttles_changed = self._throttles_changed
+        self.acceptor = Acceptor(self._socket, runtime, self._balancer)
+        self.context.throttles_changed = parts.refresh_throttles
         # One may have changed since it was opened.
-        self._throttles_changed()
+        parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
 
-    @contextlib.contextmanager
-    def _needed(self, part: ListenerPart) -> Iterator[None]:
-        """What a part raises here stops the start, in the part's name."""
-        try:
-            yield
-        except Exception as error:
-            log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
-            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
-            self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
-            raise PartError(f"listener {self.name}: {text}") from error
+    def _request_parts(
+        self, parts: ListenerParts, handlers: Iterable[ApiHandler], clock: Clock, scheduler: Scheduler
+    ) -> RequestParts:
+        settings, later = self.plan.settings, scheduler.schedule
+        observers = None
+        if parts.observers:
+            failures = RateLimitedLog(logging.getLogger("klamm.observers"), later)
+            observers = RequestObservers(self.name, parts.observers, failures)
+        return RequestParts(
+            listener=self.context,
+            routes=Routes(handlers, settings.dispatch, parts.filters),
+            clock=clock,
+            observers=observers,
+            slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
+            failures=RateLimitedLog(logging.getLogger("klamm.requests"), later),
+            # Observers see each request, and with an authorizer answers depend on the principal.
+            may_cache=observers is None and self.context.authorizer is None,
+        )
 
-    def _active_throttles(self) -> tuple[Throttle, ...]:
-        return tuple(throttle for throttle in self._throttles if self._is_active(throttle))
+    def _trusted_proxies(self) -> TrustedProxies | None:
+        settings = self.plan.settings
+        if settings.proxy_protocol == "off":
+            return None
+        # Not for listeners without proxies: what takes time to load is start-up time.
+        from klamm.network.proxy.trust import TrustedProxies
 
-    def _is_active(self, throttle: Throttle) -> bool:
-        try:
-            return throttle.active
-        except Exception:
-            log.exception("listener=%s: throttle %r failed", self.name, throttle)
-            return True
+        return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")
 
-    def _throttles_changed(self) -> None:
-        with self._throttles_lock:
-            throttles = self._active_throttles()
-            self.context.throttles = throttles
-            self._dispatcher.charge_to(throttles)
-            for processor in self.all_processors:
-                processor.charge_to(throttles)
+    def _start_handshakers(self, parts: ListenerParts) -> Workers | None:
+        threads = self.plan.settings.handshake_threads
+        if not parts.transport.computes_handshake or threads <= 0:
+            return None
+        handshakers = self._handshakers = Workers(f"klamm-handshake-{self.name}", threads)
+        self.context.services.metrics.gauge(
+            "klamm:type=Listener,name=WaitingHandshakes",
+            "Connections whose next step of the handshake waits for a thread.",
+            lambda: handshakers.waiting,
+            listener=self.name,
+        )
+        return handshakers
 
-    def _part(self, plan: Any) -> Any:
-        part = plan.build()
-        self.parts.append(part)
-        self._plans.append(plan)
-        return part
+    def _connection_failures(self) -> ConnectionFailures:
+        failures = ConnectionFailures(self.name)
+        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        return failures
 
     def _close_least_recently_used(self) -> bool:
         fullest = max(self.all_processors, key=lambda processor: processor.connection_count)
@@ -251,17 +228,16 @@ class Listener:
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
-            processor = self._make_processor(self._next_index)
+            processor = Processor(self._next_index, self._runtime)
             self._next_index += 1
             processor.start()
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
-        # A new one may have missed a change.
-        self._throttles_changed()
         for processor in surplus:
             processor.retire(kept)
-        self.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
+        assert self._parts is not None
+        self._parts.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
 
     @property
     def all_processors(self) -> list[Processor]:
@@ -269,7 +245,7 @@ class Listener:
         return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
-        """Close the door; connections that are in stay."""
+        """Close the listening socket; open connections stay."""
         if self._balancing is not None:
             self._balancing.cancel()
         if self.acceptor is not None:
@@ -277,53 +253,38 @@ class Listener:
 
     def reload(self) -> list[str]:
         """Let every part read its files again; one line per part that could not."""
-        problems = []
-        for part in self._opened:
-            try:
-                part.reload()
-            except Exception as error:
-                log.exception("listener=%s: reload of %r failed", self.name, part)
-                problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
-                self.context.services.announce(
-                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
-                )
-        return problems
+        return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings that they have in a new plan: who took them, and what went wrong.
-
-        What was taken is in `self.plan` from then on; what is still different there counts from the next start.
-        """
-        taken, problems = [], []
-        for index, (old, part) in enumerate(zip(self._plans, self.parts, strict=True)):
-            new = plan.counterpart(old)
-            if new is None or new == old or new.parts != old.parts:
-                continue
-            try:
-                if not part.reconfigure(new.settings):
-                    continue
-            except Exception as error:
-                log.exception("listener=%s: %r cannot take new settings", self.name, part)
-                problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
-                self.context.services.announce(
-                    "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
-                )
-                continue
-            self._plans[index] = new
-            self.plan = self.plan.with_part(old, new)
-            taken.append(f"[listeners.{self.name}.{old.name}]")
-        return taken, problems
+        """Give parts the settings that they have in a new plan: the tables that were taken, and what went wrong."""
+        return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:
         """Close the parts and the socket; may follow any phase."""
-        for part in reversed(self._opened):
-            try:
-                part.close()
-            except Exception:
-                log.exception("listener=%s: closing %r failed", self.name, part)
-        self._opened.clear()
+        if self._parts is not None:
+            self._parts.close()
         if self._handshakers is not None:
             self._handshakers.close()
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
+
+
+def _never(_: int) -> bool:
+    return False
+
+
+def _limits(plan: ListenerPlan) -> Limits:
+    settings = plan.settings
+    return Limits(
+        max_incoming=settings.max_incoming,
+        max_request_bytes=settings.socket_request_max_bytes,
+        failed_authentication_delay_ms=settings.connection_failed_authentication_delay_ms,
+        max_connection_age_ms=settings.max_connection_age_ms,
+        connections_max_idle_ms=settings.connections_max_idle_ms,
+        connection_setup_timeout_ms=settings.connection_setup_timeout_ms,
+        send_buffer_bytes=settings.socket_send_buffer_bytes,
+        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+        use_send_file=settings.send_file,
+        poller=settings.poller,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiHandler, ApiSet
-from klamm.api.context import RequestContext, ServerContext, ServerServices
+from klamm.api.context import ServerContext, ServerServices
 from klamm.api.extension import ServerExtension
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
@@ -24,7 +24,8 @@ from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
-from klamm.server.listener import BindError, Listener, PartError
+from klamm.server.listener import BindError, Listener
+from klamm.server.listener_parts import PartError
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -96,7 +97,7 @@ class SocketServer:
             )
         scheduler_plan = self.plan.request_scheduler
         self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
-        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
+        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
         handlers = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
@@ -146,7 +147,7 @@ class SocketServer:
             for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
                 if used is not None:
                     self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
-            for used in (*listener.gates, *listener.throttles, *listener.observers):
+            for used in listener.many:
                 self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
@@ -286,4 +287,3 @@ class SocketServer:
     def addresses(self) -> dict[str, str]:
         """Where each listener listens."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
-

@@ -121,7 +121,7 @@ def banner(server: SocketServer, milliseconds: float) -> str:
     for listener in server.listeners:
         plan = listener.plan
         channel = " + ".join(_origin(part) for part in (plan.transport, plan.authenticator) if part is not None)
-        extras = [_origin(part) for part in (plan.authorizer, *plan.gates, *plan.throttles, *plan.observers) if part]
+        extras = [_origin(part) for part in (plan.authorizer, *plan.many) if part]
         extras.append(f"assigner {_origin(plan.assigner)}")
         api_set = _origin(server.plan.api_sets[plan.api_set], plan.api_set)
         rows.append((plan.name, str(listener.context.bound), channel, api_set, ", ".join(extras)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from klamm import Address, AuthenticationStep, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices
 from klamm.metrics import Counter
+from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,
@@ -19,7 +20,6 @@ from klamm.sasl import (
     SaslSuccess,
     SaslTask,
 )
-from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.testing import ManualClock
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size

@@ -15,6 +15,7 @@ import scramp
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from klamm.requests.dispatcher import RequestDispatcher
 
 from klamm import (
     Address,
@@ -34,9 +35,8 @@ from klamm.network.poller import HANG_UP, READ, WRITE
 from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
-from klamm.requests.dispatcher import RequestDispatcher
-from klamm.sasl import SaslContext
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.sasl import SaslContext
 from klamm.testing import ManualClock
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages import metadata

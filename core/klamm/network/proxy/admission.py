@@ -81,4 +81,4 @@ class ProxyAdmission:
                 self._lifecycle.authentication.refuse(channel, refusal)
                 return
         channel.admit(self._runtime.transport.wrap(layer.socket, channel.accepted_from))
-        self._selector.begin_handshake(channel)
+        self._selector.setup.begin(channel)

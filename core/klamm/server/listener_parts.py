@@ -1,0 +1,150 @@
+"""`ListenerParts`: makes, opens, reloads and closes the parts that the plan of a listener names."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from klamm.api.api_set import ApiHandler
+from klamm.api.authentication import AuthenticatorFactory
+from klamm.api.context import ListenerContext
+from klamm.api.dispatch import ProcessorAssigner
+from klamm.api.filters import RequestFilter
+from klamm.api.gates import ConnectionGate
+from klamm.api.observer import RequestObserver
+from klamm.api.part import ListenerPart
+from klamm.api.throttles import Throttle
+from klamm.api.transport import Transport
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan, PartPlan
+
+log = logging.getLogger("klamm.server")
+
+
+class PartError(Exception):
+    """A part of a listener cannot open; the message names listener, class and cause."""
+
+
+class ListenerParts:
+    """Of one listener; `plan` is what counts now. What a part raises while it opens stops the start, in its name."""
+
+    def __init__(self, plan: ListenerPlan, context: ListenerContext) -> None:
+        self.name = plan.name
+        self.plan = plan
+        self._context = context
+        self.all: list[ListenerPart] = []
+        self._plans: list[PartPlan] = []
+        self._opened: list[ListenerPart] = []
+        # One may change its mind while another thread asks all of them.
+        self._throttles_lock = threading.Lock()
+        context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
+        self.transport: Transport = self._make(plan.transport)
+        self.authenticators: AuthenticatorFactory | None = (
+            self._make(plan.authenticator) if plan.authenticator else None
+        )
+        self.gates: tuple[ConnectionGate, ...] = tuple(self._make(part) for part in plan.gates)
+        self.filters: tuple[RequestFilter, ...] = tuple(self._make(part) for part in plan.filters)
+        self._throttles: tuple[Throttle, ...] = tuple(self._make(part) for part in plan.throttles)
+        self.observers: tuple[RequestObserver, ...] = tuple(self._make(part) for part in plan.observers)
+        self.assigner: ProcessorAssigner = self._make(plan.assigner)
+        prefix = self.authenticators.security_protocol if self.authenticators is not None else ""
+        context.transport = plan.transport.name
+        context.security_protocol = prefix + self.transport.security_protocol
+
+    def _make(self, plan: Any) -> Any:
+        part = plan.build()
+        self.all.append(part)
+        self._plans.append(plan)
+        return part
+
+    def open(self) -> None:
+        """Open every part, in the order of the plan. Raises PartError."""
+        for part in self.all:
+            with self.needed(part):
+                part.open(self._context)
+            self._opened.append(part)
+        self.refresh_throttles()
+
+    def with_authenticator_handlers(self, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+        """The handlers of a set, with those that the authenticator adds. Raises PartError."""
+        complete = list(handlers)
+        if self.authenticators is not None:
+            served = {handler.api_key for handler in complete}
+            with self.needed(self.authenticators):
+                complete += [one for one in self.authenticators.handlers() if one.api_key not in served]
+        return complete
+
+    @contextlib.contextmanager
+    def needed(self, part: ListenerPart) -> Iterator[None]:
+        """What a part raises here stops the start, in the part's name."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
+            text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
+            self._context.services.announce("plugin_failed", text, listener=self.name, failed=True)
+            raise PartError(f"listener {self.name}: {text}") from error
+
+    def refresh_throttles(self) -> None:
+        """Ask the throttles which of them limit somebody now; from any thread."""
+        with self._throttles_lock:
+            self._context.throttles = tuple(throttle for throttle in self._throttles if self._is_active(throttle))
+
+    def _is_active(self, throttle: Throttle) -> bool:
+        try:
+            return throttle.active
+        except Exception:
+            log.exception("listener=%s: throttle %r failed", self.name, throttle)
+            return True
+
+    def reload(self) -> list[str]:
+        """Let every part read its files again; one line per part that could not."""
+        problems = []
+        for part in self._opened:
+            try:
+                part.reload()
+            except Exception as error:
+                log.exception("listener=%s: reload of %r failed", self.name, part)
+                problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
+                self._context.services.announce(
+                    "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
+                )
+        return problems
+
+    def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
+        """Give parts the settings that they have in a new plan: who took them, and what went wrong.
+
+        What was taken is in `self.plan` from then on; what is still different there counts from the next start.
+        """
+        taken, problems = [], []
+        for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):
+            new = plan.counterpart(old)
+            if new is None or new == old or new.parts != old.parts:
+                continue
+            try:
+                if not part.reconfigure(new.settings):
+                    continue
+            except Exception as error:
+                log.exception("listener=%s: %r cannot take new settings", self.name, part)
+                problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
+                self._context.services.announce(
+                    "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
+                )
+                continue
+            self._plans[index] = new
+            self.plan = self.plan.with_part(old, new)
+            taken.append(f"[listeners.{self.name}.{old.name}]")
+        return taken, problems
+
+    def close(self) -> None:
+        """Close the parts that were opened, the last one first."""
+        for part in reversed(self._opened):
+            try:
+                part.close()
+            except Exception:
+                log.exception("listener=%s: closing %r failed", self.name, part)
+        self._opened.clear()
