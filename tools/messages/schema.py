@@ -1,29 +1,12 @@
-"""The JSON descriptions of Kafka's messages, inside the `kafka-clients` jars, as objects.
-
-Apache Kafka 4.3.1 describes all messages but four, which 3.9.1 had last. Where 3.9.1 knows older versions that 4.3.1
-has dropped (KIP-896), and no field of theirs is gone since, the two are merged: they are read and written, not offered.
-"""
+"""The descriptions of Kafka's messages as objects."""
 
 from __future__ import annotations
 
-import json
 import keyword
 import re
-import sys
-import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
-
-from tests.peers.kafka_jars import jar  # noqa: E402
-
-CURRENT = "4.3.1"
-OLD = "3.9.1"
-LAST_IN_OLD = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
 FIXED = {
     "bool": "?",
     "int8": "b",
@@ -35,8 +18,9 @@ FIXED = {
     "float64": "d",
     "uuid": "16s",
 }
+WIDTHS = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
+"""Bytes that a format of `struct` takes."""
 PYTHON = {"bool": "bool", "float64": "float", "string": "str", "uuid": "bytes", "bytes": "bytes", "records": "Any"}
-
 
 Raw = dict[str, Any]
 
@@ -105,6 +89,7 @@ class Schema:
     def __init__(self, raw: Raw) -> None:
         self.name: str = raw["name"]
         self.api_key: int = raw.get("apiKey", -1)
+        self.is_response: bool = raw["type"] == "response"
         self.versions = Versions.parse(raw["validVersions"])
         self.flexible = Versions.parse(raw.get("flexibleVersions", "none"))
         self.offered = Versions.parse(raw.get("offeredVersions", raw["validVersions"]))
@@ -148,69 +133,15 @@ class Schema:
         )
 
 
-def describe() -> dict[str, Raw]:
-    """The descriptions of every message that klamm knows, by name."""
-    current, old = load(CURRENT), load(OLD)
-    for name in LAST_IN_OLD:
-        for kind in ("Request", "Response"):
-            current[name + kind] = old[name + kind]
-    for name in [name.removesuffix("Request") for name, raw in current.items() if raw.get("type") == "request"]:
-        if name not in LAST_IN_OLD and f"{name}Request" in old:
-            extend(*(found[name + kind] for kind in ("Request", "Response") for found in (current, old)))
-    return {name: raw for name, raw in current.items() if raw["validVersions"] != "none"}
-
-
-def extend(request: Raw, old_request: Raw, response: Raw, old_response: Raw) -> None:
-    """Reach down to the oldest version of which no field is gone, neither from the request nor from the response."""
-    pairs = ((request, old_request), (response, old_response))
-    oldest = max(max(oldest_whole(new, old), Versions.parse(old["validVersions"]).low) for new, old in pairs)
-    first = Versions.parse(request["validVersions"])
-    if oldest >= first.low or old_request.get("latestVersionUnstable", False):
-        return
-    for new, old in pairs:
-        new["offeredVersions"] = new["validVersions"]
-        new["validVersions"] = f"{oldest}-{first.high}"
-        for path, mine in walk(new):
-            for key in ("versions", "nullableVersions"):
-                before = Versions.parse(dict(walk(old)).get(path, {}).get(key))
-                now = Versions.parse(mine.get(key))
-                if before and now and before.low < now.low:
-                    mine[key] = f"{before.low}-{now.high}"
-
-
-def oldest_whole(new: Raw, old: Raw) -> int:
-    kept = {path: raw["type"] for path, raw in walk(new)}
-    gone = [Versions.parse(raw["versions"]).high for path, raw in walk(old) if kept.get(path) != raw["type"]]
-    return max(gone, default=-1) + 1
-
-
-def walk(message: Raw) -> Iterator[tuple[str, Raw]]:
-    """Every field with its path."""
-    common = {raw["name"]: raw["fields"] for raw in message.get("commonStructs", [])}
-
-    def below(fields: list[Raw], path: str) -> Iterator[tuple[str, Raw]]:
-        for raw in fields:
-            yield path + raw["name"], raw
-            nested = raw.get("fields") or common.get(raw["type"].removeprefix("[]"), [])
-            yield from below(nested, f"{path}{raw['name']}.")
-
-    return below(message["fields"], "")
-
-
-def load(version: str) -> dict[str, Raw]:
-    """All descriptions in a jar, by name."""
-    found = {}
-    with zipfile.ZipFile(jar("kafka-clients", version)) as archive:
-        for path in archive.namelist():
-            if path.startswith("common/message/") and path.endswith(".json"):
-                text = re.sub(r"^\s*//.*$", "", archive.read(path).decode(), flags=re.MULTILINE)
-                text = re.sub(r"(?<=[,\[{}\]])\s*//[^\"\n]*$", "", text, flags=re.MULTILINE)
-                raw = json.loads(text)
-                found[raw["name"]] = raw
-    return found
-
-
 def has_records(struct: Struct) -> bool:
     return any(
         item.type == "records" or (item.struct is not None and has_records(item.struct)) for item in struct.fields
+    )
+
+
+def element_of(array: Field) -> Field:
+    """One element of an array, as a field `<name>_item`."""
+    nothing = Versions(1, 0)
+    return Field(
+        f"{array.name}_item", array.element, array.versions, nothing, nothing, -1, None, False, False, array.struct
     )
