@@ -16,23 +16,14 @@ import jsonschema
 import pytest
 
 import klamm_spark
-from klamm import (
-    DELEGATION_TOKENS,
-    DelegationToken,
-    DelegationTokenCache,
-    KafkaPrincipal,
-    Provider,
-    ScramCredential,
-    ScramMechanism,
-    ServerExtension,
-    hookimpl,
-)
+from klamm import KafkaPrincipal, Provider, ServerExtension, hookimpl
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_spark.spool_layout import Seal, sealed_segments
+from klamm_spark.spool_layout import Seal, open_segments, sealed_segments
 from tests.contract.api_sets import Plugin
 from tests.contract.test_proxied import V1, V2
 from tests.contract.test_sasl_failures import unsigned
@@ -110,6 +101,11 @@ class Audited:
     def client(self, **options):
         return RawClient(self.server.address(), **options)
 
+    def wait_for(self, action):
+        """Until an event with this action is in the spool."""
+        text = f'"action":"{action}"'.encode()
+        wait_until(lambda: any(text in path.read_bytes() for path in open_segments(self.spool / "node-1")))
+
     def events(self, *kinds):
         """The server stops, and its events of these kinds."""
         self.server.stop()
@@ -163,10 +159,13 @@ def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
 
 # ---- sessions
 
+TOKEN_LIFETIME_S = 1.5
+"""Long enough that a busy machine logs in before the token expires."""
+
 
 def expires(audited, client, lifetime_ms):
     """The client is served, waits for longer than its session and asks again; the events about it."""
-    assert 0 < lifetime_ms <= 500
+    assert 0 < lifetime_ms <= TOKEN_LIFETIME_S * 1000
     assert ask(client).brokers
     threading.Event().wait(lifetime_ms / 1000 + 0.01)
     client.send(MetadataRequest(topics=None), 12)
@@ -197,7 +196,7 @@ def test_a_session_that_expires(audited):
 
 def test_a_bearer_token_that_expires_ends_its_session(audited):
     audited.start(*sasl("sasl.OAUTHBEARER.unsecured_development_tokens=true", mechanisms='["OAUTHBEARER"]'))
-    token = unsigned({"alg": "none"}, {"sub": "carol", "exp": time.time() + 0.4})
+    token = unsigned({"alg": "none"}, {"sub": "carol", "exp": time.time() + TOKEN_LIFETIME_S})
     with audited.client() as client:
         handshake(client, "OAUTHBEARER")
         expiry = expires(audited, client, send_token(client, token).session_lifetime_ms)
@@ -215,7 +214,8 @@ def test_a_delegation_token_that_expires_ends_its_session(audited):
     now_ms, owner = int(time.time() * 1000), KafkaPrincipal("owner")
     salt = b"a salt of 24 characters."
     proofs = {one: ScramCredential.from_password(one, "the hmac", salt) for one in ScramMechanism}
-    token = DelegationToken("token-1", owner, owner, (), now_ms, now_ms + 400, now_ms + 10**9, proofs)
+    expiry_ms = now_ms + int(TOKEN_LIFETIME_S * 1000)
+    token = DelegationToken("token-1", owner, owner, (), now_ms, expiry_ms, now_ms + 10**9, proofs)
     server.server.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
     with audited.client() as client:
         last = log_in(client, "SCRAM-SHA-256", "token-1", "the hmac", ",tokenauth=true")
@@ -361,6 +361,8 @@ def test_a_handshake_that_fails(audited, files):
     context = files.client_context(version=ssl.TLSVersion.TLSv1_3)
     with audited.client(ssl_context=context) as client, pytest.raises((ssl.SSLError, ConnectionError)):
         client.call(ApiVersionsRequest("test", "1"), 3)
+    # The client hears of the failure before the server has recorded it.
+    audited.wait_for("failure")
     failure, closed = audited.events("authentication", "connection")
     assert (failure["action"], failure["outcome"], failure["principal"]) == ("failure", "denied", "User:ANONYMOUS")
     assert "certificate" in failure["reason"].lower()

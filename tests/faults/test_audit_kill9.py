@@ -21,9 +21,7 @@ LONGEST_LIFE_S = 1.6
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.slow)])
-def test_no_durable_event_is_lost_or_doubled(tmp_path: Path, rounds: int) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"moments of death from seed {seed}")
+def test_no_durable_event_is_lost_or_doubled(tmp_path: Path, rounds: int, seed: int) -> None:
     moments = random.Random(seed)
     due: set[tuple[str, int]] = set()
     with KlammServer(tmp_path / "server", audit_settings(tmp_path / "spool")) as server:

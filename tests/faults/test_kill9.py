@@ -252,9 +252,7 @@ def _kill_again_and_again(server: Server, load: Load, survivors: Survivors, mome
         assert min(_positions(server.bootstrap)) >= position, "a committed position is lost"
 
 
-def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"moments of death from seed {seed}")
+def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
     with target_server(tmp_path / "server", SETTINGS) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)

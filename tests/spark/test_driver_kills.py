@@ -140,6 +140,6 @@ def test_every_event_is_there_once(spark, tmp_path, sink, kills):
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("default_compaction")
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_ten_kills(spark, tmp_path, sink):
-    killed, _ = survives(spark, tmp_path, sink, 10, seed=random.randrange(1 << 30), segments=15)
+def test_ten_kills(spark, tmp_path, sink, seed):
+    killed, _ = survives(spark, tmp_path, sink, 10, seed=seed, segments=15)
     assert killed >= 5

@@ -18,12 +18,12 @@ SERVER_KILLS = 5
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 @pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compaction, sink, driver_kills):
+def test_what_is_durable_reaches_the_lake_once(spark, tmp_path, default_compaction, sink, driver_kills, seed):
     from klamm_spark import verify
     from klamm_spark.lake import Lake
     from klamm_spark.spark_settings import Pipeline
 
-    choose = random.Random()
+    choose = random.Random(seed)
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", sink)
     killed = 0
     with KlammServer(tmp_path / "server", audit_settings(spool)) as server:

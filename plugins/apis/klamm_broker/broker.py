@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
+from klamm import ApiHandler, ApiSet, KafkaError, bind_handlers
+from klamm.runtime import Purgatory, Scheduler
+from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics, meta_properties
 from klamm_broker.auto_creation import MAX_WAITING_PARTITIONS, AutoTopicCreation, new_topic
 from klamm_broker.configs import ConfigRegistry, server_keys
@@ -16,8 +19,7 @@ from klamm_broker.delegation_tokens import DelegationTokens, secret_key
 from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
-from klamm_broker.log import LogManager
-from klamm_broker.log.checkpoints import CLEAN_SHUTDOWN
+from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.producer_ids import ProducerIds
 from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
@@ -26,7 +28,9 @@ from klamm_broker.store import Store
 from klamm_broker.topics import KRAFT_METADATA_TOPIC, NewTopic, Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, RequestContext, ServerContext, Table
+    from klamm import RequestContext, ServerContext
+    from klamm.runtime import Clock
+    from klamm.shared import Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -44,8 +48,17 @@ class Broker(ApiSet):
 
     settings: BrokerSettings
 
-    def __init__(self, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        operations: FileOperations | None = None,
+        make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
+    ) -> None:
+        """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
+        self._operations = operations or FileOperations()
+        self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
         self.cluster_id = ""
@@ -77,7 +90,7 @@ class Broker(ApiSet):
         self.clock = server.clock
         self.scheduler = server.scheduler
         meta_properties.load(server.data_dir, self.node_id)
-        self.logs = LogManager(server.data_dir, clock=server.clock)
+        self.logs = LogManager(server.data_dir, clock=server.clock, operations=self._operations)
         # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()
         try:
@@ -85,24 +98,31 @@ class Broker(ApiSet):
         except BaseException:
             self._give_up()
             raise
+        self.logs.flusher.start()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings
-        properties = meta_properties.load_or_create(server.data_dir, self.node_id, server.random_bytes)
+        properties = meta_properties.load_or_create(
+            server.data_dir, self.node_id, server.random_bytes, self._operations
+        )
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
-        self.store = Store(server.data_dir / STORE_FILE)
+        self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
         self.configs = ConfigRegistry(
-            settings, self.store, self._configs_changed, lambda: server_keys(server, self.node_id)
+            settings,
+            self.store,
+            self._configs_changed,
+            lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
+            lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
         self.topics = TopicRegistry(
-            self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
+            self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -111,7 +131,7 @@ class Broker(ApiSet):
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
-        self.producer_ids = ProducerIds(self.store)
+        self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         self.delegation_tokens = DelegationTokens(
             settings, secret_key(settings), server.services.shared, server.clock, server.random_bytes
@@ -125,7 +145,8 @@ class Broker(ApiSet):
     def _give_up(self) -> None:
         self.logs.close()
         # Logs may have been left unrecovered.
-        (self.data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.logs.forget_clean_shutdown()
         if hasattr(self, "store"):
             self.store.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from groups_playbook import GROUP, REBALANCE_MS, SESSION_MS, Call, Playbook, subscription
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -226,6 +226,4 @@ class Members(RuleBasedStateMachine):
 
 
 TestMembers = Members.TestCase
-TestMembers.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestMembers.settings = settings(max_examples=150, stateful_step_count=40)

@@ -351,7 +351,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=BATCHES, rolls=st.sets(st.integers(0, 25)), passes=st.sets(st.integers(0, 25)))
 def test_against_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,

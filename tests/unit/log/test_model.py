@@ -142,7 +142,5 @@ class LogMachine(RuleBasedStateMachine):
 def test_log_against_a_list(tmp_path: Path) -> None:
     machine = type("Machine", (LogMachine,), {"root": tmp_path})
     case = machine.TestCase
-    case.settings = settings(
-        max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    case.settings = settings(max_examples=150, stateful_step_count=30, suppress_health_check=list(HealthCheck))
     case().runTest()

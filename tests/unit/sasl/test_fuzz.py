@@ -58,7 +58,7 @@ def is_success(book, frame):
     return frame in raw or frame in {framed(SaslAuthenticateRequest(token), v) for token in raw for v in range(3)}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(FRAMES, max_size=12), st.sampled_from([0, 3_600_000]))
 def test_only_a_right_token_lets_anybody_in(frames, max_reauth_ms):
     book = Playbook(max_reauth_ms=max_reauth_ms)
@@ -85,11 +85,20 @@ def test_only_a_right_token_lets_anybody_in(frames, max_reauth_ms):
     assert (principal is None) == (book.authenticator.principal not in (ALICE, type(ALICE)("bob")))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 1))
 def test_any_token_is_answered_or_refused(token, version):
     book = Playbook()
     book.handshake(version=version)
     step = book.raw(token if version == 0 else framed(SaslAuthenticateRequest(token), 2))
     assert step.failed or step.send
-    assert book.authenticator.complete == token.startswith((b"user ", b"until "))
+    word, _, argument = token.decode(errors="replace").partition(" ")
+    assert book.authenticator.complete == (word == "user" or (word == "until" and is_number(argument)))
+
+
+def is_number(text):
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True

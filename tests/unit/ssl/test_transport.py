@@ -7,20 +7,12 @@ import socket
 import ssl
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import (
-    END_OF_STREAM,
-    WOULD_BLOCK,
-    Address,
-    HandshakeError,
-    Interest,
-    ListenerContext,
-    ManualClock,
-    ServerServices,
-)
+from klamm import END_OF_STREAM, WOULD_BLOCK, Address, HandshakeError, Interest, ListenerContext, ServerServices
 from klamm.network.send import NetworkSend
+from klamm.testing import ManualClock
 from klamm_ssl.settings import SslSettings
 from klamm_ssl.transport import SslTransport, _pieces
 from tests.tls_files import TlsFiles
@@ -199,7 +191,6 @@ def test_a_handshake_waits_and_fails_with_few_words(files):
     chunks=st.lists(st.integers(0, 200_000), min_size=1, max_size=8),
     taken=st.integers(0, 20),
 )
-@settings(deadline=None)
 def test_pieces_are_bounded_and_cut_the_same_when_they_are_offered_again(chunks, taken):
     data = random.Random(5).randbytes(sum(chunks))
     cut, position = [], 0

@@ -1,7 +1,7 @@
 """Error codes, the exception that carries one, and the response to any request that tells it."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.wire.error_responses import error_response
@@ -21,7 +21,7 @@ REQUESTS = [each for each in DESCRIBED if each.name.endswith("Request")]
 
 
 @pytest.mark.parametrize("described", REQUESTS, ids=repr)
-@settings(deadline=None, derandomize=True, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10)
 @given(st.data())
 def test_every_request_has_an_error_response_that_its_version_can_carry(described, data):
     version = data.draw(st.sampled_from(described.module.VERSIONS))

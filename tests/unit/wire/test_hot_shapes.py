@@ -24,7 +24,7 @@ from klamm.wire.primitives import ReadBuffer, WireError
 
 GENERAL_DECODE = produce._decode_produce_request
 GENERAL_ENCODE = produce._encode_produce_response
-thorough = settings(deadline=None, derandomize=True, max_examples=300)
+thorough = settings(max_examples=300)
 VERSIONS = range(14)
 FLEXIBLE = range(9, 14)
 

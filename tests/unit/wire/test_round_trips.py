@@ -12,8 +12,6 @@ from klamm.wire.primitives import WireError
 from .strategies import DESCRIBED
 
 few = settings(
-    deadline=None,
-    derandomize=True,
     max_examples=6,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
