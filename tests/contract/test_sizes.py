@@ -31,6 +31,7 @@ KNOWN = {
     "plugins/apis/klamm_broker/fetch/reading.py::PendingFetch::read",
     "plugins/apis/klamm_broker/groups/coordinator.py::GroupCoordinator",
     "plugins/apis/klamm_broker/groups/group.py::Group",
+    "plugins/apis/klamm_broker/log/manager.py::LogManager",
     "plugins/apis/klamm_broker/log/segment.py::LogSegment",
     "spark/klamm_spark/places.py::HadoopPlace",
     "spark/klamm_spark/spool.py",

@@ -9,6 +9,7 @@ from klamm import Clock, Purgatory, Table
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
+from klamm_broker.log import LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.producer_ids import ProducerIds
@@ -29,6 +30,7 @@ class BrokerServices:
     cluster_id: str
     data_dir: Path
     clock: Clock
+    logs: LogManager
     topics: TopicRegistry
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
