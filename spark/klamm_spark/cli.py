@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import check_table
+from klamm.config import check_table
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
 from klamm_spark.places import PlaceError, complaint, failures_told, located
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import load_settings, read_tables, setting
+from klamm import setting
+from klamm.config import load_settings, read_tables
 from klamm_spark.places import complaint, located
 from klamm_spark.settings import check_spool
 

@@ -34,7 +34,7 @@ from klamm_spark.spool_layout import (
 )
 
 if TYPE_CHECKING:
-    from klamm import Clock
+    from klamm.runtime import Clock
     from klamm_spark.settings import AuditSettings
 
 log = logging.getLogger("klamm.audit")

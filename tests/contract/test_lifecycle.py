@@ -13,6 +13,7 @@ from klamm import ApiSet, Provider, hookimpl
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_plaintext.transport import PlaintextTransport
 from tests.contract.api_sets import Plugin
@@ -179,6 +180,27 @@ def test_a_signal_stops_the_server_and_exits_with_0(serve, tmp_path, number):
     assert "ready in" in output
     assert signal.Signals(number).name in output
     assert list(tmp_path.glob("ready.json*")) == [], "nobody is ready any more"
+
+
+def test_a_group_id_forges_no_line_of_the_log(serve):
+    process, ready = serve(
+        "--bind", "127.0.0.1:0", "--log-level", "INFO", "--set", "group.initial.rebalance.delay.ms=0"
+    )
+    host, port = ready["listeners"]["default"].split(":")
+    request = JoinGroupRequest(
+        group_id="g\n2026-01-01 00:00:00,000 INFO klamm.authorizer forged",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    with RawClient((host, int(port))) as client:
+        assert client.call(request, 2).error_code == 0
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=10)
+    lines = output.splitlines()
+    assert any("group g\\n2026-01-01" in line for line in lines)
+    assert not any(line.endswith("klamm.authorizer forged") or line.startswith("2026-01-01 00:00:00") for line in lines)
 
 
 def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, Purgatory, Scheduler, bind_handlers
+from klamm import ApiHandler, ApiSet, bind_handlers
+from klamm.runtime import Purgatory, Scheduler
+from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers.registry import HANDLERS
-from klamm_broker.log import LogManager
+from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -28,7 +30,9 @@ from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.registry import Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, ServerContext, Table
+    from klamm import ServerContext
+    from klamm.runtime import Clock
+    from klamm.shared import Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -46,8 +50,17 @@ class Broker(ApiSet):
 
     settings: BrokerSettings
 
-    def __init__(self, settings: BrokerSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings | None = None,
+        *,
+        operations: FileOperations | None = None,
+        make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
+    ) -> None:
+        """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
+        self._operations = operations or FileOperations()
+        self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
         self.cluster_id = ""
@@ -79,7 +92,7 @@ class Broker(ApiSet):
         self.clock = server.clock
         self.scheduler = server.scheduler
         meta_properties.load(server.data_dir, self.node_id)
-        self.logs = LogManager(server.data_dir, clock=server.clock)
+        self.logs = LogManager(server.data_dir, clock=server.clock, operations=self._operations)
         # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()
         try:
@@ -93,10 +106,12 @@ class Broker(ApiSet):
 
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings
-        properties = meta_properties.load_or_create(server.data_dir, self.node_id, server.random_bytes)
+        properties = meta_properties.load_or_create(
+            server.data_dir, self.node_id, server.random_bytes, self._operations
+        )
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
-        self.store = Store(server.data_dir / STORE_FILE)
+        self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
@@ -108,7 +123,9 @@ class Broker(ApiSet):
             lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
-        self.topics = TopicRegistry(self.store, self.logs, self.configs, server.random_bytes, self._partitions_gone)
+        self.topics = TopicRegistry(
+            self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
+        )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
             self.topics,
@@ -118,7 +135,7 @@ class Broker(ApiSet):
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
-        self.producer_ids = ProducerIds(self.store)
+        self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
         self.delegation_tokens = DelegationTokens(

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from klamm import MetricsRegistry
+from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
     from klamm_broker.topics.registry import Partition, TopicRegistry, TopicTraffic

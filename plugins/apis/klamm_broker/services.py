@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from klamm import Clock, Purgatory, Table
+from klamm.runtime import Clock, Purgatory
+from klamm.shared import Table
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator

@@ -123,6 +123,12 @@ class BrokerSettings:
         doc="Time between two searches for expired offsets.",
     )
 
+    offsets_commit_fsync: bool = setting(
+        False,
+        name="offsets.commit.fsync",
+        doc="Sync committed offsets and groups to the disk before they are acknowledged. klamm's own key.",
+    )
+
     # Delegation tokens
 
     delegation_token_secret_key_file: Path | None = setting(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from klamm import DescribedConfig, ErrorCode
+from klamm import ErrorCode
+from klamm.config import DescribedConfig
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
 from klamm_broker.configs import changes as config_changes
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, KafkaError, ManualClock
+from klamm import ErrorCode, KafkaError
+from klamm.testing import ManualClock
 from klamm.wire.messages import fetch
 from klamm.wire.records import iterate_batches
 from klamm_broker.fetch.sessions import FetchSessionCache, context_of, next_epoch

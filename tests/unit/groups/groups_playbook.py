@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from klamm import ErrorCode, ManualClock, Scheduler
+from klamm import ErrorCode
+from klamm.runtime import Scheduler
+from klamm.testing import ManualClock
 from klamm_broker.groups import (
     CommitRequest,
     GroupCoordinator,

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from klamm import AclOperation, ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclOperation
 from klamm_broker.configs.registry import (
     DYNAMIC_KEYS,
     Operation,

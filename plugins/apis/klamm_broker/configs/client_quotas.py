@@ -6,10 +6,12 @@ import ipaddress
 import math
 from typing import TYPE_CHECKING, Final
 
-from klamm import CLIENT_QUOTAS, ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError
+from klamm.shared import CLIENT_QUOTAS
 
 if TYPE_CHECKING:
-    from klamm import QuotaEntity, RequestContext, Table
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity, Table
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

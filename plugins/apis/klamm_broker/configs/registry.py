@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm import ErrorCode, KafkaError, specs_of
+from klamm import ErrorCode, KafkaError
+from klamm.config import specs_of
 from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, ConfigType, parse
 from klamm_broker.log import LogConfig
 from klamm_broker.settings import BrokerSettings

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from klamm import AclOperation, DelayedOperation, ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclOperation
+from klamm.runtime import DelayedOperation
 from klamm.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from klamm import Clock, ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 
 if TYPE_CHECKING:
     from klamm.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData

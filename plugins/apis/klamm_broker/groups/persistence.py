@@ -15,7 +15,7 @@ from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import STABLE
 
 if TYPE_CHECKING:
-    from klamm import Clock
+    from klamm.runtime import Clock
     from klamm_broker.storage.store import Statement, Store
 
 _PUT_GROUP: Final = (

@@ -22,7 +22,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import list_offsets
 from klamm.wire.messages.list_offsets import (
     ListOffsetsPartition,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import metadata
 from klamm.wire.messages.metadata import (
     MetadataRequest,

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import offset_commit
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,

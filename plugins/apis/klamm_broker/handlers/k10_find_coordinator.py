@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import find_coordinator
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm_broker.security.authorization import denial, require_cluster, require_group

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, handles
+from klamm import handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import heartbeat
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm_broker.security.authorization import require_group

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import leave_group
 from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from klamm_broker.groups import LeaveResult, LeavingMember

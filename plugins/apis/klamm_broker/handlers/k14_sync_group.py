@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import sync_group
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm_broker.groups import SyncRequest, SyncResult

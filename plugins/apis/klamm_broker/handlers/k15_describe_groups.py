@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, ResourceType, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import describe_groups
 from klamm.wire.messages.describe_groups import (
     DescribedGroup,

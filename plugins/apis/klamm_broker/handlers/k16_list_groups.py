@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, handles
+from klamm import handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import list_groups
 from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from klamm_broker.security.authorization import may_cluster, may_group

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

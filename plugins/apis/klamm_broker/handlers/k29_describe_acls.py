@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, handles
+from klamm import handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import describe_acls
 from klamm.wire.messages.describe_acls import (
     AclDescription,

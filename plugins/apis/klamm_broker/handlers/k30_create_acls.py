@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclBinding, AclOperation, AclPermission, KafkaError, PatternType, ResourceType, handles
+from klamm import KafkaError, handles
+from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.wire.messages import create_acls
 from klamm.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from klamm_broker.security.acl_bindings import authorizer_of, known

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from klamm import AclBinding, AclBindingFilter, AclOperation, KafkaError, handles
+from klamm import KafkaError, handles
+from klamm.acl import AclBinding, AclBindingFilter, AclOperation
 from klamm.wire.messages import delete_acls
 from klamm.wire.messages.delete_acls import (
     DeleteAclsFilterResult,

@@ -14,7 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import alter_replica_log_dirs
 from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, handles
+from klamm import handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import describe_log_dirs
 from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, KafkaPrincipal, ResourceType, handles
+from klamm import ErrorCode, KafkaError, KafkaPrincipal, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import create_delegation_token
 from klamm.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from klamm_broker.security.delegation_tokens import USER_TYPE, require_token_requests

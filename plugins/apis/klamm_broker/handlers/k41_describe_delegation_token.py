@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, DelegationToken, KafkaPrincipal, ResourceType, handles
+from klamm import KafkaPrincipal, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.sasl import DelegationToken
 from klamm.wire.messages import describe_delegation_token
 from klamm.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,

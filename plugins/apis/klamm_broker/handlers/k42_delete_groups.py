@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import delete_groups
 from klamm.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from klamm_broker.security.authorization import may_group

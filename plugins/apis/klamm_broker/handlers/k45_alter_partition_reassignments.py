@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import alter_partition_reassignments
 from klamm.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, handles
+from klamm import handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import list_partition_reassignments
 from klamm.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

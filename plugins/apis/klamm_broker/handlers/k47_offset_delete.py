@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import offset_delete
 from klamm.wire.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, client_quotas, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.shared import quotas_by_entity
 from klamm.wire.messages import describe_client_quotas
 from klamm.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -30,7 +32,8 @@ from klamm_broker.security.authorization import require_cluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from klamm import QuotaEntity, RequestContext
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity
     from klamm_broker.services import BrokerServices
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
@@ -48,7 +51,7 @@ def matching_quotas(
             [EntityData(entity_type, name) for entity_type, name in entity.items()],
             [ValueData(key, value) for key, value in quotas.items()],
         )
-        for entity, quotas in client_quotas(quota_table(context).rows)
+        for entity, quotas in quotas_by_entity(quota_table(context).rows)
         if _matches(entity, request.components, request.strict)
     ]
     return DescribeClientQuotasResponse(entries=entries)

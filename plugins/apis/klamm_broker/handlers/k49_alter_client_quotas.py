@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm import AclOperation, ErrorCode, KafkaError, client_quota_key, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.shared import client_quota_key
 from klamm.wire.messages import alter_client_quotas
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -31,7 +33,8 @@ from klamm_broker.security.authorization import require_cluster
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from klamm import QuotaEntity, RequestContext, Row
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity, Row
     from klamm_broker.services import BrokerServices
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, ScramMechanism, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.sasl import ScramMechanism
 from klamm.wire.messages import describe_user_scram_credentials
 from klamm.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,

@@ -17,16 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from klamm import (
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    AclOperation,
-    ErrorCode,
-    KafkaError,
-    ScramCredential,
-    ScramMechanism,
-    handles,
-)
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.sasl import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm.wire.messages import alter_user_scram_credentials
 from klamm.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

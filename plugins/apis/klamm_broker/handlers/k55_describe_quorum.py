@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, handles
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import describe_quorum
 from klamm.wire.messages.describe_quorum import (
     DescribeQuorumRequest,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
 from klamm.wire.messages import describe_producers
 from klamm.wire.messages.describe_producers import (
     DescribeProducersRequest,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import describe_topic_partitions
 from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

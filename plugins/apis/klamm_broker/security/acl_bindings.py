@@ -5,19 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from klamm import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermission,
-    ErrorCode,
-    KafkaError,
-    PatternType,
-    ResourceType,
-)
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType
 from klamm_broker.security.authorization import require_cluster
 
 if TYPE_CHECKING:
-    from klamm import Authorizer, RequestContext
+    from klamm import RequestContext
+    from klamm.acl import Authorizer
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm import CLUSTER_NAME, AclOperation, ErrorCode, KafkaError, ResourceType
+from klamm import ErrorCode, KafkaError
+from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from klamm import RequestContext

@@ -13,18 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import (
-    DELEGATION_TOKENS,
-    Clock,
-    DelegationToken,
-    DelegationTokenCache,
-    ErrorCode,
-    KafkaError,
-    KafkaPrincipal,
-    ScramCredential,
-    ScramMechanism,
-    SharedState,
-)
+from klamm import ErrorCode, KafkaError, KafkaPrincipal
+from klamm.runtime import Clock
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
+from klamm.shared import SharedState
 from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:

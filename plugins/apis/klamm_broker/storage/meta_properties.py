@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm_broker.log import FileOperations
 
 FILE_NAME = "meta.properties"
 
@@ -62,12 +65,18 @@ def load(data_dir: Path, node_id: int) -> MetaProperties | None:
     return found
 
 
-def load_or_create(data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes]) -> MetaProperties:
+def load_or_create(
+    data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes], operations: FileOperations
+) -> MetaProperties:
     """As `load`; a directory without `meta.properties` becomes this node's, of a new cluster."""
     properties = load(data_dir, node_id)
     if properties is None:
         properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
-        _write(data_dir / FILE_NAME, properties)
+        text = (
+            f"version=1\ncluster.id={properties.cluster_id}\nnode.id={properties.node_id}\n"
+            f"directory.id={properties.directory_id}\n"
+        )
+        operations.replace_content(data_dir / FILE_NAME, text.encode(), sync=True)
     return properties
 
 
@@ -84,15 +93,3 @@ def _parse(path: Path, text: str) -> MetaProperties:
         raise MetaPropertiesError(f"{path}: {error.args[0]} is missing") from None
     except ValueError:
         raise MetaPropertiesError(f"{path}: node.id {values['node.id']!r} is no number") from None
-
-
-def _write(path: Path, properties: MetaProperties) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(
-            f"version=1\ncluster.id={properties.cluster_id}\nnode.id={properties.node_id}\n"
-            f"directory.id={properties.directory_id}\n"
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

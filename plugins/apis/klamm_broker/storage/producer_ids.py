@@ -1,6 +1,7 @@
 """Producer ids, handed out from blocks that are durable before any id of theirs is.
 
-Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost.
+Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost. A
+store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _COUNTER: Final = "next_producer_id_block"
 class ProducerIds:
     """Thread-safe source of producer ids."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, at_least: int = 0) -> None:
         self._store = store
+        self._at_least = at_least
         self._lock = threading.Lock()
         self._next = 0
         self._block_end = 0
@@ -35,7 +37,7 @@ class ProducerIds:
 
     def _take_block(self) -> None:
         rows = self._store.read("SELECT value FROM counters WHERE name = ?", (_COUNTER,))
-        first = int(rows[0][0]) if rows else 0
+        first = max(int(rows[0][0]) if rows else 0, self._at_least)
         self._store.write_and_wait(
             [("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", (_COUNTER, first + BLOCK_SIZE))]
         )

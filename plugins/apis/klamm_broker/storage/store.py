@@ -4,8 +4,9 @@ State lives in the memory of its owners (topic registry, group coordinator, ...)
 from then on only write. Writes go through one queue to one owner thread, and everything that waits in the queue is
 committed in one transaction (group commit): a caller that needs durability asks for a callback, or waits.
 
-The file is in WAL mode. With `synchronous=NORMAL` a committed write survives `kill -9` of the process, with `FULL` a
-power loss too.
+The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
+configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
+their offsets: many) is synced if the store was told so. A synced commit makes all earlier ones durable.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 
@@ -120,6 +121,7 @@ class StoreError(KafkaError):
 class _Write:
     statements: Sequence[Statement]
     on_durable: Durable | None
+    sync: bool
 
 
 class Store:
@@ -132,9 +134,10 @@ class Store:
     `start()` and call `commit_pending()` itself.
     """
 
-    def __init__(self, path: Path, *, synchronous: Literal["NORMAL", "FULL"] = "NORMAL") -> None:
+    def __init__(self, path: Path, *, sync_submitted: bool = False) -> None:
         self.path = path
-        self._synchronous = synchronous
+        self._sync_submitted = sync_submitted
+        self._is_syncing = True
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._connection_lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -152,7 +155,7 @@ class Store:
             raise StoreError(f"cannot open {self.path}: {error}") from error
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute(f"PRAGMA synchronous={self._synchronous}")
+            connection.execute("PRAGMA synchronous=FULL")
             self._migrate(connection)
         except sqlite3.Error as error:
             connection.close()
@@ -205,19 +208,21 @@ class Store:
                 raise StoreError(f"cannot read {self.path}: {error}") from error
 
     def submit(self, statements: Sequence[Statement], on_durable: Durable | None = None) -> None:
-        """Queue statements that are committed together or not at all.
+        """Queue statements that are committed together or not at all, and synced if the store syncs what is submitted.
 
         `on_durable` is called exactly once, on the owner thread (or at once, if the store is closing). Without it a
         failure is only logged.
         """
-        write = _Write(statements, on_durable)
+        self._submit(_Write(statements, on_durable, self._sync_submitted))
+
+    def _submit(self, write: _Write) -> None:
         if self._closing:
             _report(write, StoreError(f"{self.path} is closed"))
         else:
             self._queue.put(write)
 
     def write_and_wait(self, statements: Sequence[Statement]) -> None:
-        """Write and return when it is durable.
+        """Write and return when it is durable, synced.
 
         Raises StoreError when it was not written, and RuntimeError on the owner thread, which would wait for itself.
         """
@@ -231,7 +236,7 @@ class Store:
                 failure.append(error)
             done.set()
 
-        self.submit(statements, on_durable)
+        self._submit(_Write(statements, on_durable, True))
         if self._thread is None:
             self.commit_pending()
         done.wait()
@@ -276,7 +281,10 @@ class Store:
         if not writes:
             return
         try:
-            self._transact(statement for write in writes for statement in write.statements)
+            self._transact(
+                [statement for write in writes for statement in write.statements],
+                sync=any(write.sync for write in writes),
+            )
         except StoreError as error:
             if len(writes) == 1:
                 _report(writes[0], error)
@@ -288,20 +296,33 @@ class Store:
         for write in writes:
             _report(write, None)
 
-    def _transact(self, statements: Iterable[Statement]) -> None:
+    def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
+        """Commit statements together. Raises StoreError, and nothing else, with none of them committed."""
         with self._connection_lock:
             connection = self._connection
             if connection is None:
                 raise StoreError(f"{self.path} is closed")
             try:
+                if connection.in_transaction:
+                    # Its rollback failed; nothing else is committed before that has succeeded.
+                    connection.execute("ROLLBACK")
+                if sync is not self._is_syncing:
+                    connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+                    self._is_syncing = sync
                 connection.execute("BEGIN")
                 _execute_in_runs(connection, statements)
                 connection.execute("COMMIT")
             except Exception as error:
-                # SQLite may have rolled back already, e.g. on a full disk.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                self._roll_back(connection)
                 raise StoreError(f"cannot write {self.path}: {error}") from error
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        # SQLite may have rolled back already, e.g. on a full disk.
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                log.error("store: cannot roll back: %s", error)
 
 
 def _execute_in_runs(connection: sqlite3.Connection, statements: Iterable[Statement]) -> None:

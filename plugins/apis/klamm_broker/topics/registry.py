@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.configs.adopted_configs import read_copy, write_copy
 from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, collision_key
 
 if TYPE_CHECKING:
     from klamm.wire.messages.metadata import MetadataResponseTopic
-    from klamm_broker.log import LogConfig, LogManager, PartitionLog
+    from klamm_broker.log import FileOperations, LogConfig, LogManager, PartitionLog
     from klamm_broker.storage.store import Statement, Store
 
 log = logging.getLogger("klamm.broker.topics")
@@ -147,12 +148,14 @@ class TopicRegistry:
         store: Store,
         logs: LogManager,
         configs: LogConfigs,
+        operations: FileOperations,
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Topic], None],
     ) -> None:
         self._store = store
         self._logs = logs
         self._configs = configs
+        self._operations = operations
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._lock = threading.Lock()
@@ -237,8 +240,9 @@ class TopicRegistry:
                 orphans[name] = (topic_id, max(index + 1, orphans.get(name, (topic_id, 0))[1]))
         for name, (topic_id, partitions) in orphans.items():
             log.warning("topic %s is not in the store, but has directories: taking it in", name)
-            self._store.write_and_wait([_insert_topic(name, topic_id, partitions)])
-            self._publish([self._open(name, topic_id, partitions, {})])
+            overrides = read_copy(data_dir / f"{name}-0")
+            self._store.write_and_wait(_insert(name, topic_id, NewTopic(partitions, overrides)))
+            self._publish([self._open(name, topic_id, partitions, overrides)])
 
     # Changes
 
@@ -291,6 +295,7 @@ class TopicRegistry:
     def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
         try:
             topic = self._open(name, topic_id, wanted.partitions, wanted.overrides, is_new=True)
+            self._copy_configs(topic)
             self._logs.sync_directory()
             return topic
         except (KafkaError, OSError) as error:
@@ -335,8 +340,12 @@ class TopicRegistry:
             config = self._configs.log_config(overrides)
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
+            self._copy_configs(topic)
             for partition in topic.partitions:
                 partition.log.update_config(config)
+
+    def _copy_configs(self, topic: Topic) -> None:
+        write_copy(self._operations, topic.partitions[0].log.directory, topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
@@ -355,6 +364,7 @@ class TopicRegistry:
                 [
                     ("DELETE FROM topics WHERE name = ?", (topic.name,)),
                     _delete_configs(topic.name),
+                    ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
                     ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
                 ]
             )
@@ -423,7 +433,11 @@ def _topic_id_of(directory: Path) -> bytes | None:
 
 
 def _insert(name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
-    return [_insert_topic(name, topic_id, wanted.partitions), *_insert_configs(name, wanted.overrides)]
+    return [
+        _insert_topic(name, topic_id, wanted.partitions),
+        _delete_configs(name),
+        *_insert_configs(name, wanted.overrides),
+    ]
 
 
 def _insert_topic(name: str, topic_id: bytes, partitions: int) -> Statement:
