@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from klamm.runtime import ManualClock
+from klamm.testing import ManualClock
 from klamm_metrics.http import CONNECTIONS, DEADLINE_S, HttpServer, Page
 from tests.waiting import wait_until
 
