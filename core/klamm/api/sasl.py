@@ -107,9 +107,10 @@ class CredentialStore(ListenerPart, ABC):
         return None
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        """One of the credentials, chosen by `draw` (>= 0), e.g. by `draw % number`; None if that cannot be said.
+        """One of the credentials, chosen by `draw` (0 to 2 ** 64 - 1); None if the store cannot list them.
 
-        Users that do not exist are answered as if they had one like it.
+        Users that do not exist are answered as if they had one of the same form: iterations, length of the salt. Order
+        credentials by their form and take number `draw * count >> 64`, so that a name keeps its form when users change.
         """
         return None
 
