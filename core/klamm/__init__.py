@@ -16,7 +16,7 @@ from klamm.api.filters import Answer, RequestFilter
 from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
-from klamm.api.part import ListenerPart
+from klamm.api.part import ListenerPart, Part
 from klamm.api.principal import ANONYMOUS, KafkaPrincipal
 from klamm.api.provider import Provider, ProviderKind
 from klamm.api.throttles import Throttle
@@ -55,6 +55,7 @@ __all__ = [
     "ListenerContext",
     "ListenerPart",
     "Move",
+    "Part",
     "Pending",
     "ProcessorAssigner",
     "ProcessorLoad",

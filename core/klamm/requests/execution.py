@@ -193,7 +193,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
         # Whatever can encode itself is a response.
         request.errors = None
     if not route.has_records:
-        body = response.encode(version) if route.encode is None else route.encode(response, version)
+        body = response.encode(version)
         size_bytes = request.response_bytes = len(body)
         if version >= route.flexible_from:
             return [_HEADER_V1.pack(size_bytes + 5, correlation_id, 0) + body]

@@ -36,7 +36,6 @@ class Route:
         "api_key",
         "count_errors",
         "decode",
-        "encode",
         "flexible_from",
         "handle",
         "has_errors_inside",
@@ -56,12 +55,6 @@ class Route:
         self.api_key = handler.api_key
         self.name = handler.name
         self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
-        self.encode: Callable[[Any, int], bytes] | None = None
-        if handler.api_key == ApiKey.PRODUCE:
-            from klamm.wire import one_batch
-
-            if handler.module is one_batch.MODULE:
-                self.decode, self.encode = one_batch.decode_request, one_batch.encode_response
         self.handle = handler.handle
         self.min_version = handler.min_version
         self.max_version = handler.max_version
