@@ -22,6 +22,17 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 
 @hookimpl
+def klamm_request_filters() -> Iterator[Provider]:
+    """What `on_full = "refuse"` refuses requests with."""
+    yield Provider(
+        "audit",
+        "klamm_spark.audit:AuditFilter",
+        settings="klamm_spark.settings:AuditSettings",
+        summary='refuses requests that the audit cannot record; for `on_full = "refuse"`',
+    )
+
+
+@hookimpl
 def klamm_commands() -> Iterator[Provider]:
     """What `klamm` can do beside serving."""
     yield Provider(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm import RequestOutcome
 from klamm_spark.encoder import connection_fields, listener_fields
 from klamm_spark.policy import ADDED_UP, ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
 
-    from klamm import ConnectionContext, ListenerContext, RequestContext
+    from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
     from klamm_spark.settings import AuditSettings
 
 # The kinds of entries in the queue: places in `AuditSink`'s table.
@@ -30,6 +31,7 @@ REFUSED: Final = 5
 ANNOUNCED: Final = 6
 
 WINDOW_NS: Final = 1_000_000_000
+_ADDED_UP_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER})
 _ALWAYS: Final = 1 << 62
 _MEASURED_FIRST: Final = 16
 _MEASURED_EVERY: Final = 8
@@ -100,7 +102,7 @@ class Window:
         self.left = left
         self.told = told
         self.added_up = added_up
-        self.first: RequestContext | None = None
+        self.first: RequestEvent | None = None
         self.measured = 0
         self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
         self.start_ns = self.last_ns = self.longest_ns = 0
@@ -108,22 +110,16 @@ class Window:
         self.remote_ns = self.response_queue_ns = 0
         self.topics: dict[str, list[int]] = {}
 
-    def measure(self, request: RequestContext, end_ns: int) -> None:
-        """Add the times of one of the requests, whose answer was out at `end_ns`, if it has any."""
-        received_ns = request.received_ns
-        if not received_ns:
-            return
+    def measure(self, times: StageTimes) -> None:
+        """Add the times of one of the requests."""
         self.measured += 1
-        self.received_ns += received_ns
-        self.started_ns += request.handler_start_ns
-        self.completed_ns += request.completed_ns
-        self.sent_ns += end_ns
-        if end_ns - received_ns > self.longest_ns:
-            self.longest_ns = end_ns - received_ns
-        if request.dequeued_ns:
-            # Only what has left the processor's thread waits for others, or to be sent.
-            self.remote_ns += request.completed_ns - request.local_end_ns
-            self.response_queue_ns += request.dequeued_ns - request.completed_ns
+        self.received_ns += times.received_ns
+        self.started_ns += times.handler_start_ns
+        self.completed_ns += times.completed_ns
+        self.sent_ns += times.end_ns
+        self.longest_ns = max(self.longest_ns, times.total_ns)
+        self.remote_ns += times.remote_ns
+        self.response_queue_ns += times.response_queue_ns
 
 
 class Client:
@@ -178,87 +174,65 @@ class Client:
             self.levels[api_key] = level
         return level
 
-    def take_in(self, requests: Sequence[RequestContext], end_ns: int) -> None:
-        """Hand over the requests that are told of by themselves, and count the others."""
-        alone: list[RequestContext] = []
+    def take_in(self, events: Sequence[RequestEvent]) -> None:
+        """Hand over the requests that are recorded one by one, and add up the others."""
+        alone: list[RequestEvent] = []
         over: list[Window] = []
         windows, client_id = self.windows, self.client_id
         with self.lock:
-            for request in requests:
-                key: Any = request.api_key
-                if request.client_id != client_id:
-                    key = self._key_of_other(request)
+            for event in events:
+                context = event.context
+                key: Any = context.api_key
+                if context.client_id != client_id:
+                    key = self._key_of_other(context)
                     client_id = self.client_id
-                if request.error_code or request.throttle_time_ms:
-                    if request.error_code and _is_denial(request):
-                        alone.append(request)
-                        continue
-                    key = (key, request.error_code, request.refused, request.throttle_time_ms > 0)
+                if event.outcome not in _ADDED_UP_OUTCOMES or (event.error_code and _is_denial(event)):
+                    alone.append(event)
+                    continue
+                if event.error_code or context.throttle_time_ms:
+                    key = (key, event.error_code, context.throttle_time_ms > 0)
+                end_ns = event.times.end_ns
                 window = windows.get(key)
                 if window is None or end_ns >= window.end_ns:
                     if window is None and len(windows) >= MAX_WINDOWS:
-                        if request.refused or self.level(request.api_key) != NOTHING:
-                            alone.append(request)
+                        if self.level(context.api_key) != NOTHING:
+                            alone.append(event)
                         continue
-                    window = self._begin(key, request, end_ns, over)
+                    window = self._begin(key, context.api_key, end_ns, over)
                 if window.left:
                     window.left -= 1
-                    alone.append(request)
+                    alone.append(event)
                 elif window.told:
-                    count = window.count = window.count + 1
-                    window.request_bytes += request.size_bytes
-                    window.response_bytes += request.response_bytes
-                    window.last_ns = end_ns
-                    if count <= _MEASURED_FIRST or not count % _MEASURED_EVERY:
-                        window.measure(request, end_ns)
-                        if count == 1:
-                            window.first = without_frames(request, self.listener)
-                            window.start_ns = end_ns
-                    if request.throttle_time_ms:
-                        window.throttle_ms += request.throttle_time_ms
-                    if window.added_up:
-                        add_produced_and_fetched(request, window.topics, self.listener.topics)
+                    self._add(window, event)
         # Putting may have to wait for the writer, which must then be able to take the lock.
         for window in over:
             self.listener.put((WINDOW, self, window), request=True)
         if alone:
-            for request in alone:
-                without_frames(request, self.listener)
-            self.listener.put((REQUESTS, self, alone, end_ns), len(alone), request=True)
+            kept = [without_messages(event, self.listener) for event in alone]
+            self.listener.put((REQUESTS, self, kept), len(kept), request=True)
 
-    def take_repeats(
-        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
-    ) -> None:
-        """Count requests of one client id that came in a lump: most are without times, so they are only counted."""
-        key: Any = request.api_key
-        over: list[Window] = []
-        with self.lock:
-            if request.client_id != self.client_id:
-                key = self._key_of_other(request)
-            window = self.windows.get(key)
-            if window is None or last_ns >= window.end_ns + WINDOW_NS:
-                window = self._begin(key, request, last_ns, over)
-                window.left = 0
-            if window.told:
-                if window.first is None:
-                    window.first = without_frames(request, self.listener)
-                window.start_ns = min(window.start_ns or last_ns, request.completed_ns or last_ns)
-                window.count += count
-                window.request_bytes += request_bytes
-                window.response_bytes += response_bytes
-                window.last_ns = max(window.last_ns, last_ns)
-        for window in over:
-            self.listener.put((WINDOW, self, window), request=True)
+    def _add(self, window: Window, event: RequestEvent) -> None:
+        count = window.count = window.count + 1
+        window.request_bytes += event.context.size_bytes
+        window.response_bytes += event.response_bytes
+        window.last_ns = event.times.end_ns
+        if count <= _MEASURED_FIRST or not count % _MEASURED_EVERY:
+            window.measure(event.times)
+            if count == 1:
+                window.first = without_messages(event, self.listener)
+                window.start_ns = event.times.end_ns
+        window.throttle_ms += event.context.throttle_time_ms
+        if window.added_up:
+            add_produced_and_fetched(event, window.topics, self.listener.topics)
 
-    def _key_of_other(self, request: RequestContext) -> Any:
+    def _key_of_other(self, context: RequestContext) -> Any:
         """The key of a request that is not of the connection's client id; the first to come makes its own that."""
         if self.client_id is _NO_CLIENT_ID_YET:
-            self.client_id = request.client_id
-            return request.api_key
-        return request.api_key, request.client_id
+            self.client_id = context.client_id
+            return context.api_key
+        return context.api_key, context.client_id
 
-    def _begin(self, key: Any, request: RequestContext, now_ns: int, over: list[Window]) -> Window:
-        api_key = request.api_key
+    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window]) -> Window:
         old = self.windows.get(key)
         if old is not None and old.count:
             over.append(old)
@@ -268,8 +242,7 @@ class Client:
         level = self.level(api_key)
         left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
         added_up = level == EVERYTHING and api_key in ADDED_UP
-        told = level != NOTHING or request.refused
-        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=told, added_up=added_up)
+        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=level != NOTHING, added_up=added_up)
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:
@@ -281,13 +254,13 @@ class Client:
         return [window for window in taken if window.count]
 
 
-def _is_denial(request: RequestContext) -> bool:
-    return request.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in request.decisions or ())
+def _is_denial(event: RequestEvent) -> bool:
+    decisions = event.context.decisions or ()
+    return event.error_code in AUTHORIZATION_ERRORS or any(not granted for *_, granted in decisions)
 
 
-def without_frames(request: RequestContext, listener: ListenerAudit) -> RequestContext:
-    """The request, with its messages replaced by their summary if they are large."""
-    if request.size_bytes + request.response_bytes > _KEPT_UP_TO_BYTES and type(request.frame) is not Summary:
-        request.frame = summarize(request, listener.topics, listener.max_resources)
-        request.response = None
-    return request
+def without_messages(event: RequestEvent, listener: ListenerAudit) -> RequestEvent:
+    """The event, with its messages replaced by their summary if they are large: an event that waits holds no frame."""
+    if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES and type(event.request) is not Summary:
+        return event._replace(request=summarize(event, listener.topics, listener.max_resources), response=None)
+    return event

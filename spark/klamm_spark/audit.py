@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from klamm import ErrorCode, KafkaError, RequestObserver
+from klamm import ErrorCode, KafkaError, RequestFilter, RequestObserver
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.aggregation import (
     AUTHENTICATED,
@@ -15,12 +15,13 @@ from klamm_spark.aggregation import (
     Client,
     ListenerAudit,
 )
+from klamm_spark.event_queue import REFUSE
 from klamm_spark.sink import AuditSink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from klamm import Address, ConnectionContext, ListenerContext, RequestContext
+    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
     from klamm_spark.settings import AuditSettings
 
 _STATE: Final = "klamm_spark.audit"
@@ -56,19 +57,14 @@ class AuditObserver(RequestObserver):
     def __init__(self, settings: AuditSettings) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._refuses = settings.on_full == "refuse"
-        above = settings.aggregate_above_per_second
-        # Who refuses must be asked each time, and who wants every request by itself must see each.
-        self.repeats_after = above if above >= 0 and not self._refuses else None
         self._sink: AuditSink
         self._listener: ListenerAudit
 
     def open(self, listener: ListenerContext) -> None:
         settings, services = self._settings, listener.services
-        self._sink = services.shared.once(
-            f"klamm_spark.audit:{settings.spool.absolute()}", lambda: AuditSink(settings, services)
-        )
-        sink = self._sink
+        sink = self._sink = shared_sink(settings, listener)
+        if settings.on_full == REFUSE and listener.name not in sink.filtered_listeners:
+            raise ValueError('on_full = "refuse" needs filters = ["audit"] on the listener')
         self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.begun)
         sink.acquire(settings)
         self._put = sink.queue.put
@@ -77,25 +73,10 @@ class AuditObserver(RequestObserver):
     def close(self) -> None:
         self._sink.release()
 
-    def refuse(self, request: RequestContext) -> KafkaError | None:
-        if not self._refuses or not self._sink.queue.full:
-            return None
-        return KafkaError(
-            _RETRIABLE.get(request.api_key, ErrorCode.REQUEST_TIMED_OUT), "the audit log cannot be written"
-        )
-
-    def completed_many(self, requests: Sequence[RequestContext], end_ns: int) -> None:
-        connection = requests[0].connection
+    def completed_many(self, events: Sequence[RequestEvent]) -> None:
+        connection = events[0].context.connection
         client: Client | None = connection.state.get(_STATE)
-        (client or self._client(connection)).take_in(requests, end_ns)
-
-    def may_repeat(self, api_key: int) -> bool:
-        return self._listener.policy.may_repeat(api_key)
-
-    def repeated(
-        self, request: RequestContext, count: int, request_bytes: int, response_bytes: int, last_ns: int
-    ) -> None:
-        self._client(request.connection).take_repeats(request, count, request_bytes, response_bytes, last_ns)
+        (client or self._client(connection)).take_in(events)
 
     def _client(self, connection: ConnectionContext) -> Client:
         client: Client | None = connection.state.get(_STATE)
@@ -126,3 +107,37 @@ class AuditObserver(RequestObserver):
         for window in client.take_windows(None):
             self._put((WINDOW, client, window), request=True)
         self._put((CLOSED, client, reason, self._now_ns()))
+
+
+class AuditFilter(RequestFilter):
+    """Refuses requests while the audit cannot record them: `on_full = "refuse"`.
+
+    A listener names it beside the observer, whose spool it looks at. ApiVersions is never refused.
+    """
+
+    def __init__(self, settings: AuditSettings) -> None:
+        super().__init__(settings)
+        self._settings = settings
+        self._sink: AuditSink
+
+    @property
+    def api_keys(self) -> Collection[int]:
+        return frozenset(ApiKey) - {ApiKey.API_VERSIONS}
+
+    def open(self, listener: ListenerContext) -> None:
+        self._sink = shared_sink(self._settings, listener)
+        # Filters of a listener are opened before its observers.
+        self._sink.filtered_listeners.add(listener.name)
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        if self._settings.on_full == REFUSE and self._sink.queue.full:
+            code = _RETRIABLE.get(context.api_key, ErrorCode.REQUEST_TIMED_OUT)
+            raise KafkaError(code, "the audit log cannot be written")
+        return message
+
+
+def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink:
+    """The spool and its writer, of all listeners that name the same directory."""
+    services = listener.services
+    name = f"klamm_spark.audit:{settings.spool.absolute()}"
+    return services.shared.once(name, lambda: AuditSink(settings, services))

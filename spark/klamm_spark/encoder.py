@@ -10,7 +10,7 @@ from klamm_spark.event import SCHEMA_VERSION
 from klamm_spark.resources import Resource, Summary
 
 if TYPE_CHECKING:
-    from klamm import Address, ConnectionContext, ListenerContext, RequestContext
+    from klamm import Address, ConnectionContext, ListenerContext, RequestEvent
 
 _text: Final = encode_basestring_ascii
 _ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in ErrorCode if code}
@@ -81,30 +81,27 @@ def _resource(resource: Resource) -> str:
     return "".join(parts)
 
 
-def request_fields(request: RequestContext) -> str:
+def request_fields(event: RequestEvent) -> str:
     """From the request's header."""
-    client_id = f',"client_id":{_text(request.client_id)}' if request.client_id is not None else ""
+    client_id = f',"client_id":{_text(event.context.client_id)}' if event.context.client_id is not None else ""
     return (
-        f'{client_id},"api_key":{request.api_key},"api_name":"{request.handler.name}"'
-        f',"api_version":{request.api_version},"correlation_id":{request.correlation_id}'
+        f'{client_id},"api_key":{event.context.api_key},"api_name":"{event.context.api_name}"'
+        f',"api_version":{event.context.api_version},"correlation_id":{event.context.correlation_id}'
     )
 
 
-def stage_times(request: RequestContext, end_ns: int) -> str:
-    """The stage times of one request whose answer was out at `end_ns`, if they were taken."""
-    if not request.received_ns:
-        return ""
-    received, start, local_end = request.received_ns, request.handler_start_ns, request.local_end_ns
-    completed, dequeued = request.completed_ns, request.dequeued_ns
+def stage_times(event: RequestEvent) -> str:
+    """The stage times of one request."""
+    times = event.times
     return stage_fields(
         1e6,
-        start - received,
-        local_end - start,
-        completed - local_end,
-        request.throttle_time_ms,
-        dequeued - completed if dequeued else 0,
-        end_ns - (dequeued or completed),
-        end_ns - received,
+        times.request_queue_ns,
+        times.local_ns,
+        times.remote_ns,
+        event.context.throttle_time_ms,
+        times.response_queue_ns,
+        times.send_ns,
+        times.total_ns,
     )
 
 

@@ -74,13 +74,6 @@ class Policy:
             address = address.ipv4_mapped
         return any(address in network for network in self._excluded_networks)
 
-    def may_repeat(self, api_key: int) -> bool:
-        """Whether the requests of an API need not all be looked at."""
-        if api_key in ADMINISTRATIVE:
-            return False
-        levels = (*self._principals.values(), self._apis.get(api_key, self._default))
-        return api_key not in ADDED_UP or EVERYTHING not in levels
-
     def level(self, principal: str, api_key: int) -> int:
         """NOTHING, WITHOUT_RESOURCES or EVERYTHING."""
         level = self._principals.get(principal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm import RequestOutcome
 from klamm_spark.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.encoder import (
     LineEncoder,
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Sequence
 
-    from klamm import Address, AdminEvent, RequestContext
+    from klamm import Address, AdminEvent, RequestEvent
     from klamm.runtime import Clock
     from klamm_spark.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
+_REASONS: Final = frozenset(
+    {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
+)
 
 
 class Recorder:
@@ -64,26 +68,26 @@ class Recorder:
 
     # ---- requests
 
-    def requests(self, client: Client, requests: Sequence[RequestContext], end_ns: int) -> None:
-        """Requests of one connection that are told of by themselves; their answers left at `end_ns`."""
+    def requests(self, client: Client, events: Sequence[RequestEvent]) -> None:
+        """Requests of one connection that are recorded one by one."""
         client.refresh()
-        for request in requests:
-            summary = self._summary(client, request)
-            if self._is_told(client, request) or summary.denied or request.refused:
+        for event in events:
+            summary = self._summary(client, event)
+            if self._is_told(client, event) or summary.denied or event.outcome is RequestOutcome.REFUSED:
                 fields = (
-                    f'"request_bytes":{request.size_bytes},"response_bytes":{request.response_bytes}'
-                    f"{stage_times(request, end_ns)}"
+                    f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
+                    f"{stage_times(event)}"
                 )
-                self._request_line(client, request, summary, fields, end_ns)
+                self._request_line(client, event, summary, fields, event.times.end_ns)
 
     def window(self, client: Client, window: Window) -> None:
         """A second's worth of requests of one connection, client id, API and result."""
         client.refresh()
-        request, count = window.first, window.count
-        assert request is not None
-        if not self._is_told(client, request) and not request.refused:
+        event, count = window.first, window.count
+        assert event is not None
+        if not self._is_told(client, event):
             return
-        summary = self._summary(client, request)
+        summary = self._summary(client, event)
         if window.added_up:
             summary.add_topics(window.topics, client.listener.max_resources)
         times = ""
@@ -102,39 +106,34 @@ class Recorder:
             f'"request_bytes":{window.request_bytes},"response_bytes":{window.response_bytes}'
             f"{times}{_repeats(count, window.last_ns - window.start_ns, window.longest_ns)}"
         )
-        self._request_line(client, request, summary, fields, window.last_ns)
+        self._request_line(client, event, summary, fields, window.last_ns)
 
-    def _is_told(self, client: Client, request: RequestContext) -> bool:
+    def _is_told(self, client: Client, event: RequestEvent) -> bool:
         excluded_ids = client.listener.policy.excluded_client_ids
-        return client.level(request.api_key) != NOTHING and request.client_id not in excluded_ids
+        return client.level(event.context.api_key) != NOTHING and event.context.client_id not in excluded_ids
 
-    def _summary(self, client: Client, request: RequestContext) -> Summary:
-        if type(request.frame) is Summary:
-            return request.frame
+    def _summary(self, client: Client, event: RequestEvent) -> Summary:
+        if type(event.request) is Summary:
+            return event.request
         topics, most = client.listener.topics, client.listener.max_resources
-        learn_topic_ids(request, topics)
-        if client.level(request.api_key) == EVERYTHING:
-            return summarize(request, topics, most)
-        return summarize_errors(request, most)
+        learn_topic_ids(event, topics)
+        if client.level(event.context.api_key) == EVERYTHING:
+            return summarize(event, topics, most)
+        return summarize_errors(event, most)
 
-    def _request_line(
-        self, client: Client, request: RequestContext, summary: Summary, fields: str, end_ns: int
-    ) -> None:
-        if request.refused:
-            outcome = "refused"
-        elif summary.denied:
-            outcome = "denied"
-        elif summary.error_code:
-            outcome = "error"
-        else:
-            outcome = "throttled" if request.throttle_time_ms else "ok"
-        resources = resource_fields(summary) if summary.denied or client.level(request.api_key) == EVERYTHING else ""
+    def _request_line(self, client: Client, event: RequestEvent, summary: Summary, fields: str, end_ns: int) -> None:
+        outcome = _outcome(event, summary)
+        if event.outcome in _REASONS:
+            fields += fields_of(reason=event.outcome.value)
+        resources = (
+            resource_fields(summary) if summary.denied or client.level(event.context.api_key) == EVERYTHING else ""
+        )
         self._line(
             end_ns,
             REQUEST,
             "completed",
             outcome,
-            f"{client.fields}{request_fields(request)}{error_fields(summary.error_code)},{fields}{resources}",
+            f"{client.fields}{request_fields(event)}{error_fields(summary.error_code)},{fields}{resources}",
         )
 
     def sweep(self, *, everything: bool = False) -> None:
@@ -204,6 +203,17 @@ class Recorder:
         first = self._encoder.next_seq
         self._encoder.next_seq = first + count
         self.gap("dropped", reason, gap_boot=boot, gap_first_seq=first, gap_last_seq=first + count - 1, gap_count=count)
+
+
+def _outcome(event: RequestEvent, summary: Summary) -> str:
+    """What became of the act that was asked for, whether or not the client has heard of it."""
+    if event.outcome is RequestOutcome.REFUSED:
+        return "refused"
+    if summary.denied:
+        return "denied"
+    if summary.error_code or event.outcome in (RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE):
+        return "error"
+    return "throttled" if event.context.throttle_time_ms else "ok"
 
 
 def _repeats(count: int, span_ns: int, longest_ns: int) -> str:

@@ -14,7 +14,7 @@ from klamm.wire.api_keys import ApiKey
 from klamm.wire.response_errors import named_errors
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import RequestEvent
 
 AUTHORIZATION_ERRORS: Final = frozenset({29, 30, 31, 53, 65})
 """TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
@@ -154,16 +154,16 @@ _CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCRE
 _TELL_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
-def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary:
+def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
     """All there is to say, with at most `most` resources."""
-    message, response, api_key = request.frame, request.response, request.api_key
-    error_code = request.error_code
+    message, response, api_key = event.request, event.response, event.context.api_key
+    error_code = event.error_code
     errors = named_errors(response, topics.name) if error_code else {}
     found: dict[tuple[str, str], Resource] = {}
     if message is not None and not isinstance(message, (bytes, bytearray, memoryview)):
         for resource in _mentioned(api_key, message, response, topics):
             found.setdefault((resource.type, resource.name), resource)
-    denied = add_decisions(request, found) if request.decisions else False
+    denied = add_decisions(event, found) if event.context.decisions else False
     if errors:
         for resource in found.values():
             resource.error_code = errors.get(resource.name, 0)
@@ -176,26 +176,26 @@ def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary
     return Summary(error_code, denied, resources[:most], len(resources))
 
 
-def summarize_errors(request: RequestContext, most: int) -> Summary:
+def summarize_errors(event: RequestEvent, most: int) -> Summary:
     """The outcome alone, with the decisions that were denials."""
-    error_code = request.error_code
+    error_code = event.error_code
     found: dict[tuple[str, str], Resource] = {}
-    denied = add_decisions(request, found) if request.decisions else False
+    denied = add_decisions(event, found) if event.context.decisions else False
     refused = [resource for resource in found.values() if resource.granted is False] if denied and error_code else []
     denied = (denied and bool(error_code)) or error_code in AUTHORIZATION_ERRORS
     return Summary(error_code, denied, refused[:most], len(refused))
 
 
-def learn_topic_ids(request: RequestContext, topics: TopicNames) -> None:
+def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
     """Remember the names that a response tells."""
-    if request.api_key in _TELL_TOPIC_IDS and request.response is not None:
-        topics.learn(getattr(request.response, "topics", None) or ())
+    if event.context.api_key in _TELL_TOPIC_IDS and event.response is not None:
+        topics.learn(getattr(event.response, "topics", None) or ())
 
 
-def add_decisions(request: RequestContext, found: dict[tuple[str, str], Resource]) -> bool:
+def add_decisions(event: RequestEvent, found: dict[tuple[str, str], Resource]) -> bool:
     """Put what the authorizer said to the resources; whether it denied any."""
     denied = False
-    for operation, resource_type, name, granted in request.decisions or ():
+    for operation, resource_type, name, granted in event.context.decisions or ():
         key = (resource_type.name, name)
         resource = found.get(key)
         if resource is None:
@@ -307,21 +307,21 @@ def _count_records(data: Any) -> int:
     return count
 
 
-def add_produced_and_fetched(request: RequestContext, totals: dict[str, list[int]], topics: TopicNames) -> None:
+def add_produced_and_fetched(event: RequestEvent, totals: dict[str, list[int]], topics: TopicNames) -> None:
     """Add to the most partitions, the records and the bytes of each topic; records are -1 where nobody counts them."""
-    if type(request.frame) is Summary:
-        for resource in request.frame.resources:
+    if type(event.request) is Summary:
+        for resource in event.request.resources:
             if resource.type == "TOPIC" and resource.bytes is not None:
                 records = resource.records if resource.records is not None else -1
                 _add_total(totals, resource.name, resource.partitions or 0, records, resource.bytes)
-    elif request.api_key == _K.PRODUCE:
-        for topic in request.frame.topic_data:
+    elif event.context.api_key == _K.PRODUCE:
+        for topic in event.request.topic_data:
             data = [partition.records for partition in topic.partition_data if partition.records is not None]
             records = sum(map(_count_records, data))
             name = topic.name or topics.name(topic.topic_id)
             _add_total(totals, name, len(topic.partition_data), records, sum(map(len, data)))
     else:
-        for topic in getattr(request.response, "responses", ()):
+        for topic in getattr(event.response, "responses", ()):
             size_bytes = sum(_size(partition.records) for partition in topic.partitions)
             _add_total(totals, topic.topic or topics.name(topic.topic_id), len(topic.partitions), -1, size_bytes)
 

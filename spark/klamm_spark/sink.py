@@ -46,6 +46,7 @@ class AuditSink:
         self.node = settings.node or socket.gethostname()
         self.spool = Spool(settings.spool / self.node, settings, services.clock, files)
         self.queue = EventQueue(settings.queue_capacity, settings.on_full)
+        self.filtered_listeners: set[str] = set()
         self.topics = TopicNames()
         self.begun: deque[Client] = deque()
         self._recorder: Recorder

@@ -2,10 +2,19 @@
 
 import json
 
-from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
+from klamm import (
+    Address,
+    ConnectionContext,
+    KafkaPrincipal,
+    ListenerContext,
+    RequestContext,
+    RequestEvent,
+    RequestOutcome,
+    ServerServices,
+    StageTimes,
+)
 from klamm.acl import AclOperation, ResourceType
 from klamm.testing import ManualClock
-from klamm.wire.api_keys import load
 from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditObserver
 from klamm_spark.settings import AuditSettings
@@ -13,11 +22,6 @@ from klamm_spark.sink import AuditSink
 from tests.unit.audit.test_spool import BadDisk
 
 ALICE = KafkaPrincipal("alice")
-
-
-class Route:
-    def __init__(self, name):
-        self.name = name
 
 
 class Observing:
@@ -53,26 +57,33 @@ class Observing:
         )
 
     def request(
-        self, connection, message, response, *, version=0, client_id="client", size=100, answered=50, decisions=()
+        self,
+        connection,
+        message,
+        response,
+        *,
+        version=0,
+        client_id="client",
+        size=100,
+        answered=50,
+        decisions=(),
+        outcome=RequestOutcome.ANSWERED,
     ):
         """A request that was answered at once, two milliseconds after it came and one after it was taken up."""
-        api_key = message.API_KEY
-        request = RequestContext(connection, None, api_key, version, 7, client_id, size)
-        request.handler = Route(load(api_key).NAME)
-        request.frame, request.response, request.response_bytes = message, response, answered
-        request.error_code = first_error(response)
-        now_ns = self.clock.monotonic_ns()
-        request.received_ns, request.handler_start_ns = now_ns - 2_000_000, now_ns - 1_000_000
-        request.local_end_ns = request.completed_ns = now_ns - 500_000
+        context = RequestContext(connection, None, message.API_KEY, version, 7, client_id, size)
         if decisions:
-            request.decisions = [
+            context.decisions = [
                 (AclOperation[operation], ResourceType[kind], name, granted)
                 for operation, kind, name, granted in decisions
             ]
-        return request
+        now_ns = self.clock.monotonic_ns()
+        done_ns = now_ns - 500_000
+        times = StageTimes(now_ns - 2_000_000, now_ns - 1_000_000, done_ns, done_ns, done_ns, now_ns)
+        return RequestEvent(context, outcome, first_error(response), message, response, answered, times)
 
-    def complete(self, *requests):
-        self.observer.completed_many(list(requests), self.clock.monotonic_ns())
+    def complete(self, *events):
+        now_ns = self.clock.monotonic_ns()
+        self.observer.completed_many([event._replace(times=event.times._replace(end_ns=now_ns)) for event in events])
 
     def flush(self):
         self.sink.run_once()

@@ -38,6 +38,8 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
         where = " on the broker" if operation is AclOperation.DESCRIBE else "."
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
     require_cluster(context, operation)
+    if not isinstance(authorizer, Authorizer):
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
     return authorizer
 
 
