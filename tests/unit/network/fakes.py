@@ -1,11 +1,37 @@
 """Small stand-ins that the network tests share."""
 
+import logging
+from dataclasses import fields
+
 from klamm import Interest, TransportLayer
 from klamm.api.context import Address, ConnectionContext, ListenerContext
+from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import ConnectionFailures
+from klamm.metrics.connections import ConnectionCounts
+from klamm.network.admission import GateOutcomes
 from klamm.network.poller import HANG_UP
+from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.network.selector import Selector
+from klamm.requests.listener_parts import RequestParts
+from klamm.requests.request_channel import RequestChannel
+from klamm.requests.routes import Routes
+from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
+from klamm_dispatch.schedulers import Fifo
+
+LIMITS = Limits(
+    max_incoming=20,
+    max_request_bytes=100_000,
+    failed_authentication_delay_ms=20,
+    max_connection_age_ms=0,
+    connections_max_idle_ms=0,
+    connection_setup_timeout_ms=0,
+    send_buffer_bytes=-1,
+    receive_buffer_bytes=-1,
+    use_send_file=False,
+    poller="poll",
+)
+"""Nothing ends for being old or idle."""
 
 
 def connection_context(name="test"):
@@ -73,23 +99,51 @@ class FakeWaker:
         self.woken += 1
 
 
-def make_selector(poller, waker, handshakes=None):
-    """One over fakes, with an infinite patience."""
-    return Selector(
-        poller,
-        waker,
-        ManualClock(),
-        idle_timeout_ns=10**12,
-        pool=None,
-        use_send_file=False,
-        failures=ConnectionFailures("l"),
-        setup_timeout_ns=10**12,
-        handshakes=handshakes,
+def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filters=(), **parts):
+    """What requests of a listener need, without observers or a slow-request log."""
+    return RequestParts(
+        listener=listener,
+        routes=Routes(handlers, mode, filters),
+        clock=clock,
+        observers=parts.get("observers"),
+        slow_log=parts.get("slow_log"),
+        failures=RateLimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
+        may_cache=parts.get("may_cache", False),
     )
 
 
+def runtime(**overrides):
+    """A listener's runtime that serves nothing; `overrides` are its fields, and those of its limits."""
+    limits = {field.name: overrides.pop(field.name, getattr(LIMITS, field.name)) for field in fields(Limits)}
+    clock = overrides.pop("clock", None) or ManualClock()
+    scheduler = overrides.pop("scheduler", None) or Scheduler(clock)
+    context = overrides.pop("context", None) or connection_context().listener
+    made = {
+        "transport": None,
+        "authenticators": None,
+        "gates": (),
+        "proxies": None,
+        "requests": overrides.pop("requests", None) or request_parts(context, clock, scheduler),
+        "request_channel": RequestChannel(Fifo(None, 100)),
+        "pool": None,
+        "handshakers": None,
+        "failures": ConnectionFailures(context.name),
+        "outcomes": GateOutcomes(),
+        "counts": ConnectionCounts(),
+        "new_recorder": lambda: None,
+    }
+    return ListenerRuntime(
+        context=context, limits=Limits(**limits), clock=clock, scheduler=scheduler, **(made | overrides)
+    )
+
+
+def make_selector(poller, waker, handshakers=None):
+    """One over fakes; with `handshakers`, handshakes take their steps there."""
+    return Selector(poller, waker, runtime(handshakers=handshakers))
+
+
 def turn(selector):
-    """One of a processor, as far as newcomers go."""
+    """One of a processor, as far as channels go that are not set up."""
     selector.poll(0)
-    if selector.has_newcomers:
-        selector.next_newcomer()
+    if selector.setup:
+        selector.setup.next_step()

@@ -7,13 +7,12 @@ import queue
 import pytest
 
 from klamm import Delay
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.network.acceptor import Acceptor
-from klamm.network.admission import GateOutcomes
+from klamm.network import acceptor
 from klamm.network.balancer import LoadBalancer
 from klamm.network.poller import READ
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
+from tests.unit.network.fakes import connection_context, runtime
 from tests.waiting import wait_until
 
 SECOND_NS = 1_000_000_000
@@ -116,21 +115,29 @@ class ClosedDoor:
         self.released += 1
 
 
-class Processor:
-    connection_count = 0
+class FakeInbox:
+    """Takes what comes until it is stopped."""
+
     stopped = False
 
     def __init__(self):
         self.taken = []
 
-    def accept(self, sock, peer, gates, *, wait):
+    def accept(self, connection, *, wait):
         if self.stopped:
             return False
-        self.taken.append(sock)
+        self.taken.append(connection.socket)
         return True
 
     def stop_accepting(self):
         pass
+
+
+class Processor:
+    connection_count = 0
+
+    def __init__(self):
+        self.inbox = FakeInbox()
 
 
 class First:
@@ -143,7 +150,7 @@ class First:
 
 
 class Door:
-    def __init__(self, *gates):
+    def __init__(self, monkeypatch, *gates):
         self.clock = ManualClock()
         self.socket = Listening()
         self.turns = Turns()
@@ -151,20 +158,12 @@ class Door:
         self.scheduler = Scheduler(self.clock)
         balancer = LoadBalancer("a", First(), self.clock)
         balancer.processors = [self.processor]
-        self.acceptor = Acceptor(
-            "a",
-            self.socket,
-            self.turns,
-            Bell(self.turns),
-            self.clock,
-            self.scheduler,
-            gates=gates,
-            balancer=balancer,
-            send_buffer_bytes=-1,
-            receive_buffer_bytes=-1,
-            failures=ConnectionFailures("a"),
-            outcomes=GateOutcomes(),
+        monkeypatch.setattr(acceptor, "make_poller", lambda kind: self.turns)
+        monkeypatch.setattr(acceptor, "Waker", lambda kind: Bell(self.turns))
+        listener = runtime(
+            context=connection_context("a").listener, gates=gates, clock=self.clock, scheduler=self.scheduler
         )
+        self.acceptor = acceptor.Acceptor(self.socket, listener, balancer)
 
     @property
     def blocked_ns(self):
@@ -172,11 +171,11 @@ class Door:
 
 
 @pytest.fixture
-def opened():
+def opened(monkeypatch):
     doors = []
 
     def open_one(*gates):
-        doors.append(Door(*gates))
+        doors.append(Door(monkeypatch, *gates))
         return doors[-1]
 
     yield open_one
@@ -233,7 +232,7 @@ def test_who_comes_while_the_processors_stop_is_no_failure(opened, caplog):
     gate = ClosedDoor()
     gate.is_open = True
     door = opened(gate)
-    door.processor.stopped = True
+    door.processor.inbox.stopped = True
     connection = Connection()
     door.socket.outcomes.append(connection)
     door.acceptor.start()

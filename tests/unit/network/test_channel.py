@@ -28,11 +28,11 @@ def test_channel_states_move_as_the_table_says_or_raise(before, after):
     subject = channel()
     subject.state = before
     if after in CHANNEL_TRANSITIONS[before]:
-        subject.move(after)
+        subject.transition_to(after)
         assert subject.state is after
     else:
         with pytest.raises(IllegalTransitionError):
-            subject.move(after)
+            subject.transition_to(after)
         assert subject.state is before
 
 
@@ -80,9 +80,9 @@ def test_a_response_that_is_sent_during_a_throttle_unmutes_only_at_its_end():
     [
         ("alice", "User:alice"),
         ("CN=Jürgen Müller,O=x", "User:CN=Jürgen Müller,O=x"),
-        ("eve\nlistener=x", "'User:eve\\nlistener=x'"),
-        ("eve\u2028", "'User:eve\\u2028'"),
-        ("\x1b[2J", "'User:\\x1b[2J'"),
+        ("eve\nlistener=x", "User:eve\\nlistener=x"),
+        ("eve\u2028", "User:eve\\u2028"),
+        ("\x1b[2J", "User:\\x1b[2J"),
     ],
 )
 def test_a_principal_stays_in_its_line_of_the_log(name, written):

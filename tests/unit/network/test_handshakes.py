@@ -6,7 +6,6 @@ import pytest
 
 from klamm import HandshakeError, Interest
 from klamm.network.channel import ChannelState, KafkaChannel
-from klamm.network.handshake_offload import Handshakes
 from klamm.network.poller import HANG_UP, READ, WRITE
 from klamm.network.receive import NetworkReceive
 from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, connection_context, make_selector, turn
@@ -64,7 +63,7 @@ def crew():
 
 @pytest.fixture
 def selector(poller, waker, crew):
-    return make_selector(poller, waker, Handshakes(crew, waker))
+    return make_selector(poller, waker, crew)
 
 
 def come(selector, poller, *outcomes, descriptor=1):
@@ -154,7 +153,7 @@ def test_a_transport_is_not_closed_while_a_thread_has_it(selector, poller, crew)
     assert closed == [False]
     turn(selector)
     assert channel.transport.closed
-    assert not selector.has_newcomers
+    assert not selector.setup
     assert 1 not in poller.watched
 
 
@@ -176,7 +175,7 @@ def test_one_that_is_closed_before_its_turn_is_closed_whole(selector, poller, cr
     assert not first.transport.closed
     poller.events.clear()
     turn(selector)
-    assert not selector.has_newcomers
+    assert not selector.setup
 
 
 def test_draining_does_not_touch_what_a_thread_has(selector, poller, crew):

@@ -1,4 +1,4 @@
-"""Who is in is read at once; those who are not set up yet take turns."""
+"""Channels that are READY are read at once; those that are not set up yet take turns."""
 
 from collections import deque
 
@@ -42,7 +42,7 @@ def join(selector, descriptor, state, *pieces):
     channel.admit(channel.transport)
     selector.register(channel)
     if state is ChannelState.READY:
-        channel.move(ChannelState.READY)
+        channel.transition_to(ChannelState.READY)
     selector.completed_receives.clear()
     return channel
 
@@ -52,19 +52,19 @@ def received(selector):
     return channels
 
 
-def test_newcomers_are_read_one_a_turn_and_others_at_once(selector, poller):
-    newcomers = [join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2)]
-    members = [join(selector, number, ChannelState.READY, FRAME) for number in (3, 4)]
+def test_channels_not_set_up_are_read_one_a_turn_and_others_at_once(selector, poller):
+    not_set_up = [join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2)]
+    ready = [join(selector, number, ChannelState.READY, FRAME) for number in (3, 4)]
     poller.events = dict.fromkeys((1, 2, 3, 4), READ)
     turn(selector)
-    assert received(selector) == [*members, newcomers[0]]
+    assert received(selector) == [*ready, not_set_up[0]]
     poller.events = {1: 0, 2: READ}
     turn(selector)
-    assert received(selector) == [newcomers[1]]
+    assert received(selector) == [not_set_up[1]]
     assert poller.watched == dict.fromkeys((FakeWaker.descriptor, 1, 2, 3, 4), READ)
 
 
-def test_who_waits_for_a_turn_is_not_asked_about_again(selector, poller):
+def test_a_channel_that_waits_for_a_turn_is_not_polled(selector, poller):
     for number in (1, 2, 3):
         join(selector, number, ChannelState.AUTHENTICATE, FRAME)
     poller.events = dict.fromkeys((1, 2, 3), READ)
@@ -72,7 +72,7 @@ def test_who_waits_for_a_turn_is_not_asked_about_again(selector, poller):
     assert poller.poll(0) == [(1, READ)]
 
 
-def test_what_a_newcomer_said_before_it_went_is_read(selector, poller):
+def test_what_a_channel_that_is_not_set_up_sent_before_it_closed_is_read(selector, poller):
     first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
     turn(selector)
@@ -88,7 +88,7 @@ def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
     _first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
     turn(selector)
-    second.move(ChannelState.READY)
+    second.transition_to(ChannelState.READY)
     poller.events = {}
     turn(selector)
     assert received(selector)[-1] is second

@@ -1,0 +1,75 @@
+"""What a processor looks at last before it sleeps: what is handed over until then must not wait for its wake-up."""
+
+import pytest
+
+from klamm.api.context import RequestContext
+from klamm.network import processor
+from klamm.requests.pending import PendingRequest, RequestStage
+from klamm.requests.request_channel import RequestChannel
+from klamm_dispatch.schedulers import Fifo
+from tests.unit.network.fakes import FakePoller, FakeWaker, connection_context, runtime
+
+
+class Watching(FakePoller):
+    """Notes how long it was to sleep."""
+
+    def __init__(self):
+        super().__init__()
+        self.timeouts = []
+
+    def poll(self, timeout_s):
+        self.timeouts.append(timeout_s)
+        return super().poll(timeout_s)
+
+
+@pytest.fixture
+def poller():
+    return Watching()
+
+
+@pytest.fixture
+def channel():
+    return RequestChannel(Fifo(None, 1))
+
+
+@pytest.fixture
+def subject(monkeypatch, poller, channel):
+    monkeypatch.setattr(processor, "make_poller", lambda kind: poller)
+    monkeypatch.setattr(processor, "Waker", lambda kind: FakeWaker())
+    return processor.Processor(0, runtime(request_channel=channel))
+
+
+def queued():
+    context = RequestContext(connection_context(), None, 0, 0, 0, "client")
+    context.responder = request = PendingRequest(context, None, None, b"", 0, None)
+    request.stage = RequestStage.QUEUED
+    return request
+
+
+def test_with_nothing_to_do_it_sleeps(subject, poller):
+    subject.run_once()
+    assert poller.timeouts[0] > 0
+
+
+def test_it_sleeps_while_the_queue_is_full(subject, poller):
+    for _ in range(2):
+        subject._enqueue(queued())
+    subject.run_once()
+    assert poller.timeouts[0] > 0
+
+
+def test_it_does_not_sleep_over_room_that_was_made_just_before(subject, poller, channel):
+    for _ in range(2):
+        subject._enqueue(queued())
+    going_to_sleep = subject.inbox.going_to_sleep
+
+    def a_handler_takes_a_request_first():
+        channel.receive_request()
+        subject.inbox.going_to_sleep = going_to_sleep
+        going_to_sleep()
+
+    subject.inbox.going_to_sleep = a_handler_takes_a_request_first
+    subject.run_once()
+    assert poller.timeouts == [0.0]
+    subject.run_once()
+    assert channel.size() == 1
