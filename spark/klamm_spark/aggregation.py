@@ -31,7 +31,7 @@ REFUSED: Final = 5
 ANNOUNCED: Final = 6
 
 WINDOW_NS: Final = 1_000_000_000
-_ADDED_UP_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER})
+_ADDED_UP_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
 _ALWAYS: Final = 1 << 62
 _MEASURED_FIRST: Final = 16
 _MEASURED_EVERY: Final = 8
@@ -189,16 +189,17 @@ class Client:
                 if event.outcome not in _ADDED_UP_OUTCOMES or (event.error_code and _is_denial(event)):
                     alone.append(event)
                     continue
-                if event.error_code or context.throttle_time_ms:
-                    key = (key, event.error_code, context.throttle_time_ms > 0)
+                refused = event.outcome is RequestOutcome.REFUSED
+                if event.error_code or refused or context.throttle_time_ms:
+                    key = (key, event.error_code, refused, context.throttle_time_ms > 0)
                 end_ns = event.times.end_ns
                 window = windows.get(key)
                 if window is None or end_ns >= window.end_ns:
                     if window is None and len(windows) >= MAX_WINDOWS:
-                        if self.level(context.api_key) != NOTHING:
+                        if refused or self.level(context.api_key) != NOTHING:
                             alone.append(event)
                         continue
-                    window = self._begin(key, context.api_key, end_ns, over)
+                    window = self._begin(key, context.api_key, end_ns, over, refused=refused)
                 if window.left:
                     window.left -= 1
                     alone.append(event)
@@ -232,7 +233,7 @@ class Client:
             return context.api_key
         return context.api_key, context.client_id
 
-    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window]) -> Window:
+    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window], *, refused: bool) -> Window:
         old = self.windows.get(key)
         if old is not None and old.count:
             over.append(old)
@@ -242,7 +243,8 @@ class Client:
         level = self.level(api_key)
         left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
         added_up = level == EVERYTHING and api_key in ADDED_UP
-        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=level != NOTHING, added_up=added_up)
+        told = level != NOTHING or refused
+        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=told, added_up=added_up)
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:

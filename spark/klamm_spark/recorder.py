@@ -85,7 +85,7 @@ class Recorder:
         client.refresh()
         event, count = window.first, window.count
         assert event is not None
-        if not self._is_told(client, event):
+        if not self._is_told(client, event) and event.outcome is not RequestOutcome.REFUSED:
             return
         summary = self._summary(client, event)
         if window.added_up:

@@ -16,7 +16,7 @@ from klamm import (
 from klamm.acl import AclOperation, ResourceType
 from klamm.testing import ManualClock
 from klamm.wire.response_errors import first_error
-from klamm_spark.audit import AuditObserver
+from klamm_spark.audit import AuditFilter, AuditObserver
 from klamm_spark.settings import AuditSettings
 from klamm_spark.sink import AuditSink
 from tests.unit.audit.test_spool import BadDisk
@@ -27,7 +27,7 @@ ALICE = KafkaPrincipal("alice")
 class Observing:
     """`events()` writes what waits and gives all events of the spool."""
 
-    def __init__(self, folder, **settings):
+    def __init__(self, folder, *, filters=True, **settings):
         self.clock = ManualClock()
         self.files = BadDisk()
         self.services = ServerServices(self.clock, random_bytes=bytes)
@@ -38,6 +38,8 @@ class Observing:
         self.listener = ListenerContext(
             "front", Address("0.0.0.0", 9092), Address("h", 9092), "SASL_SSL", self.services, transport="ssl"
         )
+        if filters:
+            AuditFilter(self.settings).open(self.listener)
         self.observer = AuditObserver(self.settings)
         self.observer.open(self.listener)
         self.ports = iter(range(50_000, 60_000))

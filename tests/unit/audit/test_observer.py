@@ -1,14 +1,18 @@
 """From what the server tells the observer to the events in the spool."""
 
+import gc
 import json
 import threading
+import weakref
 
 import jsonschema
 import pytest
 
-from klamm import ANONYMOUS, Address, ErrorCode, KafkaPrincipal
+from klamm import ANONYMOUS, Address, ErrorCode, KafkaError, KafkaPrincipal, RequestOutcome
+from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import api_versions, create_topics, fetch, heartbeat, metadata, produce
 from klamm_spark.aggregation import MAX_WINDOWS
+from klamm_spark.audit import AuditFilter
 from klamm_spark.event import json_schema
 from tests.unit.audit.observing import ALICE, Observing
 
@@ -25,6 +29,11 @@ def make(tmp_path):
 
 def ping(audit, connection, **options):
     return audit.request(connection, heartbeat.HeartbeatRequest("group"), heartbeat.HeartbeatResponse(), **options)
+
+
+def refused(audit, connection):
+    code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ping(audit, connection, outcome=RequestOutcome.REFUSED)._replace(error_code=code)
 
 
 def produced(audit, connection, topic="orders", error=0, records=b"x" * 70, **options):
@@ -174,16 +183,14 @@ def test_errors_inside_a_response_are_the_outcome(audit, response, outcome, code
 
 def test_a_throttled_request_says_so(audit):
     request = ping(audit, audit.connection())
-    request.throttle_time_ms = 250
+    request.context.throttle_time_ms = 250
     audit.complete(request)
     (event,) = audit.requests()
     assert (event["outcome"], event["throttle_time_ms"]) == ("throttled", 250.0)
 
 
 def test_a_refused_request_says_so(audit):
-    request = ping(audit, audit.connection())
-    request.refused, request.error_code = True, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    audit.complete(request)
+    audit.complete(refused(audit, audit.connection()))
     (event,) = audit.requests()
     assert (event["outcome"], event["error_name"]) == ("refused", "COORDINATOR_NOT_AVAILABLE")
 
@@ -212,12 +219,20 @@ def test_no_event_holds_records_or_secrets(audit):
     assert b"secret" not in json.dumps(audit.events()).encode()
 
 
-def test_large_requests_are_not_held_while_they_wait(audit):
-    connection = audit.connection()
-    request = produced(audit, connection, records=memoryview(bytearray(1 << 20)), size=2 << 20)
-    audit.complete(request)
-    assert request.response is None
-    assert not hasattr(request.frame, "topic_data")
+class Frame(bytearray):
+    """Of which one can see whether somebody holds it."""
+
+
+@pytest.mark.parametrize("above", [0, 100])
+def test_large_requests_are_not_held_while_they_wait(make, above):
+    audit = make(aggregate_above_per_second=above)
+    frame = Frame(1 << 20)
+    held = weakref.ref(frame)
+    audit.complete(produced(audit, audit.connection(), records=memoryview(frame), size=2 << 20))
+    del frame
+    gc.collect()
+    assert held() is None
+    audit.clock.advance_ms(1000)
     (event,) = audit.requests()
     assert event["resources"][0]["bytes"] == 2 << 20
 
@@ -310,8 +325,7 @@ def test_each_second_connection_api_and_result_has_a_row_of_its_own(make):
     one, other = audit.connection(), audit.connection()
     for _second in range(2):
         for _ in range(3):
-            failed = ping(audit, one)
-            failed.error_code = int(ErrorCode.UNKNOWN_MEMBER_ID)
+            failed = ping(audit, one)._replace(error_code=int(ErrorCode.UNKNOWN_MEMBER_ID))
             audit.complete(ping(audit, one), produced(audit, one), failed)
             audit.complete(ping(audit, other))
         audit.clock.advance_ms(1000)
@@ -337,8 +351,7 @@ def test_client_ids_of_one_connection_have_rows_of_their_own(make):
     audit = make(aggregate_above_per_second=0)
     connection = audit.connection()
     for _ in range(3):
-        failed = ping(audit, connection, client_id="b")
-        failed.error_code = int(ErrorCode.UNKNOWN_MEMBER_ID)
+        failed = ping(audit, connection, client_id="b")._replace(error_code=int(ErrorCode.UNKNOWN_MEMBER_ID))
         audit.complete(*(ping(audit, connection, client_id=name) for name in ("a", "b", None, "b")), failed)
     audit.clock.advance_ms(1000)
     assert rows(audit, "client_id", "request_bytes") == [
@@ -363,15 +376,6 @@ def test_an_excluded_client_id_hides_no_other_on_its_connection(make):
     audit.complete(*(ping(audit, connection, client_id=name) for name in ("probe", "app", "probe", "app")))
     audit.clock.advance_ms(1000)
     assert rows(audit, "client_id") == [("app", 2)]
-
-
-def test_lumps_of_repeated_answers_are_rows_of_their_client_id(audit):
-    connection = audit.connection()
-    for name in ("a", "b", "b"):
-        request = audit.request(connection, metadata.MetadataRequest([]), metadata.MetadataResponse(), client_id=name)
-        audit.observer.repeated(request, 250, 25_000, 12_500, request.completed_ns)
-    audit.clock.advance_ms(2000)
-    assert rows(audit, "client_id") == [("a", 250), ("b", 500)]
 
 
 def test_beyond_so_many_client_ids_of_a_connection_each_request_is_told_of(make):
@@ -402,9 +406,7 @@ def test_refused_requests_are_counted_whatever_the_level(make, above):
     audit = make(aggregate_above_per_second=above, level="off")
     connection = audit.connection()
     for _ in range(5):
-        refused = ping(audit, connection)
-        refused.refused, refused.error_code = True, int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        audit.complete(refused, ping(audit, connection))
+        audit.complete(refused(audit, connection), ping(audit, connection))
     audit.clock.advance_ms(1000)
     assert rows(audit, "outcome") == [("refused", None)] * above + [("refused", 5 - above)]
 
@@ -434,21 +436,8 @@ def test_denials_and_administrative_requests_are_never_aggregated(make):
     assert all("repeat_count" not in event for event in events)
 
 
-def test_repeated_answers_are_a_row(audit):
-    connection = audit.connection()
-    request = audit.request(connection, metadata.MetadataRequest([]), metadata.MetadataResponse())
-    for _ in range(2):
-        audit.observer.repeated(request, 250, 25_000, 12_500, request.completed_ns + 900_000_000)
-    audit.clock.advance_ms(2000)
-    (row,) = audit.requests()
-    assert (row["repeat_count"], row["duration_ms"]) == (500, 900.0)
-    assert (row["request_bytes"], row["response_bytes"]) == (50_000, 25_000)
-    assert "total_time_ms" not in row
-
-
 def test_minus_one_is_no_aggregation(make):
     audit = make(aggregate_above_per_second=-1)
-    assert audit.observer.repeats_after is None
     connection = audit.connection()
     audit.complete(*(ping(audit, connection) for _ in range(100)))
     assert len(audit.requests()) == 100
@@ -529,25 +518,61 @@ def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
     assert len(told) == 7
 
 
+def refusal(subject, event):
+    """The error code with which the filter refuses a request; None if it lets it through."""
+    try:
+        assert subject.on_request(event.request, event.context) is event.request
+    except KafkaError as error:
+        return error.error_code
+    return None
+
+
+def filtered(make, **settings):
+    audit = make(queue_capacity=2, aggregate_above_per_second=0, **settings)
+    subject = AuditFilter(audit.settings)
+    subject.open(audit.listener)
+    return audit, subject
+
+
 def test_refuse_answers_with_what_clients_try_again_after(make):
-    audit = make(queue_capacity=2, on_full="refuse", aggregate_above_per_second=0)
-    assert audit.observer.repeats_after is None, "a kept answer would not be asked about"
+    audit, subject = filtered(make, on_full="refuse")
     connection = audit.connection()
     first = ping(audit, connection)
-    assert audit.observer.refuse(first) is None
+    assert refusal(subject, first) is None
     for _ in range(2):
         audit.observer.connection_opened(connection)
-    assert audit.observer.refuse(first).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert audit.observer.refuse(produced(audit, connection)).error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(subject, first) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(subject, produced(audit, connection)) is ErrorCode.KAFKA_STORAGE_ERROR
+    creation = audit.request(connection, create_topics.CreateTopicsRequest(), create_topics.CreateTopicsResponse())
+    assert refusal(subject, creation) is ErrorCode.REQUEST_TIMED_OUT
     audit.flush()
-    assert audit.observer.refuse(first) is None
+    assert refusal(subject, first) is None
+
+
+def test_api_versions_is_never_refused(make):
+    _, subject = filtered(make, on_full="refuse")
+    assert ApiKey.API_VERSIONS not in subject.api_keys
+    assert {ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(subject.api_keys)
+
+
+@pytest.mark.parametrize("on_full", ["drop", "block"])
+def test_without_refuse_the_filter_lets_all_through(make, on_full):
+    audit, subject = filtered(make, on_full=on_full)
+    connection = audit.connection()
+    for _ in range(2):
+        audit.observer.connection_opened(connection)
+    assert audit.sink.queue.full
+    assert refusal(subject, ping(audit, connection)) is None
+
+
+def test_refuse_needs_the_filter_on_the_listener(tmp_path):
+    with pytest.raises(ValueError, match='on_full = "refuse" needs filters'):
+        Observing(tmp_path, filters=False, on_full="refuse")
 
 
 def test_an_event_that_cannot_be_recorded_is_a_gap_and_stops_nothing(audit):
     connection = audit.connection()
-    broken = ping(audit, connection)
-    broken.handler = None
-    audit.complete(broken)
+    audit.complete(ping(audit, connection, client_id=object()))
     audit.complete(ping(audit, connection))
     gap, request = audit.events()
     assert (gap["reason"], gap["gap_count"], request["kind"]) == ("not_recordable", 1, "request")

@@ -2,7 +2,15 @@
 
 import pytest
 
-from klamm import Address, ConnectionContext, ListenerContext, RequestContext
+from klamm import (
+    Address,
+    ConnectionContext,
+    ListenerContext,
+    RequestContext,
+    RequestEvent,
+    RequestOutcome,
+    StageTimes,
+)
 from klamm.wire.messages import (
     add_partitions_to_txn,
     alter_client_quotas,
@@ -36,9 +44,8 @@ class Region:
 
 
 def request_of(message, response=None):
-    request = RequestContext(CONNECTION, None, message.API_KEY, 0, 1, None)
-    request.frame, request.response = message, response
-    return request
+    context = RequestContext(CONNECTION, None, message.API_KEY, 0, 1, None)
+    return RequestEvent(context, RequestOutcome.ANSWERED, 0, message, response, 0, StageTimes(0, 0, 0, 0, 0, 0))
 
 
 def summary_of(message, response=None, topics=None):
@@ -167,6 +174,6 @@ def test_adding_up_gives_the_same_whether_messages_or_summaries_are_added():
     for _ in range(2):
         request = request_of(message)
         add_produced_and_fetched(request, from_messages, topics)
-        request.frame = summarize(request, topics, 10)
-        add_produced_and_fetched(request, from_summaries, topics)
+        summarized = request._replace(request=summarize(request, topics, 10))
+        add_produced_and_fetched(summarized, from_summaries, topics)
     assert from_messages == from_summaries == {"t": [1, 6, 2 * len(batch(3))]}

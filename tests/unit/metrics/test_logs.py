@@ -4,10 +4,12 @@ import logging
 
 import pytest
 
+from klamm import KafkaPrincipal, RequestContext, StageTimes
 from klamm.config.problems import ConfigError
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.logs.slow_requests import LINES_A_MINUTE, SlowLog, check_thresholds
 from klamm.wire.api_keys import ApiKey
+from tests.unit.network.fakes import connection_context
 
 MS = 1_000_000
 log = logging.getLogger("klamm.test")
@@ -62,30 +64,26 @@ def test_keys_without_number_take_no_memory_without_end(caplog):
     assert "more in 60 s" in caplog.records[-1].getMessage()
 
 
-class Connection:
-    connection_id = "a-b-0-1"
+def slow_request():
+    context = RequestContext(connection_context(), None, int(ApiKey.PRODUCE), 11, 7, "app", 100)
+    context.connection.principal = KafkaPrincipal("alice")
+    return context
 
 
-class Handler:
-    name = "Produce"
-
-
-class Request:
-    connection, handler = Connection, Handler
-    api_key, api_version, correlation_id, size_bytes = int(ApiKey.PRODUCE), 11, 7, 100
-    principal, client_id = "User:alice", "app"
-    received_ns, handler_start_ns, local_end_ns, completed_ns, dequeued_ns = 0, 1 * MS, 3 * MS, 303 * MS, 304 * MS
-    parked, throttle_time_ms = True, 0
+def times(total_ms):
+    return StageTimes(0, 1 * MS, 3 * MS, 303 * MS, 304 * MS, total_ms * MS)
 
 
 def test_a_slow_request_is_logged_with_its_stages(caplog):
-    SlowLog("public", {"Produce": 300}, Later()).note(Request, 310 * MS, 310 * MS)
+    SlowLog("public", {"Produce": 300}, Later()).note(slow_request(), times(310))
     line = caplog.records[0].getMessage()
     for part in (
         "listener=public",
-        "connection_id=a-b-0-1",
+        "connection_id=c-1",
         "principal=User:alice",
+        "client_id=app",
         "api=Produce version=11",
+        "correlation_id=7",
         "total_ms=310.0",
         "request_queue_ms=1.0",
         "local_ms=2.0",
@@ -97,13 +95,13 @@ def test_a_slow_request_is_logged_with_its_stages(caplog):
 
 
 def test_a_request_below_its_threshold_is_not_logged(caplog):
-    SlowLog("public", {"Produce": 300, "default": 1}, Later()).note(Request, 299 * MS, 299 * MS)
+    SlowLog("public", {"Produce": 300, "default": 1}, Later()).note(slow_request(), times(299))
     assert not caplog.records
 
 
 def test_the_default_is_for_all_that_have_no_threshold_of_their_own(caplog):
     slow = SlowLog("public", {"Fetch": 1000, "default": 5}, Later())
-    slow.note(Request, 6 * MS, 6 * MS)
+    slow.note(slow_request(), times(6))
     assert len(caplog.records) == 1
     assert slow.watches(int(ApiKey.METADATA))
 
@@ -117,7 +115,7 @@ def test_lines_are_limited(caplog):
     later = Later()
     slow = SlowLog("public", {"Produce": 1}, later)
     for _ in range(LINES_A_MINUTE + 5):
-        slow.note(Request, 6 * MS, 6 * MS)
+        slow.note(slow_request(), times(6))
     assert len(caplog.records) == LINES_A_MINUTE
     later.run()
     assert caplog.records[-1].getMessage().startswith("5 more in 60 s")

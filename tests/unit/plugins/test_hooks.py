@@ -51,6 +51,10 @@ class EveryHook:
         yield self.provider("klamm_api_sets")
 
     @hookimpl
+    def klamm_request_filters(self):
+        yield self.provider("klamm_request_filters")
+
+    @hookimpl
     def klamm_request_observers(self):
         yield self.provider("klamm_request_observers")
 
@@ -115,6 +119,10 @@ def test_hook_klamm_authorizers():
 
 def test_hook_klamm_api_sets():
     check("klamm_api_sets")
+
+
+def test_hook_klamm_request_filters():
+    check("klamm_request_filters")
 
 
 def test_hook_klamm_request_observers():

@@ -180,7 +180,7 @@ def test_headers_that_are_none(frame):
 
 def test_serving_does_not_import_what_is_not_served():
     script = (
-        "import sys, klamm.requests.dispatcher; "
+        "import sys, klamm.requests.pipeline; "
         "print(sorted(m for m in sys.modules if m.startswith('klamm.wire.messages.')))"
     )
     import subprocess

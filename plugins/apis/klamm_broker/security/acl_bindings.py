@@ -6,12 +6,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm.acl import AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.acl import AclBindingFilter, AclOperation, AclPermission, Authorizer, PatternType, ResourceType
 from klamm_broker.security.authorization import require_cluster
 
 if TYPE_CHECKING:
     from klamm import RequestContext
-    from klamm.acl import Authorizer
 
 E = TypeVar("E", bound=IntEnum)
 
