@@ -4,46 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm import StageTimes
 from klamm.metrics.registry import MetricsRegistry
 from klamm.metrics.requests import (
     MAX_EVERY,
     SAMPLE_INTERVAL_NS,
-    AnyVersion,
     RequestCount,
     RequestMetrics,
     RequestRecorder,
 )
-from klamm.testing import ManualClock
 from klamm.wire.api_keys import ApiKey, spec_of
 
 METADATA = int(ApiKey.METADATA)
 MS = 1_000_000
 
 
-class Handler:
-    name = "Metadata"
-
-    def __init__(self, counts):
-        self.counts = counts
+def new_recorder(always_timed=lambda api_key: False):
+    return RequestRecorder([(METADATA, range(0, 14))], always_timed)
 
 
-class Request:
-    """What the recorder looks at of a RequestContext."""
-
-    api_key, api_version, size_bytes = METADATA, 12, 40
-    received_ns = handler_start_ns = local_end_ns = completed_ns = dequeued_ns = 0
-    throttle_time_ms = weight = 0
-    parked = False
-    errors = None
-
-    def __init__(self, recorder, **fields):
-        self.handler = Handler(recorder.apis[METADATA].by_version)
-        vars(self).update(fields)
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
+def answered(recorder, version=12, errors=None):
+    """A request that was counted and answered."""
+    api = recorder.apis[METADATA]
+    inline(api.by_version[version] if 0 <= version < len(api.by_version) else api.unknown)
+    if errors is not None:
+        recorder.count_errors(METADATA, errors)
 
 
 @pytest.fixture
@@ -57,8 +42,8 @@ def metrics(registry):
 
 
 @pytest.fixture
-def recorder(clock, metrics):
-    return metrics.add(RequestRecorder(clock, [(METADATA, range(0, 14))], None))
+def recorder(metrics):
+    return metrics.add(new_recorder())
 
 
 def told(registry, name):
@@ -68,10 +53,15 @@ def told(registry, name):
 
 
 def inline(count, now_ns=0):
-    """What the pump does with a request that it answers itself; its weight."""
-    weight = count.sample(count.count + 1, now_ns) if count.until_sample < 1 else 0
+    """What the ledger does with a request that its processor runs; its weight."""
     count.until_sample -= 1
-    return weight
+    return count.sample(now_ns) if count.until_sample < 0 else 0
+
+
+def queued(count, now_ns=0):
+    """What it does with one that goes to a handler, and is timed in any case."""
+    count.until_sample -= 1
+    return count.sample(now_ns) if count.until_sample < 0 else count.one()
 
 
 @given(st.lists(st.integers(0, 3 * SAMPLE_INTERVAL_NS), min_size=1, max_size=1000))
@@ -124,29 +114,18 @@ def test_requests_that_are_always_timed_and_sampled_ones_of_one_api_are_counted_
     weights = 0
     for _ in range(1000):
         weights += inline(count)
-        weights += count.one()
-        count.until_sample -= 1
+        weights += queued(count)
     assert count.count == 2000
     assert 2000 - 2 * MAX_EVERY <= weights <= 2000
 
 
-def test_every_stage_has_its_time(clock, registry, recorder):
-    request = Request(
-        recorder,
-        received_ns=1000 * MS,
-        handler_start_ns=1002 * MS,
-        local_end_ns=1012 * MS,
-        completed_ns=1112 * MS,
-        dequeued_ns=1115 * MS,
-        parked=True,
-        throttle_time_ms=70,
-    )
-    clock.advance_ms(120)
-    recorder.answered(request)
-    recorder.completed([request])
+def test_every_stage_has_its_time(registry, recorder):
+    times = StageTimes(1000 * MS, 1002 * MS, 1012 * MS, 1112 * MS, 1115 * MS, 1120 * MS)
+    answered(recorder)
+    recorder.apis[METADATA].times.record(times, throttle_time_ms=70, request_bytes=40, weight=1)
     stages = ("RequestQueue", "Local", "Remote", "Throttle", "ResponseQueue", "ResponseSend", "Total")
-    times = {stage: told(registry, f"{stage}TimeMs")[("Metadata",)].total for stage in stages}
-    assert times == pytest.approx(
+    found = {stage: told(registry, f"{stage}TimeMs")[("Metadata",)].total for stage in stages}
+    assert found == pytest.approx(
         {
             "RequestQueue": 2,
             "Local": 10,
@@ -160,10 +139,10 @@ def test_every_stage_has_its_time(clock, registry, recorder):
     assert told(registry, "RequestBytes")[("Metadata",)].total == 40
 
 
-def test_a_stage_that_was_not_entered_took_no_time_but_counts(clock, registry, recorder):
-    request = Request(recorder, received_ns=1000 * MS, weight=31)
-    clock.advance_ms(4)
-    recorder.completed([request])
+def test_a_stage_that_was_not_entered_took_no_time_but_counts(registry, recorder):
+    start_ns = 1000 * MS
+    times = StageTimes(start_ns, start_ns, start_ns, start_ns, start_ns, start_ns + 4 * MS)
+    recorder.apis[METADATA].times.record(times, 0, 40, 31)
     for stage in ("Remote", "Throttle", "ResponseQueue", "Local"):
         value = told(registry, f"{stage}TimeMs")[("Metadata",)]
         assert (value.count, value.total) == (31, 0)
@@ -172,7 +151,7 @@ def test_a_stage_that_was_not_entered_took_no_time_but_counts(clock, registry, r
 
 def test_errors_are_counted_one_by_one_and_none_by_response(registry, recorder):
     for errors in (None, {3: 2, 6: 1}, {3: 1}, None):
-        recorder.answered(Request(recorder, errors=errors))
+        answered(recorder, errors=errors)
     assert told(registry, "ErrorsPerSec") == {
         ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 3,
         ("Metadata", "NOT_LEADER_OR_FOLLOWER"): 1,
@@ -181,20 +160,24 @@ def test_errors_are_counted_one_by_one_and_none_by_response(registry, recorder):
 
 
 def test_an_error_code_that_has_no_name_is_told_by_number(registry, recorder):
-    recorder.answered(Request(recorder, errors={12345: 1}))
+    answered(recorder, errors={12345: 1})
     assert told(registry, "ErrorsPerSec")[("Metadata", "UNKNOWN_12345")] == 1
 
 
-def test_recorders_of_all_processors_add_up(clock, registry, metrics, recorder):
-    other = metrics.add(RequestRecorder(clock, [(METADATA, range(0, 14))], None))
-    recorder.answered(Request(recorder))
-    other.answered(Request(other))
-    other.answered(Request(other, api_version=1))
+def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
+    other = metrics.add(new_recorder())
+    answered(recorder)
+    answered(other)
+    answered(other, version=1)
     assert told(registry, "RequestsPerSec") == {("Metadata", "12"): 2, ("Metadata", "1"): 1}
 
 
 def test_versions_that_nobody_serves_are_one_label(registry, recorder):
-    counts = AnyVersion(recorder.apis[METADATA].unknown)
     for version in (-1, 99, 32767):
-        recorder.answered(Request(recorder, api_version=version, handler=Handler(counts)))
+        answered(recorder, version=version)
     assert told(registry, "RequestsPerSec") == {("Metadata", "unknown"): 3}
+
+
+def test_apis_that_are_always_timed_are_so_from_the_first_request():
+    recorder = new_recorder(lambda api_key: api_key == METADATA)
+    assert {inline(recorder.apis[METADATA].by_version[12]) for _ in range(500)} == {1}

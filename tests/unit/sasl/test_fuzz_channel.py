@@ -1,4 +1,4 @@
-"""A channel and its pump under any order of events, with PLAIN, SCRAM and OAUTHBEARER as they are.
+"""A channel and its life cycle under any order of events, with PLAIN, SCRAM and OAUTHBEARER as they are.
 
 Bytes come in pieces and pipelined, also while a check is under way; answers cannot be written; checks end late; peers
 leave; sessions end, and so does the time to become ready. Nobody is served who has not proved a name, nothing is
@@ -15,7 +15,6 @@ import scramp
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from klamm.requests.dispatcher import RequestDispatcher
 
 from klamm import (
     Address,
@@ -26,16 +25,16 @@ from klamm import (
     bind_handlers,
     handles,
 )
-from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics import Counter
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.metrics.connections import ConnectionCounts
 from klamm.network.channel import ChannelState, KafkaChannel
+from klamm.network.expiry import ChannelExpiry
+from klamm.network.lifecycle import ChannelLifecycle
 from klamm.network.poller import HANG_UP, READ, WRITE
-from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.ledger import RequestLedger
+from klamm.requests.pipeline import RequestPipeline
 from klamm.sasl import SaslContext
 from klamm.testing import ManualClock
 from klamm.wire.headers import encode_request_header
@@ -48,10 +47,10 @@ from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.plain import PlainMechanism
 from klamm_sasl.scram import ScramSha256
 from klamm_sasl.settings import OAuthBearerSettings
-from tests.unit.network.fakes import QuietTransport
+from tests.unit.network.fakes import QuietTransport, request_parts, runtime
 from tests.unit.sasl.users import DictStore, credential
 
-log = logging.getLogger("klamm.network")
+log = logging.getLogger("klamm")
 
 DESCRIPTOR, WAKER = 7, 8
 SCRAM, PLAIN, OAUTH = "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"
@@ -174,18 +173,21 @@ class ChannelMachine(RuleBasedStateMachine):
         handlers = with_api_versions(list(bind_handlers([self.answer_metadata])))
         listener.answer_api_versions = ApiVersionsAnswerer(handlers)
         self.factory = ManyMechanisms(listener, blocking)
-        self.wire, failures = Wire(), ConnectionFailures("fuzz")
-        self.selector = Selector(
-            OneWire(self.wire), NoWaker(), self.clock, idle_timeout_ns=0, pool=None, use_send_file=False,
-            failures=failures, setup_timeout_ns=SETUP_MS * 1_000_000,
-        )  # fmt: skip
-        lines = RateLimitedLog(log, services.scheduler.schedule)
-        dispatcher = RequestDispatcher(handlers, mode="hybrid", clock=self.clock, failures=lines)
-        self.responses = deque()
-        self.pump = ChannelPump(
-            self, self.selector, services.scheduler, dispatcher.for_processor(None), None, self.factory, None, failures,
-            DELAY_MS, 100_000, self.clock, ConnectionCounts(), None,
-        )  # fmt: skip
+        self.wire, self.calls = Wire(), deque()
+        made = runtime(
+            context=listener,
+            clock=self.clock,
+            scheduler=services.scheduler,
+            authenticators=self.factory,
+            requests=request_parts(listener, self.clock, services.scheduler, handlers),
+            failed_authentication_delay_ms=DELAY_MS,
+            connection_setup_timeout_ms=SETUP_MS,
+        )
+        self.selector = Selector(OneWire(self.wire), NoWaker(), made)
+        self.expiry = ChannelExpiry(made.limits, self.selector.channels, self.selector.setup.setting_up)
+        ledger = RequestLedger(self.clock, listener, None, None, None)
+        pipeline = RequestPipeline(made.requests, ledger, None, self.never, self.never)
+        self.lifecycle = ChannelLifecycle(made, self.selector, pipeline, self.call_soon)
         connection = ConnectionContext(
             "c-1", listener, address, Address("127.0.0.1", 2), opened_ns=self.clock.monotonic_ns()
         )
@@ -199,9 +201,12 @@ class ChannelMachine(RuleBasedStateMachine):
         log.addHandler(self.errors)
         self.selector.register(self.channel)
 
-    def enqueue(self, response):
-        """As a processor does."""
-        self.responses.append(response)
+    def call_soon(self, channel, callback, argument):
+        """As an inbox does."""
+        self.calls.append((callback, argument))
+
+    def never(self, request):
+        raise AssertionError("no request waits")
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def answer_metadata(self, request, context):
@@ -342,26 +347,26 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule()
     def turn(self):
         """As `Processor.run_once`."""
-        pump, selector = self.pump, self.selector
-        responses, self.responses = self.responses, deque()
-        for response in responses:
-            pump.respond(response)
+        lifecycle, selector = self.lifecycle, self.selector
+        calls, self.calls = self.calls, deque()
+        for callback, argument in calls:
+            callback(argument)
         selector.poll(0)
         self.process_completed()
-        if selector.has_newcomers:
-            selector.next_newcomer()
+        if selector.setup:
+            selector.setup.next_step()
             self.process_completed()
-        pump.close_due(selector.now_ns)
-        for channel in selector.overdue_channels():
-            pump.give_up(channel)
-        pump.take_turns()
+        lifecycle.close_due(selector.now_ns)
+        for channel in self.expiry.overdue(selector.now_ns):
+            lifecycle.authentication.time_out(channel)
+        lifecycle.take_turns()
 
     def process_completed(self):
-        pump, selector = self.pump, self.selector
+        lifecycle, selector = self.lifecycle, self.selector
         for name, do in (
-            ("completed_receives", pump.advance),
-            ("completed_sends", pump.sent),
-            ("disconnected", lambda channel: pump.close(channel, channel.close_reason)),
+            ("completed_receives", lifecycle.advance),
+            ("completed_sends", lifecycle.sent),
+            ("disconnected", lambda channel: lifecycle.close(channel, channel.close_reason)),
         ):
             channels = getattr(selector, name)
             setattr(selector, name, [])
