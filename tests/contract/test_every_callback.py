@@ -35,7 +35,7 @@ from klamm import (
     hookimpl,
     setting,
 )
-from klamm.api import authentication, dispatch, extension, gates, observer, throttles, transport
+from klamm.api import authentication, dispatch, extension, filters, gates, observer, throttles, transport
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
@@ -108,13 +108,13 @@ CONTRACTS = [
     ApiSet,
     *(
         value
-        for contracts in (authentication, dispatch, extension, gates, observer, throttles, transport)
+        for contracts in (authentication, dispatch, extension, filters, gates, observer, throttles, transport)
         for value in vars(contracts).values()
         if inspect.isclass(value)
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
-        and value is not observer.RequestEvent
+        and value not in (observer.RequestEvent, observer.StageTimes)
         # The bases of the others.
         and value not in (Part, ListenerPart)
     ),

@@ -43,7 +43,7 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
         "klamm.config.overrides",
         "klamm.config.plan",
         "klamm.config.settings",
-        "klamm.logs.slow_requests",
+        "klamm.requests.slow_requests",
         "klamm.metrics.server",
         "klamm.network.channel",
         "klamm.network.processor",
@@ -66,7 +66,7 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
 }
 KNOWN_UPWARD = {
     "klamm.api.context -> klamm.config.described_config",
-    "klamm.logs.slow_requests -> klamm.api.context",
+    "klamm.requests.slow_requests -> klamm.api.context",
     "klamm.metrics.server -> klamm.network.acceptor",
     "klamm.metrics.server -> klamm.network.channel",
     "klamm.metrics.server -> klamm.network.memory_pool",

@@ -116,7 +116,7 @@ class Mover:
             for channel in source.channels:
                 target = self.random.choice(processors)
                 if target is not source:
-                    source.move(channel, target)
+                    source.migrate(channel, target)
 
     def __enter__(self):
         self.thread.start()
@@ -128,7 +128,7 @@ class Mover:
 
 
 def moved_connections(server):
-    return sum(processor.moved_connections for processor in listener_of(server).processors)
+    return sum(processor.migrated_connections for processor in listener_of(server).processors)
 
 
 def talk(server, number, failures, client_options):
@@ -193,8 +193,8 @@ def test_a_connection_moves_only_when_its_request_is_answered(serve, client_opti
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
     source, target, channel = only_channel(server)
-    source.move(channel, target)
-    wait_until(lambda: channel.moving)
+    source.migrate(channel, target)
+    wait_until(lambda: channel.migrating)
     assert target.connection_count == 0
     server.api_set("trying").release.set()
     assert client.receive(12, 4, correlation_id).error_code == 0
@@ -211,7 +211,7 @@ def test_half_a_frame_moves_with_its_connection(serve, client_options):
     source, target, channel = only_channel(server)
     client.send_bytes(struct.pack(">ih", 10, 18))
     wait_until(lambda: not channel.receive.idle)
-    source.move(channel, target)
+    source.migrate(channel, target)
     wait_until(lambda: target.connection_count == 1)
     client.send_bytes(struct.pack(">hih", 0, 1, -1))
     assert client.receive_frame()[:6] == struct.pack(">ih", 1, 0)
@@ -224,8 +224,8 @@ def test_a_connection_that_closes_before_it_moves_is_forgotten(serve, client_opt
     client.send(HeartbeatRequest(group_id="block"), 4)
     assert server.api_set("trying").arrived.acquire(timeout=10)
     source, target, channel = only_channel(server)
-    source.move(channel, target)
-    wait_until(lambda: channel.moving)
+    source.migrate(channel, target)
+    wait_until(lambda: channel.migrating)
     client.close()
     server.api_set("trying").release.set()
     wait_until(lambda: channel.state is ChannelState.CLOSED)
@@ -340,7 +340,7 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
         (processor,) = listener.processors
         (channel,) = processor.channels
         processor._selector._poller = FullPoller(processor._selector._poller)
-        processor.move(channel, gone)
+        processor.migrate(channel, gone)
         assert client.at_end()
         wait_until(lambda: counts.total == 0)
     assert counts.by_ip == {}
@@ -362,7 +362,7 @@ def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve
             return adopt(moving)
 
         target.adopt = evict_and_adopt
-        source.move(channel, target)
+        source.migrate(channel, target)
         assert client.at_end()
         wait_until(lambda: server.server.pool.used_bytes == 0)
 
@@ -438,7 +438,7 @@ def test_a_broker_loses_nothing_while_connections_move(tls_files, seed):
                 for talker in talkers:
                     talker.join(0.01)
         assert not failures, failures[0]
-        assert sum(processor.moved_connections for processor in listener.all_processors) > 20
+        assert sum(processor.migrated_connections for processor in listener.all_processors) > 20
         wait_until(lambda: counts.total == 0)
         assert counts.by_ip == {}
         (handshakes,) = (part for part in listener.parts if type(part).__name__ == "HandshakeLimit")

@@ -362,7 +362,7 @@ def test_observers_are_told_of_connections_and_requests(start, connect):
     events = [event[1] for event in observer.events if event[0] == "completed"]
     assert [event.context.api_key for event in events] == [3, 12, 14]
     assert [event.error_code for event in events] == [0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 0]
-    assert all(event.response_bytes > 0 and event.total_time_ns >= event.local_time_ns > 0 for event in events)
+    assert all(event.response_bytes > 0 and event.times.total_ns >= event.times.local_ns > 0 for event in events)
 
 
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])

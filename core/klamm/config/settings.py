@@ -8,7 +8,7 @@ from typing import Final
 
 from klamm.config.checks import check_networks
 from klamm.config.setting import setting
-from klamm.logs.slow_requests import check_thresholds
+from klamm.requests.slow_requests import check_thresholds
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 

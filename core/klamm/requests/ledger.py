@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from klamm.api.context import ListenerContext, RequestContext
 from klamm.api.observer import RequestEvent, RequestOutcome, StageTimes
-from klamm.logs.slow_requests import SlowLog
+from klamm.requests.slow_requests import SlowLog
 from klamm.metrics.requests import RequestCount, RequestRecorder
 from klamm.requests.observers import RequestObservers
 from klamm.requests.pending import PendingRequest, RequestStage

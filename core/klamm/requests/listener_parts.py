@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from klamm.api.context import ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.logs.slow_requests import SlowLog
+from klamm.requests.slow_requests import SlowLog
 from klamm.requests.observers import RequestObservers
 from klamm.requests.routes import Routes
 from klamm.runtime.clock import Clock

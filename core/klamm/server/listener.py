@@ -14,7 +14,7 @@ from klamm.api.api_set import ApiHandler
 from klamm.api.context import Address, ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.logs.slow_requests import SlowLog
+from klamm.requests.slow_requests import SlowLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
 from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures

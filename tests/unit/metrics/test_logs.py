@@ -7,7 +7,7 @@ import pytest
 from klamm import KafkaPrincipal, RequestContext, StageTimes
 from klamm.config.problems import ConfigError
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.logs.slow_requests import LINES_A_MINUTE, SlowLog, check_thresholds
+from klamm.requests.slow_requests import LINES_A_MINUTE, SlowLog, check_thresholds
 from klamm.wire.api_keys import ApiKey
 from tests.unit.network.fakes import connection_context
 
