@@ -39,22 +39,13 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
         "klamm.api.part",
         "klamm.api.throttles",
         "klamm.api.transport",
-        "klamm.config.described_config",
-        "klamm.config.overrides",
-        "klamm.config.plan",
-        "klamm.config.settings",
-        "klamm.logs.slow_requests",
-        "klamm.metrics.server",
         "klamm.network.channel",
         "klamm.network.processor",
         "klamm.network.proxy.connections",
         "klamm.network.pump",
         "klamm.requests.repeats",
         "klamm.requests.request_channel",
-        "klamm.server.server",
     },
-    "klamm_sasl": {"klamm_sasl.jwks", "klamm_sasl.settings", "klamm_sasl.stores.file", "klamm_sasl.stores.function"},
-    "klamm_ssl": {"klamm_ssl.contexts", "klamm_ssl.settings"},
     "klamm_spark": {
         "klamm_spark.charts",
         "klamm_spark.report",
@@ -65,14 +56,7 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
     },
 }
 KNOWN_UPWARD = {
-    "klamm.api.context -> klamm.config.described_config",
     "klamm.logs.slow_requests -> klamm.api.context",
-    "klamm.metrics.server -> klamm.network.acceptor",
-    "klamm.metrics.server -> klamm.network.channel",
-    "klamm.metrics.server -> klamm.network.memory_pool",
-    "klamm.metrics.server -> klamm.network.processor",
-    "klamm.metrics.server -> klamm.server.listener",
-    "klamm.metrics.server -> klamm.server.server",
     "klamm.requests.dispatcher -> klamm.network.send",
     "klamm.requests.dispatcher -> klamm.server.api_versions",
     "klamm.requests.repeats -> klamm.network.channel",
@@ -80,8 +64,6 @@ KNOWN_UPWARD = {
     "klamm.requests.request_channel -> klamm.network.processor",
     "klamm.requests.request_channel -> klamm.network.send",
     "klamm.requests.response_cache -> klamm.network.channel",
-    "klamm.runtime.purgatory -> klamm.api.context",
-    "klamm.shared.delegation_tokens -> klamm.api.principal",
 }
 KNOWN_IN_REQUESTS = {"handler_pool.py threading"}
 

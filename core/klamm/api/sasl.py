@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from klamm.api.principal import KafkaPrincipal
+from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import ConnectionContext, ListenerContext
