@@ -22,6 +22,7 @@ from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Buffer, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.problems import ConfigError
 from klamm.config.setting import setting
+from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.shared.admin_events import AdminEvent
 from klamm.shared.version import __version__
@@ -72,6 +73,7 @@ __all__ = [
     "WOULD_BLOCK",
     "__version__",
     "bind_handlers",
+    "clipped",
     "handles",
     "hookimpl",
     "setting",
