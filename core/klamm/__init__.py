@@ -15,7 +15,7 @@ from klamm.api.extension import ServerExtension
 from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
 from klamm.api.observer import RequestEvent, RequestObserver
-from klamm.api.part import ListenerPart
+from klamm.api.part import ListenerPart, Part
 from klamm.api.principal import ANONYMOUS, KafkaPrincipal
 from klamm.api.provider import Provider, ProviderKind
 from klamm.api.throttles import Throttle
@@ -53,6 +53,7 @@ __all__ = [
     "ListenerContext",
     "ListenerPart",
     "Move",
+    "Part",
     "Pending",
     "ProcessorAssigner",
     "ProcessorLoad",

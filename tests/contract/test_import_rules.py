@@ -1,12 +1,11 @@
 """Who may import whom, read from the source: the skeleton no plugin, a plugin only the public face, `wire` no I/O."""
 
-import ast
 import importlib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.contract.source_rules import ROOT, imports
+
 CORE = ROOT / "core" / "klamm"
 PLUGIN_PACKAGES = sorted(
     path.parent for pattern in ("plugins/**", "spark") for path in ROOT.glob(f"{pattern}/klamm_*/__init__.py")
@@ -31,21 +30,6 @@ IO_MODULES = {
     "threading",
     "time",
 }
-
-
-def imports(source, package=""):
-    """(line, module, name) of every import; `import a.b` has no name. Relative ones are resolved against `package`."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name, None) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                module = ".".join([*above, *([module] if module else [])])
-            found += [(node.lineno, module, alias.name) for alias in node.names]
-    return found
 
 
 def public_names(namespace):

@@ -25,7 +25,7 @@ from klamm_broker.groups import (
     SyncResult,
 )
 from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
-from klamm_broker.store import Store
+from klamm_broker.storage.store import Store
 
 R = TypeVar("R")
 

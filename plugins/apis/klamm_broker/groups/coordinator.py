@@ -33,7 +33,7 @@ from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARI
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
-    from klamm_broker.store import Store, StoreError
+    from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

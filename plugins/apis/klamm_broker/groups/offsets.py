@@ -20,7 +20,7 @@ from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARI
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
-    from klamm_broker.store import Statement, Store, StoreError
+    from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -26,7 +26,7 @@ from klamm_broker.groups.state import (
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
-    from klamm_broker.store import Store, StoreError
+    from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 
