@@ -14,7 +14,9 @@ from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
 from klamm_spark.resources import TopicNames
 from klamm_spark.settings import SINK_KEYS
-from klamm_spark.spool import Deleted, Spool, SpoolError, Unsynced
+from klamm_spark.spool import Spool
+from klamm_spark.spool_folder import SpoolError
+from klamm_spark.spool_losses import Deleted, Unsynced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +239,7 @@ class AuditSink:
         return str(error)
 
     def _tick(self) -> None:
-        """Sync, seal and delete, and tell of what is gone."""
+        """Sync, seal and delete what is due, and record what was lost."""
         if self._clock.monotonic_ns() >= self._tick_retry_ns:
             try:
                 self.spool.tick()
@@ -248,24 +250,24 @@ class AuditSink:
                 if self._tick_error:
                     log.warning("audit: the spool is in order again")
                     self._tick_error = ""
-        self._tell_notices()
+        self._record_losses()
 
-    def _tell_notices(self) -> None:
-        notices = self.spool.take_notices()
-        if notices:
-            for one in notices:
-                self._gap_of(one)
+    def _record_losses(self) -> None:
+        losses = self.spool.take_losses()
+        if losses:
+            for loss in losses:
+                self._record_gap(loss)
             self._collect()
             self._write()
 
-    def _gap_of(self, notice: Deleted | Unsynced) -> None:
+    def _record_gap(self, loss: Deleted | Unsynced) -> None:
         numbers: dict[str, Any] = {
-            "gap_boot": notice.boot,
-            "gap_first_seq": notice.first_seq,
-            "gap_last_seq": notice.last_seq,
+            "gap_boot": loss.boot,
+            "gap_first_seq": loss.first_seq,
+            "gap_last_seq": loss.last_seq,
         }
-        if isinstance(notice, Deleted):
-            self._recorder.gap("segments_deleted", notice.reason, **numbers, gap_count=notice.events)
+        if isinstance(loss, Deleted):
+            self._recorder.gap("segments_deleted", loss.reason, **numbers, gap_count=loss.events)
         else:
             detail = "the disk has not confirmed these events; some may be missing"
             self._recorder.gap("torn_tail", "fsync_failed", **numbers, detail=detail)

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import cramjam
-
+from klamm_spark.compression import decompress
 from klamm_spark.event import AUDIT_GAP
 from klamm_spark.places import Place
 from klamm_spark.spool_layout import (
@@ -86,13 +85,9 @@ class OneByOne:
         except FileNotFoundError:
             return None
         try:
-            if segment.suffix == ".zst":
-                data = bytes(cramjam.zstd.decompress(data))
-            elif segment.suffix == ".gz":
-                data = bytes(cramjam.gzip.decompress(data))
-        except cramjam.DecompressionError:
-            data = b""
-        return digest_of(data)
+            return digest_of(decompress(data, segment.suffix))
+        except ValueError:
+            return digest_of(b"")
 
 
 def digest_of(data: bytes) -> Digest:

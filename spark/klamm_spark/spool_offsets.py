@@ -6,12 +6,12 @@ right when the segment is sealed or compressed, for those change its name and no
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klamm_spark.compression import decompress, is_compressed
 from klamm_spark.spool_layout import COMPRESSED_SUFFIXES, OPEN_SUFFIX, SEALED_SUFFIX, node_folders, parse_name
 from klamm_spark.spool_reader import read_seal
 
@@ -90,8 +90,8 @@ class SpoolFollower:
     def read(self, piece: Piece) -> bytes:
         """The lines of a piece. Raises DataLossError if its segment is gone."""
         path = self._path(piece.node, piece.segment)
-        if path.suffix in (".gz", ".zst"):
-            return _unpacked(path)[piece.start : piece.end]
+        if is_compressed(path.suffix):
+            return _decompressed(path)[piece.start : piece.end]
         with path.open("rb") as file:
             file.seek(piece.start)
             return file.read(piece.end - piece.start)
@@ -125,9 +125,9 @@ class SpoolFollower:
     def _size_of(self, path: Path) -> int:
         """Uncompressed bytes up to the end of the last whole line."""
         try:
-            if path.suffix in (".gz", ".zst"):
+            if is_compressed(path.suffix):
                 seal = read_seal(path)
-                return seal.size_bytes if seal is not None else len(_unpacked(path))
+                return seal.size_bytes if seal is not None else len(_decompressed(path))
             size = path.stat().st_size
             return _last_line_end(path, size) if path.suffix == OPEN_SUFFIX else size
         except FileNotFoundError:
@@ -138,8 +138,8 @@ class SpoolFollower:
 
     def _line_end(self, node: str, segment: str, at_least: int, size: int) -> int:
         path = self._path(node, segment)
-        if path.suffix in (".gz", ".zst"):
-            found = _unpacked(path).find(b"\n", at_least - 1)
+        if is_compressed(path.suffix):
+            found = _decompressed(path).find(b"\n", at_least - 1)
             return size if found < 0 else found + 1
         with path.open("rb") as file:
             file.seek(at_least - 1)
@@ -173,10 +173,8 @@ def _last_line_end(path: Path, size: int) -> int:
     return 0
 
 
-def _unpacked(path: Path) -> bytes:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rb") as file:
-            return file.read()
-    import cramjam
-
-    return bytes(cramjam.zstd.decompress(path.read_bytes()))
+def _decompressed(path: Path) -> bytes:
+    try:
+        return decompress(path.read_bytes(), path.suffix)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,7 +1,7 @@
 """The commands on a Delta lake: tables, report, compaction, and which files are orphans."""
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
 EVENTS = 400

@@ -9,8 +9,8 @@ import cramjam
 import pytest
 
 from klamm_spark.places import HadoopPlace, PlaceError, failures_told, place_at, place_of
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import MOUNT, settings_of
 from tests.spark.counting import expected, found
 

@@ -10,9 +10,9 @@ from klamm_spark import verify
 from klamm_spark.event import FIELD_NAMES
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.views import event_of
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")

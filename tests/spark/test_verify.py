@@ -5,9 +5,9 @@ import json
 import pytest
 
 from klamm_spark.ranges import Ranges
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import EVENTS, settings_of
 
 BOOT = "019b8ff8d000c0ffee00"
