@@ -14,7 +14,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from klamm_spark.report import OUTCOMES, Report
+from klamm_spark.report_model import OUTCOMES, Report
 from klamm_spark.report_text import size
 
 if TYPE_CHECKING:

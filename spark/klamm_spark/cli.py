@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import check_table
+from klamm_spark.filesystems import check_location, parse_location
+from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
-from klamm_spark.places import PlaceError, complaint, failures_told, located
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
 from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spool_reader import spool_of
@@ -92,10 +93,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _place(text: str) -> str | Path:
-    problem = complaint(text)
+    problem = check_location(text)
     if problem is not None:
         raise argparse.ArgumentTypeError(problem)
-    return located(text, Path())
+    return parse_location(text, Path())
 
 
 def _since(text: str) -> datetime:
@@ -129,7 +130,7 @@ def main(arguments: list[str]) -> int:
     pipeline = read_pipeline(options.file, given)
     try:
         return _run(options, pipeline)
-    except (LakeError, PlaceError, SparkUnavailableError) as error:
+    except (LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -172,7 +173,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
     spark = open_session(settings, f"klamm audit {options.command}")
     far = [str(place) for place in (settings.lake, pipeline.spool) if isinstance(place, str)]
     try:
-        with failures_told(far[0]) if far else nullcontext():
+        with translated_errors(far[0]) if far else nullcontext():
             return _run_with(spark, options, pipeline)
     finally:
         close_session(spark)

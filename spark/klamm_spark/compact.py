@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.filesystems import AnyPath, HadoopPath, move_file, path_from_uri, remove_tree
 from klamm_spark.lake import (
     COMPACTED,
     MIN_KEEP_HOURS,
@@ -30,7 +31,6 @@ from klamm_spark.lake import (
     read_log,
     write_log,
 )
-from klamm_spark.places import HadoopPlace, Place, moved, place_at, remove_tree
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.tables import TABLES
 
@@ -47,7 +47,7 @@ def run(
 ) -> int:
     """Compact `events` and the tables; the exit code. `alone` says that nobody ships meanwhile.
 
-    Raises LakeError, and PlaceError for what a store says or cannot do.
+    Raises LakeError, and FileSystemError for what a store says or cannot do.
     """
     if not keep_hours >= MIN_KEEP_HOURS:
         raise LakeError(f"--keep-hours must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed")
@@ -77,7 +77,7 @@ def run(
 
 def require_one_writer(spark: SparkSession, lake: Lake) -> None:
     """Raises LakeError where two drivers that commit to one Delta table may overwrite each other's commits."""
-    if not isinstance(lake.root, HadoopPlace) or lake.root.scheme not in _ONE_DELTA_WRITER:
+    if not isinstance(lake.root, HadoopPath) or lake.root.scheme not in _ONE_DELTA_WRITER:
         return
     key = f"spark.delta.logStore.{lake.root.scheme}.impl"
     if spark.conf.get(key, None) in (None, "io.delta.storage.S3SingleDriverLogStore"):
@@ -89,8 +89,8 @@ def require_one_writer(spark: SparkSession, lake: Lake) -> None:
 
 def compact_table(
     spark: SparkSession,
-    table: Place,
-    unread: Callable[[], dict[str, set[Place]]] = dict,
+    table: AnyPath,
+    unread: Callable[[], dict[str, set[AnyPath]]] = dict,
     note: Callable[[str, list[str]], None] | None = None,
 ) -> tuple[int, int]:
     """Compact a Parquet table; how many files were merged into how many.
@@ -101,12 +101,12 @@ def compact_table(
     log = last_compact_log(table)
     if log is None:
         return 0, 0
-    if isinstance(log, HadoopPlace):
+    if isinstance(log, HadoopPath):
         log.parent.require_replaceable()
     entries, before = read_log(log), unread()
-    groups: dict[tuple[Place, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[AnyPath, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
-        path = place_at(entry["path"], table)
+        path = path_from_uri(entry["path"], table)
         readers = _readers(path, before)
         if entry["size"] < TARGET_BYTES and (note is not None or not readers):
             groups[path.parent, readers].append(entry)
@@ -117,13 +117,13 @@ def compact_table(
         wanted = -(-sum(entry["size"] for entry in group) // TARGET_BYTES)
         if len(group) <= wanted:
             continue
-        merged = _merge(spark, folder, [str(place_at(entry["path"], table)) for entry in group], wanted)
+        merged = _merge(spark, folder, [str(path_from_uri(entry["path"], table)) for entry in group], wanted)
         added += merged
         replaced |= dict.fromkeys((entry["path"] for entry in group), readers)
         for reader in readers:
-            noted[reader] += (place_at(entry["path"], table).name for entry in merged)
+            noted[reader] += (path_from_uri(entry["path"], table).name for entry in merged)
     after = unread()
-    if any(_readers(place_at(path, table), after) != readers for path, readers in replaced.items()):
+    if any(_readers(path_from_uri(path, table), after) != readers for path, readers in replaced.items()):
         # A table was enabled meanwhile: the next time.
         return 0, 0
     for reader, names in noted.items():
@@ -134,22 +134,22 @@ def compact_table(
     return len(replaced), len(added)
 
 
-def _readers(path: Place, unread: dict[str, set[Place]]) -> tuple[str, ...]:
+def _readers(path: AnyPath, unread: dict[str, set[AnyPath]]) -> tuple[str, ...]:
     return tuple(sorted(reader for reader, files in unread.items() if path in files))
 
 
-def _merge(spark: SparkSession, folder: Place, files: list[str], wanted: int) -> list[dict[str, Any]]:
+def _merge(spark: SparkSession, folder: AnyPath, files: list[str], wanted: int) -> list[dict[str, Any]]:
     staging = folder / ".compacting"
     rows = spark.read.option("mergeSchema", "true").parquet(*files)
     rows.repartition(wanted).write.mode("overwrite").parquet(str(staging))
-    if isinstance(staging, HadoopPlace) and spark.read.parquet(str(staging)).count() != rows.count():
+    if isinstance(staging, HadoopPath) and spark.read.parquet(str(staging)).count() != rows.count():
         # Tasks that fail in the middle of a rename which is none may leave more or less than they should.
         remove_tree(staging)
         raise LakeError(f"compacting {folder} gave other rows than there were; nothing was changed: try again")
     entries = []
-    staged: list[Place] = list(staging.glob("part-*.parquet"))
+    staged: list[AnyPath] = list(staging.glob("part-*.parquet"))
     for written in sorted(staged):
-        path = moved(written, folder, f"{COMPACTED}{written.name.removeprefix('part-')}")
+        path = move_file(written, folder, f"{COMPACTED}{written.name.removeprefix('part-')}")
         status = path.stat()
         entries.append(
             {
@@ -166,23 +166,23 @@ def _merge(spark: SparkSession, folder: Place, files: list[str], wanted: int) ->
     return entries
 
 
-def delete_orphans(table: Place, *, older_than_s: float, now_s: float) -> int:
+def delete_orphans(table: AnyPath, *, older_than_s: float, now_s: float) -> int:
     """Delete files that the commit log does not name and that are old enough to be nobody's; how many there were."""
     old = [path for path in orphan_files(table) if now_s - path.stat().st_mtime > older_than_s]
     # What a shipper has committed since the log was read first must stay.
     committed = committed_files(table)
     deleted = [path for path in old if path not in committed]
     for path in deleted:
-        if not isinstance(path, HadoopPlace):
+        if not isinstance(path, HadoopPath):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     return len(deleted)
 
 
-def unread_files(lake: Lake) -> dict[str, set[Place]]:
+def unread_files(lake: Lake) -> dict[str, set[AnyPath]]:
     """Files of `events` that a table of aggregates has still to read, by the table's name."""
     files = set(committed_files(lake.events))
-    unread: dict[str, set[Place]] = {}
+    unread: dict[str, set[AnyPath]] = {}
     for spec in TABLES:
         checkpoint = lake.table_checkpoint(spec.name)
         if checkpoint.is_dir():

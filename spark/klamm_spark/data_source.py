@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from klamm_spark.event import ACTIONS, FIELDS, RESOURCE_FIELDS, SCHEMA_VERSION, Field
-from klamm_spark.places import located
+from klamm_spark.filesystems import parse_location
 from klamm_spark.spark_schema import EVENT_SCHEMA
 from klamm_spark.spool_offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
 
@@ -192,7 +192,7 @@ def _follower(options: Any) -> SpoolFollower:
     path = options.get("path")
     if not path:
         raise ValueError('the format klamm_audit needs the spool: .load("/path/of/the/spool")')
-    folder = located(path, Path())
+    folder = parse_location(path, Path())
     if not isinstance(folder, Path):
         raise ValueError(
             f"the format klamm_audit reads a spool in a folder, not at {path}: klamm audit ship reads that"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.places import HadoopPlace, Place, place_at, place_of, write_durably
+from klamm_spark.filesystems import AnyPath, HadoopPath, path_from_uri, path_of, replace_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,29 +47,29 @@ class LakeError(Exception):
 class Lake:
     """A lake at a place; `sink` is `parquet` or `delta`."""
 
-    root: Place
+    root: AnyPath
     sink: str
 
     @staticmethod
     def of(settings: SparkSettings, spark: SparkSession | None) -> Lake:
         """The lake that settings name. Without a session, nothing can be asked of one that lies at a URI."""
-        return Lake(place_of(settings.lake, spark), settings.sink)
+        return Lake(path_of(settings.lake, spark), settings.sink)
 
     @property
-    def events(self) -> Place:
+    def events(self) -> AnyPath:
         """The table of events."""
         return self.root / "events"
 
     @property
-    def ship_checkpoint(self) -> Place:
+    def ship_checkpoint(self) -> AnyPath:
         """Of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
 
-    def table(self, name: str) -> Place:
+    def table(self, name: str) -> AnyPath:
         """A table of aggregates."""
         return self.root / "tables" / name
 
-    def table_checkpoint(self, name: str) -> Place:
+    def table_checkpoint(self, name: str) -> AnyPath:
         """Of the query that fills it."""
         return self.root / "checkpoints" / "tables" / name
 
@@ -87,9 +87,9 @@ class Lake:
             # Also where nothing can be replaced, for nothing is compacted there.
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, "\n".join(sorted(known | files)))
+        replace_durably(path, "\n".join(sorted(known | files)))
 
-    def _compacted(self, name: str) -> Place:
+    def _compacted(self, name: str) -> AnyPath:
         return self.root / "checkpoints" / "compacted" / name
 
     def begin_table(self, name: str) -> None:
@@ -118,10 +118,10 @@ class Lake:
         """Whether a table of aggregates has been written."""
         return self._has_log(self.table(name))
 
-    def _has_log(self, table: Place) -> bool:
+    def _has_log(self, table: AnyPath) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
-    def read(self, spark: SparkSession, table: Place | None = None) -> DataFrame:
+    def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
         """A table as it is committed, by default `events` with its quarantine; Spark follows the commit log."""
         reader = spark.read.format(self.sink)
         if table is None and self.sink == "parquet":
@@ -154,16 +154,16 @@ class Lake:
         return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
 
 
-def committed_files(table: Place) -> dict[Place, dict[str, Any]]:
+def committed_files(table: AnyPath) -> dict[AnyPath, dict[str, Any]]:
     """The files that a Parquet table's commit log names, with their entries in it. Raises LakeError, OSError."""
-    files: dict[Place, dict[str, Any]] = {}
+    files: dict[AnyPath, dict[str, Any]] = {}
     for log in _valid_logs(table / COMMIT_LOG):
         for entry in read_log(log):
-            files[place_at(entry["path"], table)] = entry
+            files[path_from_uri(entry["path"], table)] = entry
     return files
 
 
-def orphan_files(table: Place) -> list[Place]:
+def orphan_files(table: AnyPath) -> list[AnyPath]:
     """Parquet files beside the commit log: left by drivers that were killed, or not committed yet."""
     found = [path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts]
     committed = committed_files(table)
@@ -171,8 +171,8 @@ def orphan_files(table: Place) -> list[Place]:
 
 
 def delta_orphan_files(
-    table: Place, snapshot: Callable[[], Iterable[str]], commits: Callable[[Place], Iterable[str]]
-) -> list[Place]:
+    table: AnyPath, snapshot: Callable[[], Iterable[str]], commits: Callable[[AnyPath], Iterable[str]]
+) -> list[AnyPath]:
     """Data files of a Delta table that neither `snapshot`, URIs of the latest one's files, nor its log has a word of.
 
     `commits` gives the lines of the log's commits.
@@ -181,20 +181,20 @@ def delta_orphan_files(
     """
     log = table / _LOGS["delta"]
     found = [path for path in table.rglob("*.parquet") if log.name not in path.parts]
-    known = {place_at(uri, table) for uri in snapshot()}
+    known = {path_from_uri(uri, table) for uri in snapshot()}
     strange = [path for path in found if path.resolve() not in known]
     if strange:
         for line in commits(log):
             action = json.loads(line)
             file = action.get("add") or action.get("remove")
             if file is not None:
-                known.add(place_at(file["path"], table))
+                known.add(path_from_uri(file["path"], table))
     return sorted(path for path in strange if path.resolve() not in known)
 
 
-def delta_commits(spark: SparkSession, log: Place) -> Iterator[str]:
+def delta_commits(spark: SparkSession, log: AnyPath) -> Iterator[str]:
     """The lines of a Delta log's commits."""
-    if isinstance(log, HadoopPlace):
+    if isinstance(log, HadoopPath):
         # Spark asks for many at once.
         yield from (row["value"] for row in spark.read.text(f"{log}/*.json").toLocalIterator())
         return
@@ -202,14 +202,14 @@ def delta_commits(spark: SparkSession, log: Place) -> Iterator[str]:
         yield from commit.read_text(encoding="utf-8").splitlines()
 
 
-def last_compact_log(table: Place) -> Place | None:
+def last_compact_log(table: AnyPath) -> AnyPath | None:
     """The file of the commit log that sums up all before it, if there is one yet."""
     numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
     return max(numbered, key=lambda path: int(path.stem), default=None)
 
 
-def _valid_logs(folder: Place) -> Iterator[Place]:
-    batches: dict[int, Place] = {}
+def _valid_logs(folder: AnyPath) -> Iterator[AnyPath]:
+    batches: dict[int, AnyPath] = {}
     for path in folder.iterdir():
         number, _, suffix = path.name.partition(".")
         if number.isdigit() and suffix in ("", "compact"):
@@ -218,7 +218,7 @@ def _valid_logs(folder: Place) -> Iterator[Place]:
     yield from (batches[number] for number in sorted(batches) if number >= start)
 
 
-def read_log(path: Place) -> list[dict[str, Any]]:
+def read_log(path: AnyPath) -> list[dict[str, Any]]:
     """The entries of one file of a commit log or of a file source's log. Raises LakeError if its format is unknown."""
     version, *lines = path.read_text(encoding="utf-8").splitlines()
     if version != _LOG_VERSION:
@@ -226,14 +226,14 @@ def read_log(path: Place) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
-def write_log(path: Place, entries: Iterable[dict[str, Any]]) -> None:
+def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
     """Put a file of a commit log in place of what is there, at once and durably."""
-    write_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+    replace_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
 
 
-def consumed_files(checkpoint: Place) -> set[Place]:
+def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
     """The files that a streaming query with a file source has taken up, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()
-    return {place_at(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}
+    return {path_from_uri(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import Lake, consumed_files
-from klamm_spark.places import HadoopPlace, Place
 from klamm_spark.spool_reader import segments
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Progress:
     """Follows the shipping query; `update` says one line per batch that had input. Not for several threads."""
 
-    def __init__(self, spool: Place, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
+    def __init__(self, spool: AnyPath, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
         self.batches = self.events = self.bad_lines = self.duplicates = 0
         self.busy_ms = 0
         self._spool = spool
@@ -62,7 +62,7 @@ class Progress:
         """What is sealed in the spool and not taken up yet, in words."""
         taken = consumed_files(self._lake.ship_checkpoint)
         # Elsewhere each seal is a request of its own.
-        seals = not isinstance(self._spool, HadoopPlace)
+        seals = not isinstance(self._spool, HadoopPath)
         waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
         if not waiting:
             return "nothing behind the spool"

@@ -7,7 +7,6 @@ brute force come from the streaming aggregates. Nothing here needs more of Spark
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,8 @@ from pyspark.sql import functions as F
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, TIME_FIELDS
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.report_model import OUTCOMES, Heading, Report, Table
+from klamm_spark.report_text import show
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.tables import requests
 
@@ -27,45 +28,9 @@ if TYPE_CHECKING:
 TOP: Final = 15
 TIMELINE: Final = 200
 STAGES: Final = tuple(name for name in TIME_FIELDS if name != "total_time_ms")
-OUTCOMES: Final = ("ok", "throttled", "denied", "error")
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
 _NO_TABLE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms` or `time`."""
-
-    title: str
-    kind: str = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a report. `marked` are the rows that want attention; `doc` says what a row is."""
-
-    key: str
-    title: str
-    doc: str
-    columns: tuple[Heading, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    marked: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise."""
-
-    lake: str
-    since: datetime | None
-    first: datetime
-    last: datetime
-    totals: dict[str, int]
-    tables: dict[str, Table]
-    bucket_s: int
-    traffic: tuple[tuple[datetime, dict[str, int]], ...]
-    logins: tuple[tuple[datetime, dict[str, int]], ...]
 
 
 def run(
@@ -79,9 +44,7 @@ def run(
     """Print the report, and write it as HTML if asked; the exit code. Raises LakeError."""
     remote = bool(pipeline.settings.remote)
     report = build(spark, Lake.of(pipeline.settings, None if remote else spark), since, remote=remote)
-    from klamm_spark import report_text
-
-    report_text.show(report)
+    show(report)
     if html is not None:
         from klamm_spark import report_html
 

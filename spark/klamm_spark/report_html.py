@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from klamm_spark.charts import all_charts
-from klamm_spark.report import Report, Table
+from klamm_spark.report_model import Report, Table
 from klamm_spark.report_text import cell, period, size
 
 _SECTIONS: Final = (

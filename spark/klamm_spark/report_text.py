@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from klamm_spark.report import Report, Table
+from klamm_spark.report_model import Report, Table
 
 LINES: Final = 20
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from klamm import check_networks, check_table, setting
 from klamm.wire.api_keys import ApiKey
+from klamm_spark.filesystems import check_spool
 
 OFF: Final = "off"
 METADATA: Final = "metadata"
@@ -64,18 +65,6 @@ def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
 
 def _check_levels(levels: dict[str, str]) -> str | None:
     return next((problem for level in levels.values() if (problem := _check_level(level))), None)
-
-
-def check_spool(spool: Path | None) -> str | None:
-    """What is wrong with the folder that a server writes in."""
-    # A URI has become a path by now, with one slash.
-    scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
-    if not scheme:
-        return None
-    return (
-        f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
-        "a copy of it is [audit.spark] spool"
-    )
 
 
 def _check_node(node: str) -> str | None:

@@ -19,8 +19,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
-from klamm_spark.places import Place, place_of
 from klamm_spark.progress import Progress
 from klamm_spark.session import ended_jvm_told
 from klamm_spark.spark_schema import parse_lines, with_time
@@ -55,7 +55,7 @@ def run(
     query fails on.
     """
     settings = pipeline.settings
-    spool, lake = place_of(spool_of(pipeline), spark), Lake.of(settings, spark)
+    spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
     # A lake that cannot be asked is told of before a query is.
     lake.has_events()
@@ -94,7 +94,7 @@ def run(
     return 0
 
 
-def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
+def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
     """The query that fills `lake.events`."""
     writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
     if once:
@@ -104,7 +104,7 @@ def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: Place, settings: SparkSettings) -> DataFrame:
+def read_segments(spark: SparkSession, spool: AnyPath, settings: SparkSettings) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")

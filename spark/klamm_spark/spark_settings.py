@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm import load_settings, read_tables, setting
-from klamm_spark.places import complaint, located
-from klamm_spark.settings import check_spool
+from klamm_spark.filesystems import check_location, check_spool, parse_location
 
 SINKS: Final = ("parquet", "delta")
 
@@ -22,13 +21,13 @@ class SparkSettings:
     lake: str | Path = setting(
         Path("audit-lake"),
         doc="Folder that the events are shipped to, or a URI that Hadoop knows, `s3a://BUCKET/FOLDER`.",
-        check=complaint,
+        check=check_location,
     )
     spool: str | Path = setting(
         "",
         doc="Where the commands find the spool if not where the server writes it: a folder or a URI that sealed "
         "segments are copied to. Empty is the spool of `[audit]`.",
-        check=lambda text: complaint(text) if text else None,
+        check=lambda text: check_location(text) if text else None,
     )
     sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
     master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
@@ -87,9 +86,9 @@ def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
     settings = SparkSettings()
     if file is not None:
         settings = load_settings(file, ("audit", "spark"), SparkSettings)
-        settings = dataclasses.replace(settings, lake=located(settings.lake, file.parent))
+        settings = dataclasses.replace(settings, lake=parse_location(settings.lake, file.parent))
         if spool is None:
-            spool = located(settings.spool, file.parent) if settings.spool else _spool_of(file)
+            spool = parse_location(settings.spool, file.parent) if settings.spool else _spool_of(file)
     changes = {key: value for key, value in given.items() if value is not None and key != "spool"}
     return Pipeline(spool, dataclasses.replace(settings, **changes))
 

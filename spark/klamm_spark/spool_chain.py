@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from klamm_spark.compression import decompress
 from klamm_spark.event import AUDIT_GAP
-from klamm_spark.places import Place
+from klamm_spark.filesystems import AnyPath
 from klamm_spark.spool_layout import (
     NO_CHAIN,
     OPEN_SUFFIX,
@@ -54,32 +54,32 @@ class Digest(NamedTuple):
 class SpoolContent(Protocol):
     """How seals and segments of a folder are read."""
 
-    def stems(self, folder: Place) -> set[str]:
+    def stems(self, folder: AnyPath) -> set[str]:
         """Names of the segments that there is a seal of."""
 
-    def seal(self, path: Place) -> Seal:
+    def seal(self, path: AnyPath) -> Seal:
         """One of these seals. Raises OSError, ValueError."""
 
-    def begin(self, segments: Sequence[Place]) -> None:
+    def begin(self, segments: Sequence[AnyPath]) -> None:
         """Before the digests of these are asked for."""
 
-    def digest(self, segment: Place) -> Digest | None:
+    def digest(self, segment: AnyPath) -> Digest | None:
         """None if retention has just deleted it."""
 
 
 class OneByOne:
     """Each file when it is asked for."""
 
-    def stems(self, folder: Place) -> set[str]:
+    def stems(self, folder: AnyPath) -> set[str]:
         return {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
 
-    def seal(self, path: Place) -> Seal:
+    def seal(self, path: AnyPath) -> Seal:
         return Seal.read(path)
 
-    def begin(self, segments: Sequence[Place]) -> None:
+    def begin(self, segments: Sequence[AnyPath]) -> None:
         pass
 
-    def digest(self, segment: Place) -> Digest | None:
+    def digest(self, segment: AnyPath) -> Digest | None:
         try:
             data = segment.read_bytes()
         except FileNotFoundError:
@@ -95,7 +95,7 @@ def digest_of(data: bytes) -> Digest:
     return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
 
 
-def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolder:
+def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFolder:
     """Read and check every segment of one node; one by one it takes about a second per gigabyte."""
     found, content = NodeFolder(folder.name), content or OneByOne()
     # Seals before segments, and segments before those that are open: what is sealed meanwhile is seen in one of them.
@@ -156,7 +156,7 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
         yield f"its chain does not go on from {previous.segment}: one of them was replaced"
 
 
-def _gaps_of(path: Place) -> Iterator[dict[str, object]]:
+def _gaps_of(path: AnyPath) -> Iterator[dict[str, object]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klamm_spark.places import HadoopPlace, Place
+    from klamm_spark.filesystems import AnyPath, HadoopPath
 
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
@@ -111,7 +111,7 @@ class Seal:
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
-    def read(path: Place) -> Seal:
+    def read(path: AnyPath) -> Seal:
         """From a file. Raises OSError, ValueError."""
         data = path.read_bytes()
         try:
@@ -137,7 +137,7 @@ def chain_of(previous_chain: str, sha256: str) -> str:
     return hashlib.sha256(f"{previous_chain}{sha256}".encode("ascii")).hexdigest()
 
 
-def node_folders(spool: Place) -> Iterator[Place]:
+def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
     """The folders of the nodes that have written in a spool."""
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
@@ -145,8 +145,8 @@ def node_folders(spool: Place) -> Iterator[Place]:
 @overload
 def sealed_segments(node_folder: Path) -> list[Path]: ...
 @overload
-def sealed_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
-def sealed_segments(node_folder: Place) -> list[Any]:
+def sealed_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def sealed_segments(node_folder: AnyPath) -> list[Any]:
     """A node's sealed segments, oldest first."""
     return sorted(path for path in node_folder.iterdir() if is_sealed(path.name))
 
@@ -154,8 +154,8 @@ def sealed_segments(node_folder: Place) -> list[Any]:
 @overload
 def open_segments(node_folder: Path) -> list[Path]: ...
 @overload
-def open_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
-def open_segments(node_folder: Place) -> list[Any]:
+def open_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def open_segments(node_folder: AnyPath) -> list[Any]:
     """A node's segment that is being written; more than one only after a crash, until the next start."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from klamm_spark.event import SCHEMA_VERSION
+from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import LakeError
-from klamm_spark.places import HadoopPlace, Place
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name, sealed_segments
 
@@ -23,7 +23,7 @@ SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
 class SealedSegment:
     """One sealed segment. `seal` is None if its seal is missing, cannot be read or was not asked for."""
 
-    path: Place
+    path: AnyPath
     size_bytes: int
     seal: Seal | None
 
@@ -35,7 +35,7 @@ def spool_of(pipeline: Pipeline) -> str | Path:
     return pipeline.spool
 
 
-def segments(spool: Place, without: Collection[Place] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
+def segments(spool: AnyPath, without: Collection[AnyPath] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
     """The sealed segments of all nodes but those `without`; what retention takes away meanwhile is left out."""
     for folder in node_folders(spool):
         for path in sealed_segments(folder):
@@ -48,7 +48,7 @@ def segments(spool: Place, without: Collection[Place] = (), *, seals: bool = Tru
             yield SealedSegment(path, size_bytes, read_seal(path) if seals else None)
 
 
-def read_seal(segment: Place) -> Seal | None:
+def read_seal(segment: AnyPath) -> Seal | None:
     """The seal of a sealed segment, None without one that can be read."""
     name = parse_name(segment.name)
     if name is None:
@@ -59,7 +59,7 @@ def read_seal(segment: Place) -> Seal | None:
         return None
 
 
-def require_readable(spool: Place) -> None:
+def require_readable(spool: AnyPath) -> None:
     """Raises LakeError if there is no spool, or if a server newer than this klamm writes in it."""
     if not spool.is_dir():
         raise LakeError(f"there is no spool at {spool}")
@@ -73,10 +73,10 @@ def require_readable(spool: Place) -> None:
             )
 
 
-def _schema_version(segment: Place) -> int | None:
+def _schema_version(segment: AnyPath) -> int | None:
     """Of the segment's first event; None if that is none."""
     opener = gzip.open if segment.suffix == ".gz" else open
-    if segment.suffix == ".zst" or isinstance(segment, HadoopPlace):
+    if segment.suffix == ".zst" or isinstance(segment, HadoopPath):
         seal = read_seal(segment)
         return seal.schema_version if seal else None
     try:

@@ -17,8 +17,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from klamm_spark.event import AUDIT_GAP
+from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
 from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
-from klamm_spark.places import HadoopPlace, Place, located, place_at, place_of
 from klamm_spark.ranges import Ranges
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_chain import Digest, NodeFolder, OneByOne, digest_of, read_folder
@@ -80,15 +80,15 @@ class Told:
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
     """Compare, and say every gap and orphan; 1 if events are missing or doubled. Raises LakeError."""
-    spool = located(spool_of(pipeline), Path())
+    spool = parse_location(spool_of(pipeline), Path())
     # A folder is told as it was given.
-    place = spool if isinstance(spool, Path) else place_of(spool, spark)
+    place = spool if isinstance(spool, Path) else path_of(spool, spark)
     if not place.is_dir():
         raise LakeError(f"there is no spool at {place}")
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
     # The spool first: what is sealed and shipped meanwhile must not look lost.
-    content = SparkContent(spark) if isinstance(place, HadoopPlace) else OneByOne()
+    content = SparkContent(spark) if isinstance(place, HadoopPath) else OneByOne()
     folders = [read_folder(folder, content) for folder in node_folders(place)]
     lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
@@ -239,34 +239,34 @@ class SparkContent:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._seals: dict[Place, bytes] = {}
-        self._digests: dict[Place, Digest] = {}
+        self._seals: dict[AnyPath, bytes] = {}
+        self._digests: dict[AnyPath, Digest] = {}
 
-    def stems(self, folder: Place) -> set[str]:
+    def stems(self, folder: AnyPath) -> set[str]:
         rows = self._files(f"*{SEAL_SUFFIX}", folder).select("file", F.col("value").cast("binary").alias("data"))
-        self._seals = {place_at(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
+        self._seals = {path_from_uri(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
         return {path.stem for path in self._seals if parse_name(path.name)}
 
-    def seal(self, path: Place) -> Seal:
+    def seal(self, path: AnyPath) -> Seal:
         data = self._seals.get(path)
         if data is None:
             raise FileNotFoundError(str(path))
         return Seal.parse(data)
 
-    def begin(self, segments: Sequence[Place]) -> None:
+    def begin(self, segments: Sequence[AnyPath]) -> None:
         self._digests = {}
         if segments:
             sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
             lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
             for row in self._files(SEGMENT_GLOB, segments[0].parent).select("file", sha256, lines).collect():
-                self._digests[place_at(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
+                self._digests[path_from_uri(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
 
-    def digest(self, segment: Place) -> Digest | None:
+    def digest(self, segment: AnyPath) -> Digest | None:
         found = self._digests.get(segment)
         # Spark leaves out what it cannot unpack.
         return digest_of(b"") if found is None and segment.exists() else found
 
-    def _files(self, pattern: str, folder: Place) -> DataFrame:
+    def _files(self, pattern: str, folder: AnyPath) -> DataFrame:
         return (
             self._spark.read.format("text")
             .options(wholetext=True, pathGlobFilter=pattern, ignoreCorruptFiles=True, ignoreMissingFiles=True)
@@ -275,14 +275,14 @@ class SparkContent:
         )
 
 
-def _orphans(spark: SparkSession, lake: Lake) -> Sequence[Place]:
+def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
     if lake.sink == "delta":
         files = lake.read(spark).inputFiles
         return delta_orphan_files(lake.events, files, lambda log: delta_commits(spark, log))
     return orphan_files(lake.events)
 
 
-def _spool_lines(spark: SparkSession, spool: Place) -> DataFrame | None:
+def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
     if next(segments(spool), None) is None:
         return None
     return (
