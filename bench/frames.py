@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import fastcrc
 
@@ -17,6 +17,7 @@ from tests.peers.wire_client import encode_frame
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 METADATA_VERSION = 12
+_VARIED_BYTES = 16
 _MARKED_OFFSET = 0x0123456789ABCDEF
 
 
@@ -24,13 +25,15 @@ _MARKED_OFFSET = 0x0123456789ABCDEF
 class Frame:
     """A request frame and positions in bytes: in the response without its size, or in the request with it.
 
-    -1 where the message has no such field, or none at a fixed place.
+    -1 where the message has no such field, or none at a fixed place. With `vary_at` each request gets 16 hexadecimal
+    digits of its own there.
     """
 
     data: bytes
     error_at: int = -1
     offset_at: int = -1
     records_at: int = -1
+    vary_at: int = -1
 
 
 def _varint(number: int) -> bytes:
@@ -61,10 +64,20 @@ def api_versions(version: int) -> Frame:
     return Frame(encode_frame(ApiVersionsRequest("bench", "1"), version), error_at=4)
 
 
-def metadata(topic: str | None) -> Frame:
-    """Of one topic, or of all."""
-    topics = None if topic is None else [MetadataRequestTopic(name=topic)]
+def metadata(topic: str) -> Frame:
+    """Of one topic."""
+    topics = [MetadataRequestTopic(name=topic)]
     return Frame(encode_frame(MetadataRequest(topics, allow_auto_topic_creation=False), METADATA_VERSION))
+
+
+def with_varied_client_id(frame: Frame) -> Frame:
+    """The same request, with a client id that no other request has."""
+    head = struct.Struct(">ihhih")
+    size, api_key, version, correlation_id, id_size = head.unpack_from(frame.data)
+    rest = frame.data[head.size + id_size :]
+    size += _VARIED_BYTES - id_size
+    data = head.pack(size, api_key, version, correlation_id, _VARIED_BYTES) + bytes(_VARIED_BYTES) + rest
+    return replace(frame, data=data, vary_at=head.size)
 
 
 def produce(topic: str, partition: int, batch: bytes) -> Frame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.frames import Frame
+from tests.peers.builds import cached_program
 from tests.peers.probe import API_VERSIONS_V0
 
 SOURCE = Path(__file__).parent / "loadgen"
@@ -30,6 +30,10 @@ class Load:
     connections: int
     depth: int = 1
     rate_per_s: float = 0.0
+    reconnect: bool = False
+    """Close each connection after one answer, and open another: a request is then a whole connection. Needs depth 1."""
+    rotate: bool = False
+    """Every request is the next frame, instead of one frame for each connection. All are of one size."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,15 +71,11 @@ def on_one_core() -> Iterator[None]:
 
 def load_generator() -> Path:
     """The compiled program, in the user's cache directory. Raises CalledProcessError when gcc does."""
-    sources = sorted(SOURCE.glob("*.[ch]"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    program = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-bench" / f"loadgen-{digest}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        partial = program.with_suffix(f".{os.getpid()}")
-        subprocess.run(["gcc", "-O2", "-std=gnu11", "-o", partial, SOURCE / "loadgen.c"], check=True)
-        partial.rename(program)
-    return program
+    return cached_program("loadgen", SOURCE, _build)
+
+
+def _build(_folder: Path, program: Path) -> None:
+    subprocess.run(["gcc", "-O2", "-std=gnu11", "-o", program, SOURCE / "loadgen.c"], check=True)
 
 
 class IdleConnections:
@@ -126,7 +126,9 @@ def run_load(
     arguments += ["--depth", str(load.depth), "--rate", str(load.rate_per_s)]
     arguments += ["--seconds", str(seconds), "--warmup", str(warmup_s), "--error-at", str(first.error_at)]
     arguments += ["--offset-at", str(first.offset_at), "--records-at", str(first.records_at)]
-    arguments += ["--end-offset", str(end_offset)]
+    arguments += ["--end-offset", str(end_offset), "--vary-at", str(first.vary_at)]
+    arguments += ["--reconnect"] if load.reconnect else []
+    arguments += ["--rotate"] if load.rotate else []
     with tempfile.TemporaryDirectory(prefix="klamm-bench-frames-") as folder:
         paths = [Path(folder) / str(number) for number in range(len(frames))]
         for path, frame in zip(paths, frames, strict=True):

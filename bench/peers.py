@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.peers.kfake_server import KfakeServer
+from tests.peers.mock_server import MockServer
 from tests.peers.server import Server
 from tests.peers.target import TARGETS
+
+PEERS: dict[str, type[Server]] = {**TARGETS, "kfake": KfakeServer, "mock": MockServer}
+"""By name. The last two keep records in memory and serve only some APIs; they have the suite `peers`."""
 
 SETTINGS = {
     "num.partitions": "3",
@@ -24,4 +29,4 @@ SETTINGS = {
 def servers(targets: Sequence[str], directory: Path) -> Iterator[list[Server]]:
     """Started one after the other, all running until the block ends."""
     with ExitStack() as stack:
-        yield [stack.enter_context(TARGETS[target](directory / target, SETTINGS)) for target in targets]
+        yield [stack.enter_context(PEERS[target](directory / target, SETTINGS)) for target in targets]

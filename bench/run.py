@@ -1,8 +1,8 @@
-"""klamm and Apache Kafka side by side: `python -m bench.run [--suites small paced bulk] [--target both] [--rounds 5]`.
+"""klamm and its peers side by side: `python -m bench.run [--suites small paced bulk] [--targets klamm kafka]`.
 
-Both servers run the whole time; each benchmark warms both up and then goes to them in turn, A B A B …, so that whatever
-else the machine does hits both alike. Prints a Markdown table: the median of the rounds, their minimum and maximum, and
-the ratio of the medians, above 1 where klamm is better.
+All servers run the whole time; each benchmark warms them up and then goes to them in turn, A B A B …, so that whatever
+else the machine does hits all alike. Prints a Markdown table: the median of the rounds, their minimum and maximum, and
+the ratio of the medians, above 1 where klamm is better than that peer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.load import LoadResult
-from bench.peers import servers
+from bench.peers import PEERS, servers
 from bench.suites import SUITES, Benchmark, Measure
 from tests.peers.server import Server
-from tests.peers.target import TARGETS
+
+KLAMM = "klamm"
 
 Results = dict[str, list[LoadResult]]
 
@@ -40,56 +41,76 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _cell(values: Sequence[float]) -> str:
+def cell(values: Sequence[float]) -> str:
+    """The median and, in parentheses, the least and the largest."""
     return f"{_number(median(values))} ({_number(min(values))}–{_number(max(values))})"
 
 
-def ratio(quantity: Measure, results: Results) -> float:
-    """klamm to Kafka, turned so that above 1 means that klamm is better."""
-    klamm, kafka = (median([quantity.read(result) for result in results[name]]) for name in ("klamm", "kafka"))
-    return klamm / kafka if quantity.more_is_better else kafka / klamm
+def head(names: Sequence[str]) -> str:
+    """The first two lines of the table: a column for each server, and one for klamm's ratio to each of the others."""
+    columns = ["", "", *names, *[f"klamm : {name}" for name in ratio_names(names)]]
+    return f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
 
 
-def rows(benchmark: Benchmark, results: Results) -> list[str]:
-    """One table row for each measure."""
-    lines = []
-    for quantity in benchmark.measures:
-        cells = [_cell([quantity.read(result) for result in results[name]]) for name in results]
-        compared = f"{ratio(quantity, results):.2f}" if len(results) == len(TARGETS) else ""
-        lines.append(f"| {benchmark.name} | {quantity.unit} | {' | '.join(cells)} | {compared} |")
-    return lines
+def ratio_names(names: Sequence[str]) -> list[str]:
+    """The servers that klamm is compared with: none when klamm is not measured."""
+    return [name for name in names if name != KLAMM] if KLAMM in names else []
+
+
+def row(name: str, unit: str, values: dict[str, list[float]], *, more_is_better: bool) -> str:
+    """One line of the table; `values` are the rounds of each server."""
+    medians = {server: median(rounds) for server, rounds in values.items()}
+    ratios = [
+        medians[KLAMM] / medians[other] if more_is_better else medians[other] / medians[KLAMM]
+        for other in ratio_names(list(values))
+    ]
+    cells = [*[cell(rounds) for rounds in values.values()], *[f"{ratio:.2f}" for ratio in ratios]]
+    return f"| {name} | {unit} | {' | '.join(cells)} |"
+
+
+def _values(quantity: Measure, results: Results) -> dict[str, list[float]]:
+    return {name: [quantity.read(one) for one in rounds] for name, rounds in results.items()}
+
+
+def measure_suites(
+    suites: Sequence[str], only: str, peers: Sequence[Server], rounds: int, seconds: float
+) -> dict[str, Results]:
+    """Print the rows of the benchmarks that have `only` in their name; all results, by benchmark."""
+    everything = {}
+    for benchmark in (one for suite in suites for one in SUITES[suite]() if only in one.name):
+        results = everything[benchmark.name] = measure(benchmark, peers, rounds, seconds)
+        for quantity in benchmark.measures:
+            values = _values(quantity, results)
+            print(row(benchmark.name, quantity.unit, values, more_is_better=quantity.more_is_better), flush=True)
+        busiest = max(one.client_cpu for many in results.values() for one in many)
+        if busiest > 0.9:
+            print(f"{benchmark.name}: the load generator used {busiest:.0%} of a core", file=sys.stderr)
+    return everything
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description="klamm beside Apache Kafka")
-    parser.add_argument("--suites", nargs="+", choices=SUITES, default=list(SUITES))
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description="klamm beside its peers")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=["small", "paced", "bulk"])
     parser.add_argument("--only", default="", help="benchmarks whose names have this in them")
-    parser.add_argument("--target", choices=[*TARGETS, "both"], default="both")
+    parser.add_argument("--targets", nargs="+", choices=PEERS, default=["klamm", "kafka"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round of each benchmark")
     parser.add_argument("--quick", action="store_true", help="two rounds of one second")
-    parser.add_argument("--data-dir", type=Path, help="of both servers; default: a temporary directory")
+    parser.add_argument("--data-dir", type=Path, help="of the servers; default: a temporary directory")
     parser.add_argument("--json", type=Path, help="write every result of every round there")
     chosen = parser.parse_args(arguments)
     rounds, seconds = (2, 1.0) if chosen.quick else (chosen.rounds, chosen.seconds)
-    targets = list(TARGETS) if chosen.target == "both" else [chosen.target]
-    raw: dict[str, dict[str, list[dict[str, float]]]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="klamm-bench-", dir=chosen.data_dir) as directory,
-        servers(targets, Path(directory)) as peers,
+        servers(chosen.targets, Path(directory)) as peers,
     ):
-        print(f"| | | {' | '.join(targets)} | ratio |\n| --- | --- |{' --- |' * len(targets)} --- |", flush=True)
-        for suite in chosen.suites:
-            for benchmark in SUITES[suite]():
-                if chosen.only not in benchmark.name:
-                    continue
-                results = measure(benchmark, peers, rounds, seconds)
-                print("\n".join(rows(benchmark, results)), flush=True)
-                raw[benchmark.name] = {name: [asdict(one) for one in results[name]] for name in results}
-                busiest = max(one.client_cpu for many in results.values() for one in many)
-                if busiest > 0.9:
-                    print(f"{benchmark.name}: the load generator used {busiest:.0%} of a core", file=sys.stderr)
+        print(head(chosen.targets), flush=True)
+        everything = measure_suites(chosen.suites, chosen.only, peers, rounds, seconds)
     if chosen.json:
+        raw = {
+            name: {server: [asdict(one) for one in many] for server, many in results.items()}
+            for name, results in everything.items()
+        }
         chosen.json.write_text(json.dumps(raw, indent=1))
 
 

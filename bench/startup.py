@@ -1,8 +1,9 @@
-"""Start-up time and idle memory: `python -m bench.startup [--target both] [--rounds 5]`.
+"""Start-up time and idle memory: `python -m bench.startup [--targets klamm kafka] [--rounds 5]`.
 
-The time runs from just before the process is created until the first ApiVersions answer has arrived; a client tries to
-connect every millisecond. Memory is the resident set, three seconds later, and again with many idle connections. Each
-round starts on a data directory without topics that is already formatted, as a user's second start would find it.
+The time runs from just before the process is created until a client has the answer to its first ApiVersions, and until
+its first record is acknowledged, in a topic that the server creates on demand. The client tries to connect every
+millisecond. Memory is the resident set, three seconds later, and again with many idle connections. Each start has a
+data directory of its own; Kafka's is formatted before the time runs, the others make theirs.
 """
 
 from __future__ import annotations
@@ -10,74 +11,150 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
+from bench.frames import METADATA_VERSION, PRODUCE_VERSION, record_batch
 from bench.load import IdleConnections
-from bench.peers import SETTINGS
-from tests.peers.probe import answers_api_versions
+from bench.peers import PEERS
+from bench.run import head, row
+from klamm.wire.errors import ErrorCode
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.peers.server import HOST, Server
-from tests.peers.target import TARGETS
+from tests.peers.wire_client import WireClient
 
+TOPIC = "first"
+PAUSE_S = 0.001
 IDLE_S = 3.0
 IDLE_CONNECTIONS = 5_000
 
 
 @dataclass(slots=True, frozen=True)
 class StartUp:
-    """One start."""
+    """One start, in milliseconds."""
 
     first_answer_ms: float
-    idle_rss_mib: float
-    crowded_rss_mib: float
+    first_produce_ms: float
 
 
-def start_once(server: Server) -> StartUp:
-    """Start, wait for the first answer, look at the memory, stop. TimeoutError after the server's own limit."""
+@dataclass(slots=True, frozen=True)
+class Memory:
+    """Resident, in MiB."""
+
+    idle_mib: float
+    crowded_mib: float
+
+
+def _pause(server: Server, deadline: float) -> None:
+    if server.process.poll() is not None or time.monotonic() > deadline:
+        raise RuntimeError(f"{server.name} does not start:\n{server.log_tail()}")
+    time.sleep(PAUSE_S)
+
+
+def _first_answer(server: Server, deadline: float) -> WireClient:
+    """A connection over which ApiVersions was answered."""
+    while True:
+        try:
+            client = WireClient(HOST, server.port)
+            if client.call(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE:
+                return client
+        except OSError:
+            pass
+        _pause(server, deadline)
+
+
+def _produce_first(client: WireClient, server: Server, deadline: float) -> None:
+    """Have the topic created, and one record acknowledged."""
+    metadata = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
+    while client.call(metadata, METADATA_VERSION).topics[0].error_code != ErrorCode.NONE:
+        _pause(server, deadline)
+    data = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, record_batch(1, 100))])]
+    produce = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
+    while client.call(produce, PRODUCE_VERSION).responses[0].partition_responses[0].error_code != ErrorCode.NONE:
+        _pause(server, deadline)
+
+
+def start(server: Server) -> StartUp:
+    """Start it; it runs when this returns. RuntimeError when it ends, or has not acknowledged within its own limit."""
     begin = server.spawn()
-    while not answers_api_versions(HOST, server.port):
-        if time.monotonic() - begin > server.start_timeout_s:
-            raise TimeoutError(f"{server.name} does not answer:\n{server.log_tail()}")
-        time.sleep(0.001)
-    first_answer_ms = (time.monotonic() - begin) * 1000
+    deadline = begin + server.start_timeout_s
+    with _first_answer(server, deadline) as client:
+        answered = time.monotonic()
+        _produce_first(client, server, deadline)
+        produced = time.monotonic()
+    return StartUp((answered - begin) * 1000, (produced - begin) * 1000)
+
+
+def memory(server: Server) -> Memory:
+    """Of a server that has just started."""
     time.sleep(IDLE_S)
-    idle_rss_mib = server.rss_bytes() / (1 << 20)
-    with IdleConnections((HOST, server.port), IDLE_CONNECTIONS) as idle:
-        crowded_rss_mib = server.rss_bytes() / (1 << 20)
-        if idle.release() != IDLE_CONNECTIONS:
+    idle = server.rss_bytes()
+    with IdleConnections((HOST, server.port), IDLE_CONNECTIONS) as connections:
+        crowded = server.rss_bytes()
+        if connections.release() != IDLE_CONNECTIONS:
             raise RuntimeError(f"{server.name} has closed idle connections")
-    server.stop()
-    return StartUp(first_answer_ms, idle_rss_mib, crowded_rss_mib)
+    return Memory(idle / (1 << 20), crowded / (1 << 20))
 
 
-def _cell(values: Sequence[float]) -> str:
-    return f"{median(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})"
+@contextmanager
+def starts(targets: Sequence[str], rounds: int) -> Iterator[Iterator[tuple[Server, StartUp]]]:
+    """Each server in turn, started with defaults in a directory of its own, and stopped when the next one is taken.
+
+    One start of each comes before, which is not given out: the system then has all files in memory.
+    """
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
+        yield _starts(targets, rounds, Path(directory))
+
+
+def _starts(targets: Sequence[str], rounds: int, directory: Path) -> Iterator[tuple[Server, StartUp]]:
+    for number in range(-1, rounds):
+        for target in targets:
+            server = PEERS[target](directory / f"{target}-{number}")
+            try:
+                started = start(server)
+                if number >= 0:
+                    yield server, started
+                server.stop()
+            except BaseException:
+                server.kill9()
+                raise
+
+
+def rows(times: dict[str, list[StartUp]]) -> str:
+    """Two lines of `bench.run`'s table."""
+    answers = {name: [one.first_answer_ms for one in many] for name, many in times.items()}
+    produced = {name: [one.first_produce_ms for one in many] for name, many in times.items()}
+    return "\n".join(
+        [
+            row("Process start to first answer", "ms", answers, more_is_better=False),
+            row("Process start to first acknowledged produce", "ms", produced, more_is_better=False),
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.startup", description="Start-up time and idle memory")
-    parser.add_argument("--target", choices=[*TARGETS, "both"], default="both")
+    parser.add_argument("--targets", nargs="+", choices=PEERS, default=["klamm", "kafka"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--times-only", action="store_true", help="do not look at the memory, which takes longer")
     chosen = parser.parse_args(arguments)
-    targets = list(TARGETS) if chosen.target == "both" else [chosen.target]
-    starts: dict[str, list[StartUp]] = {target: [] for target in targets}
-    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
-        peers = [TARGETS[target](Path(directory) / target, SETTINGS) for target in targets]
-        for peer in peers:
-            peer.start()
-            peer.stop()
-        for _ in range(chosen.rounds):
-            for peer in peers:
-                starts[peer.name].append(start_once(peer))
-    print(f"| | {' | '.join(targets)} |\n| --- |{' --- |' * len(targets)}")
-    times = [_cell([one.first_answer_ms for one in starts[target]]) for target in targets]
-    memory = [_cell([one.idle_rss_mib for one in starts[target]]) for target in targets]
-    print(f"| process start to first answer, ms | {' | '.join(times)} |")
-    crowded = [_cell([one.crowded_rss_mib for one in starts[target]]) for target in targets]
-    print(f"| idle resident memory, MiB | {' | '.join(memory)} |")
-    print(f"| the same with {IDLE_CONNECTIONS:,} idle connections, MiB | {' | '.join(crowded)} |")
+    times: dict[str, list[StartUp]] = {target: [] for target in chosen.targets}
+    memories: dict[str, list[Memory]] = {target: [] for target in chosen.targets}
+    with starts(chosen.targets, chosen.rounds) as all_starts:
+        for server, started in all_starts:
+            times[server.name].append(started)
+            if not chosen.times_only:
+                memories[server.name].append(memory(server))
+    print(f"{head(chosen.targets)}\n{rows(times)}")
+    if not chosen.times_only:
+        idle = {name: [one.idle_mib for one in many] for name, many in memories.items()}
+        crowded = {name: [one.crowded_mib for one in many] for name, many in memories.items()}
+        print(row("Idle resident memory", "MiB", idle, more_is_better=False))
+        print(row(f"With {IDLE_CONNECTIONS:,} idle connections", "MiB", crowded, more_is_better=False))
 
 
 if __name__ == "__main__":

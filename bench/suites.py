@@ -13,11 +13,13 @@ from klamm.wire.errors import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.peers.server import HOST, Server
 from tests.peers.wire_client import WireClient
 
 PARTITIONS = 3
 ROUND_BYTES = 3 << 30
+VARIED_TOPICS = [f"varied-{number:02}" for number in range(32)]
 
 
 @dataclass(slots=True, frozen=True)
@@ -29,6 +31,7 @@ class Measure:
     more_is_better: bool = True
 
 
+CONNECTIONS_PER_S = Measure("connections/s", lambda result: result.requests_per_s)
 REQUESTS_PER_S = Measure("requests/s", lambda result: result.requests_per_s)
 SENT_MB_PER_S = Measure("MB/s", lambda result: result.sent_mb_per_s)
 RECORDS_MB_PER_S = Measure("MB/s", lambda result: result.records_mb_per_s)
@@ -46,10 +49,15 @@ class Benchmark:
 
 
 def create_topic(server: Server, topic: str) -> None:
-    """With `PARTITIONS` partitions, all of which their leader serves when this returns. TimeoutError after 30 s."""
+    """With `PARTITIONS` partitions or more, all of which their leader serves when this returns.
+
+    Raises TimeoutError after 30 s, RuntimeError when the server refuses.
+    """
     with WireClient(HOST, server.port) as client:
-        creation = CreateTopicsRequest([CreatableTopic(topic, PARTITIONS, 1)])
-        code = client.call(creation, 5).topics[0].error_code
+        if server.creates_topics_on_request:
+            code = client.call(CreateTopicsRequest([CreatableTopic(topic, PARTITIONS, 1)]), 5).topics[0].error_code
+        else:
+            code = client.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 12).topics[0].error_code
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise RuntimeError(f"{server.name} answers CreateTopics with {ErrorCode(code).name}")
     deadline = time.monotonic() + 30
@@ -84,6 +92,37 @@ def small_requests() -> list[Benchmark]:
 
     kinds = [("ApiVersions v3", frames.api_versions(3)), ("Metadata v12", frames.metadata("small-requests"))]
     return [benchmark(name, frame, depth) for name, frame in kinds for depth in (1, 10)]
+
+
+def peer_requests() -> list[Benchmark]:
+    """Connections, and small requests that every peer serves: first all equal, then all different.
+
+    Different ones have a client id each and walk through `VARIED_TOPICS`, so that no response serves two of them.
+    """
+
+    def benchmark(name: str, topics: Sequence[str], requests: Sequence[frames.Frame], load: Load) -> Benchmark:
+        def run(server: Server, seconds: float) -> LoadResult:
+            for topic in topics:
+                create_topic(server, topic)
+            return run_load((HOST, server.port), requests, load, seconds)
+
+        return Benchmark(name, (CONNECTIONS_PER_S if load.reconnect else REQUESTS_PER_S,), run)
+
+    api_versions, topics = frames.api_versions(0), VARIED_TOPICS
+    equal, varied = [api_versions], [frames.with_varied_client_id(api_versions)]
+    all_varied = [frames.with_varied_client_id(frames.metadata(topic)) for topic in topics]
+    metadata = f"Metadata v{frames.METADATA_VERSION}, 1 connection × 1"
+    return [
+        benchmark("Connect, ApiVersions v0, close, 8 at once", [], equal, Load(8, reconnect=True)),
+        benchmark("ApiVersions v0, 1 connection × 1", [], equal, Load(1)),
+        benchmark("ApiVersions v0, 50 connections × 1", [], equal, Load(50)),
+        benchmark("ApiVersions v0, 50 connections × 10", [], equal, Load(50, 10)),
+        benchmark(metadata, topics[:1], [frames.metadata(topics[0])], Load(1)),
+        benchmark("ApiVersions v0, different, 1 connection × 1", [], varied, Load(1)),
+        benchmark("ApiVersions v0, different, 50 connections × 1", [], varied, Load(50)),
+        benchmark("ApiVersions v0, different, 50 connections × 10", [], varied, Load(50, 10)),
+        benchmark(metadata.replace(",", ", different,"), topics, all_varied, Load(1, rotate=True)),
+    ]
 
 
 def paced_produce() -> list[Benchmark]:
@@ -143,6 +182,7 @@ def bulk_all() -> Sequence[Benchmark]:
 
 SUITES: dict[str, Callable[[], Sequence[Benchmark]]] = {
     "small": small_requests,
+    "peers": lambda: [*peer_requests(), *paced_produce()],
     "paced": paced_produce,
     "bulk": bulk_all,
 }

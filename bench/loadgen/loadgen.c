@@ -13,6 +13,9 @@
  * Idle (--idle): the connections are opened one after the other, each when the one before has had an answer to a frame,
  * and held until the end of standard input; then those are counted that the server has not closed.
  *
+ *   --reconnect      each connection is closed after one answer and opened again; latency counts from before the connect
+ *   --rotate         each request is the next file's, not the connection's; all files are of one size
+ *   --vary-at N      the 16 bytes there become the hexadecimal digits of a number that no other request has
  *   --error-at N     byte of the response (size not counted) at which an error code stands
  *   --offset-at N    byte of the request at which a fetch offset stands; it then walks through the log. Needs --depth 1
  *   --records-at N   byte of the response at which a compact records field begins
@@ -47,6 +50,7 @@
 #define STAGING (64 * SMALL_FRAME)
 #define FIRST_BUFFER (64 * 1024)
 #define BATCH_HEADER 61
+#define VARIED 16
 #define NANOS 1000000000ull
 
 struct frame {
@@ -70,11 +74,11 @@ static struct {
     const char *host;
     int port, connections, depth;
     double seconds, warmup_s, rate;
-    long error_at, offset_at, records_at;
+    long error_at, offset_at, records_at, vary_at;
     uint64_t end_offset;
-    bool idle;
+    bool idle, reconnect, rotate;
 } options = {.host = "127.0.0.1", .port = 9092, .connections = 1, .depth = 1, .seconds = 5, .warmup_s = 1,
-             .error_at = -1, .offset_at = -1, .records_at = -1};
+             .error_at = -1, .offset_at = -1, .records_at = -1, .vary_at = -1};
 
 static struct {
     struct histogram latency;
@@ -85,6 +89,7 @@ static struct {
 static struct frame *frames;
 static int frame_count, epoll_fd, timer_fd = -1;
 static uint32_t ring_size; /* a power of two */
+static uint64_t vary_base; /* so that runs differ, too */
 static struct connection *connections;
 
 static void die(const char *format, ...) {
@@ -161,15 +166,19 @@ static void greet(int fd, const struct frame *frame) {
     receive_exactly(fd, answer, size);
 }
 
-static void open_connection(struct connection *c, int index) {
+static void connect_socket(struct connection *c) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)options.port)};
     if (inet_pton(AF_INET, options.host, &address.sin_addr) != 1) die("%s is no IPv4 address", options.host);
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0) die("socket: %s", strerror(errno));
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
-        die("connection %d to %s:%d: %s", index, options.host, options.port, strerror(errno));
+        die("connection %d to %s:%d: %s", (int)(c - connections), options.host, options.port, strerror(errno));
     int on = 1;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static void open_connection(struct connection *c, int index) {
+    connect_socket(c);
     if (options.idle) greet(c->fd, &frames[index % frame_count]);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     if (!options.idle) {
@@ -186,6 +195,22 @@ static void open_connection(struct connection *c, int index) {
     watch(c, EPOLL_CTL_ADD);
 }
 
+static void reopen_connection(struct connection *c) {
+    close(c->fd);
+    connect_socket(c);
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    c->waits_for_output = false;
+    watch(c, EPOLL_CTL_ADD);
+}
+
+static void write_small_request(const struct connection *c, uint32_t id, uint8_t *at) {
+    static const char digits[] = "0123456789abcdef";
+    uint64_t index = (uint64_t)(c - connections), number = (index << 56) + vary_base + id;
+    memcpy(at, options.rotate ? frames[(index + id) % (uint64_t)frame_count].data : c->own_frame, c->frame->size);
+    write_u32(at + 8, id);
+    for (int i = 0; options.vary_at >= 0 && i < VARIED; i++) at[options.vary_at + i] = (uint8_t)digits[number >> (60 - 4 * i) & 15];
+}
+
 /* One system call's worth of what may be sent now; its size. */
 static size_t gather(struct connection *c, struct iovec *pieces, int *piece_count, uint8_t *staging, uint8_t heads[][HEAD]) {
     size_t size = c->frame->size, skip = c->sent_of_current, total = 0;
@@ -194,8 +219,7 @@ static size_t gather(struct connection *c, struct iovec *pieces, int *piece_coun
     int count = 0;
     if (size <= SMALL_FRAME) {
         for (uint32_t id = c->next_to_send; id != until && total + size <= STAGING; id++) {
-            memcpy(staging + total, c->own_frame, size);
-            write_u32(staging + total + 8, id);
+            write_small_request(c, id, staging + total);
             total += size;
         }
         pieces[0] = (struct iovec){staging + skip, total - (total ? skip : 0)};
@@ -306,6 +330,7 @@ static void receive(struct connection *c) {
     }
     c->filled -= at;
     if (at) memmove(c->buffer, c->buffer + at, c->filled);
+    if (at && options.reconnect) reopen_connection(c);
     send_allowed(c);
 }
 
@@ -427,7 +452,8 @@ static void read_options(int count, char **values) {
     static const struct option known[] = {
         {"host", 1, 0, 'h'}, {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'}, {"depth", 1, 0, 'd'},
         {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'w'}, {"rate", 1, 0, 'r'}, {"error-at", 1, 0, 'e'},
-        {"offset-at", 1, 0, 'o'}, {"records-at", 1, 0, 'a'}, {"end-offset", 1, 0, 'n'}, {"idle", 0, 0, 'i'}, {0}};
+        {"offset-at", 1, 0, 'o'}, {"records-at", 1, 0, 'a'}, {"end-offset", 1, 0, 'n'}, {"idle", 0, 0, 'i'},
+        {"reconnect", 0, 0, 'x'}, {"rotate", 0, 0, 't'}, {"vary-at", 1, 0, 'v'}, {0}};
     for (int choice; (choice = getopt_long(count, values, "", known, NULL)) != -1;) {
         switch (choice) {
         case 'h': options.host = optarg; break;
@@ -442,6 +468,9 @@ static void read_options(int count, char **values) {
         case 'a': options.records_at = atol(optarg); break;
         case 'n': options.end_offset = strtoull(optarg, NULL, 10); break;
         case 'i': options.idle = true; break;
+        case 'x': options.reconnect = true; break;
+        case 't': options.rotate = true; break;
+        case 'v': options.vary_at = atol(optarg); break;
         default: exit(2);
         }
     }
@@ -449,6 +478,18 @@ static void read_options(int count, char **values) {
     if (options.connections < 1 || options.depth < 1) die("connections and depth must be positive");
     if (frame_count < 1) die("no request frame is given");
     if (options.offset_at >= 0 && (options.depth != 1 || options.records_at < 0)) die("--offset-at needs --depth 1 and --records-at");
+    if (options.reconnect && options.depth != 1) die("--reconnect needs --depth 1");
+}
+
+static void check_variety(void) {
+    bool varies = options.vary_at >= 0;
+    vary_base = now_ns();
+    for (int i = 0; i < frame_count; i++) {
+        size_t size = frames[i].size;
+        if ((options.rotate || varies) && size > SMALL_FRAME) die("--rotate and --vary-at need frames of %d bytes at most", SMALL_FRAME);
+        if (options.rotate && size != frames[0].size) die("--rotate needs frames of one size");
+        if (varies && (size_t)options.vary_at + VARIED > size) die("--vary-at is beyond the end of a frame");
+    }
 }
 
 int main(int count, char **values) {
@@ -459,6 +500,7 @@ int main(int count, char **values) {
     setrlimit(RLIMIT_NOFILE, &files);
     frames = allocate((size_t)frame_count * sizeof *frames);
     for (int i = 0; i < frame_count; i++) frames[i] = load_frame(values[optind + i]);
+    check_variety();
     uint32_t wanted = options.rate > 0 ? 1u << 16 : (uint32_t)options.depth;
     for (ring_size = 1; ring_size < wanted;) ring_size *= 2;
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);

@@ -31,6 +31,8 @@ class Server(ABC):
     name: str
     start_timeout_s: float
     stop_timeout_s: float = 30.0
+    creates_topics_on_request: bool = True
+    """Whether it has CreateTopics; otherwise Metadata creates every topic that it names."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int | None = None) -> None:
         self.directory = directory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,6 @@ from klamm_broker.fetch_session import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import HANDLERS
 from klamm_broker.log import LogManager
-from klamm_broker.log.checkpoints import CLEAN_SHUTDOWN
 from klamm_broker.producer_ids import ProducerIds
 from klamm_broker.replica_assignment import check_replication_factor
 from klamm_broker.settings import BrokerSettings
@@ -85,6 +85,7 @@ class Broker(ApiSet):
         except BaseException:
             self._give_up()
             raise
+        self.logs.flusher.start()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
@@ -98,12 +99,14 @@ class Broker(ApiSet):
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
         self.configs = ConfigRegistry(
-            settings, self.store, self._configs_changed, lambda: server_keys(server, self.node_id)
+            settings,
+            self.store,
+            self._configs_changed,
+            lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
+            lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
-        self.topics = TopicRegistry(
-            self.store, self.logs, self.configs.log_config, server.random_bytes, self._partitions_gone
-        )
+        self.topics = TopicRegistry(self.store, self.logs, self.configs, server.random_bytes, self._partitions_gone)
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
             self._create_all, max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
@@ -125,7 +128,8 @@ class Broker(ApiSet):
     def _give_up(self) -> None:
         self.logs.close()
         # Logs may have been left unrecovered.
-        (self.data_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.logs.forget_clean_shutdown()
         if hasattr(self, "store"):
             self.store.close()
 

@@ -93,16 +93,18 @@ def replace(broker: Broker, resource: Resource, wanted: Iterable[tuple[str, str 
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
         values[name] = value
-    _apply(broker, resource, values, validate_only)
+    with broker.configs.changing:
+        _apply(broker, resource, values, validate_only)
 
 
 def alter(broker: Broker, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
     """Change some configs of a resource and leave the others. Raises KafkaError."""
     _check_duplicates(change.name for change in changes)
-    values = _current(broker, resource)
-    for change in changes:
-        _alter_one(resource.kind, values, change)
-    _apply(broker, resource, values, validate_only)
+    with broker.configs.changing:
+        values = _current(broker, resource)
+        for change in changes:
+            _alter_one(resource.kind, values, change)
+        _apply(broker, resource, values, validate_only)
 
 
 def _check_duplicates(names: Iterable[str]) -> None:
@@ -158,6 +160,10 @@ def _apply(broker: Broker, resource: Resource, values: Mapping[str, str], valida
             if name not in DYNAMIC_KEYS:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
             _check_broker_value(name, value)
+        try:
+            broker.configs.check_dynamic(resource.name, values)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         if not validate_only:
             broker.configs.set_dynamic(resource.name, values)
         return

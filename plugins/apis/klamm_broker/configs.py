@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from klamm_broker.store import Store
 
 
+log = logging.getLogger("klamm.broker.configs")
+
+
 class ResourceType(enum.IntEnum):
     """`ConfigResource.Type`."""
 
@@ -233,6 +236,7 @@ class ConfigRegistry:
 
     `server_keys` gives what is told of the server beside the broker's own; nobody can change it here.
     Dynamic are those broker configs that topics inherit. `on_change` is called once changed ones are in force.
+    `topic_overrides` gives the configs of each topic, which changed defaults must fit.
     """
 
     def __init__(
@@ -240,33 +244,67 @@ class ConfigRegistry:
         settings: BrokerSettings,
         store: Store,
         on_change: Callable[[], None],
+        topic_overrides: Callable[[], Iterable[tuple[str, Mapping[str, str]]]] = tuple,
         server_keys: Callable[[], Iterable[BrokerKey]] = tuple,
     ) -> None:
+        self.changing = threading.Lock()
+        """Held from reading the configs that a change starts from until it is made."""
         self._store = store
+        self._topic_overrides = topic_overrides
         self._server_keys = server_keys
         self._on_change = on_change
         self._node_name = str(settings.node_id)
-        self._lock = threading.Lock()
         self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
         self._keys = {key.name: key for key in _broker_keys(settings)}
-        self._inherited: dict[str, str] = {}
-        self._default_log_config: LogConfig
-        self._inherit()
+        self._inherited = self._inherited_with(self._dynamic)
+        self._default_log_config = LogConfig(self._inherited)
 
     def load(self) -> None:
-        """Read the dynamic configs back. Raises StoreError."""
+        """Read the dynamic configs back. One that cannot be in force is reported and left out. Raises StoreError."""
         for resource, name, value in self._store.read(
-            "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.BROKER,)
+            "SELECT resource_name, name, value FROM configs WHERE resource_type = ? ORDER BY resource_name, name",
+            (ResourceType.BROKER,),
         ):
-            if resource in self._dynamic:
-                self._dynamic[resource][name] = value
-        self._inherit()
+            if resource not in self._dynamic:
+                continue
+            wanted = {**self._dynamic, resource: {**self._dynamic[resource], name: value}}
+            try:
+                if name not in DYNAMIC_KEYS:
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, "it cannot be changed while the broker runs")
+                self._take(wanted)
+            except KafkaError as error:
+                log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
+
+    def _take(self, dynamic: dict[str, dict[str, str]]) -> None:
+        """Let these dynamic configs be in force. Raises KafkaError(INVALID_CONFIG), and then nothing has changed."""
+        inherited = self._inherited_with(dynamic)
+        self._default_log_config = LogConfig(inherited)
+        self._inherited = inherited
+        self._dynamic = dynamic
 
     # Topics
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
+
+    def log_config_in_force(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+        """As `log_config`, but one that does not fit with the others is reported and left out.
+
+        That may be once defaults have changed in the settings, or configs were written by another release.
+        """
+        try:
+            return self.log_config(overrides)
+        except KafkaError:
+            fitting: dict[str, str] = {}
+            for name, value in sorted(overrides.items()):
+                try:
+                    self.log_config({**fitting, name: value})
+                except KafkaError as error:
+                    log.error("topic %s: its config %s=%s is not in force: %s", topic, name, value, error.message)
+                else:
+                    fitting[name] = value
+            return self.log_config(fitting)
 
     def describe_topic(
         self, overrides: Mapping[str, str], names: Collection[str] | None = None, *, as_written: bool = False
@@ -293,18 +331,18 @@ class ConfigRegistry:
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
-    def _inherit(self) -> None:
+    def _inherited_with(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """What topics inherit if these are the dynamic configs."""
         inherited = {}
         for name, entry in TOPIC_CONFIGS.items():
             if entry.broker_name is not None:
-                value = self._broker_value(entry.broker_name)
+                value = self._broker_value(entry.broker_name, dynamic)
                 if value is not None:
                     inherited[name] = value
-        self._inherited = inherited
-        self._default_log_config = LogConfig(inherited)
+        return inherited
 
-    def _broker_value(self, name: str) -> str | None:
-        found = next(iter(self._synonyms(name)), None)
+    def _broker_value(self, name: str, dynamic: Mapping[str, Mapping[str, str]]) -> str | None:
+        found = next(iter(self._synonyms(name, dynamic)), None)
         if found is None or found.value is None:
             return None
         factor = next((factor for other, factor in _FALLBACKS.get(name, ()) if other == found.name), 1)
@@ -352,18 +390,18 @@ class ConfigRegistry:
 
     def _told_synonyms(self, name: str) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
-        by_source = sorted(self._synonyms(name), key=lambda each: each.source)
+        by_source = sorted(self._synonyms(name, self._dynamic), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
-    def _synonyms(self, name: str) -> Iterable[Synonym]:
+    def _synonyms(self, name: str, dynamic: Mapping[str, Mapping[str, str]]) -> Iterable[Synonym]:
         """Everything that gives a broker config a value, the one that counts first."""
         for other in (name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))):
             for resource, source in (
                 (self._node_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
                 (DEFAULT_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             ):
-                if other in self._dynamic[resource]:
-                    yield Synonym(other, self._dynamic[resource][other], source)
+                if other in dynamic[resource]:
+                    yield Synonym(other, dynamic[resource][other], source)
             key = self._keys.get(other)
             if key is None:
                 continue
@@ -377,26 +415,48 @@ class ConfigRegistry:
         self.check_broker_name(resource_name)
         return dict(self._dynamic[resource_name])
 
+    def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
+        """Raise KafkaError(INVALID_CONFIG) if these could not be in force: by themselves, or with a topic's own."""
+        inherited = self._inherited_with({**self._dynamic, resource_name: dict(values)})
+        LogConfig(inherited)
+        for topic, overrides in self._topic_overrides():
+            if not overrides:
+                continue
+            try:
+                LogConfig({**inherited, **overrides})
+            except KafkaError as error:
+                if self._fits(overrides):
+                    raise KafkaError(error.error_code, f"topic {topic}: {error.message}") from error
+
+    def _fits(self, overrides: Mapping[str, str]) -> bool:
+        try:
+            self.log_config(overrides)
+        except KafkaError:
+            return False
+        return True
+
     def set_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of a broker resource, durably, and let them take effect. Raises StoreError."""
-        with self._lock:
-            self._store.write_and_wait(
-                [
+        """Replace the dynamic configs of a broker resource, durably, and let them take effect.
+
+        Raises StoreError, KafkaError(INVALID_CONFIG) as `check_dynamic`.
+        """
+        self.check_dynamic(resource_name, values)
+        self._store.write_and_wait(
+            [
+                (
+                    "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?",
+                    (ResourceType.BROKER, resource_name),
+                ),
+                *(
                     (
-                        "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?",
-                        (ResourceType.BROKER, resource_name),
-                    ),
-                    *(
-                        (
-                            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
-                            (ResourceType.BROKER, resource_name, name, value),
-                        )
-                        for name, value in values.items()
-                    ),
-                ]
-            )
-            self._dynamic = {**self._dynamic, resource_name: dict(values)}
-            self._inherit()
+                        "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+                        (ResourceType.BROKER, resource_name, name, value),
+                    )
+                    for name, value in values.items()
+                ),
+            ]
+        )
+        self._take({**self._dynamic, resource_name: dict(values)})
         self._on_change()
 
 

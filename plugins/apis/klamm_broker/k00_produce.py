@@ -19,6 +19,7 @@ partition was not added to a transaction).
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from klamm import AclOperation, ErrorCode, KafkaError, ResourceType, handles
@@ -33,11 +34,14 @@ from klamm.wire.messages.produce import (
 )
 from klamm.wire.records import CODEC_MASK
 from klamm_broker.authorization import may_topic
+from klamm_broker.produce_flush import Unflushed, answer_when_flushed
 
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.broker import Broker
     from klamm_broker.topics import Partition, Topic
+
+_log = logging.getLogger("klamm.broker.produce")
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -75,6 +79,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     appended: list[Partition] = []
     failed: PartitionProduceResponse | None = None
     responses = []
+    unflushed: list[Unflushed] = []
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -93,7 +98,7 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
-                result = _append(partition, records, now_ms)
+                result = _append(partition, records, now_ms, unflushed)
                 appended.append(partition)
             except KafkaError as error:
                 result = failed = _failure(data.index, error)
@@ -102,7 +107,12 @@ def produce_records(broker: Broker, request: ProduceRequest, context: RequestCon
     for partition in appended:
         broker.fetch_purgatory.check_and_complete(partition)
     if acks != 0:
-        return ProduceResponse(responses)
+        if not unflushed:
+            return ProduceResponse(responses)
+        answer_when_flushed(broker.logs.flusher, context, ProduceResponse(responses), unflushed)
+        return context.later()
+    for each in unflushed:
+        broker.logs.flusher.request(each.log, each.end_offset)
     if failed is not None:
         context.close_connection(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")
         return context.later()
@@ -132,19 +142,27 @@ def _check_batch(records: Any, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
-def _append(partition: Partition, records: Any, now_ms: int) -> PartitionProduceResponse:
+def _append(partition: Partition, records: Any, now_ms: int, unflushed: list[Unflushed]) -> PartitionProduceResponse:
     log, traffic = partition.log, partition.topic.traffic
     try:
-        result = log.append(records, now_ms=now_ms)
+        result = log.append(records, now_ms=now_ms, defer_flush=True)
     except KafkaError as error:
         if error.error_code not in _TO_BE_EXPECTED:
             traffic.failed_produce_requests += 1
         raise
+    except Exception as error:
+        # What was appended for other partitions must be answered, and seen by fetches.
+        traffic.failed_produce_requests += 1
+        _log.exception("append to %r failed", partition)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
     traffic.bytes_in += len(records)
     traffic.messages_in += result.last_offset - result.base_offset + 1
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
     )
+    if result.flush_due:
+        unflushed.append(Unflushed(log, result.last_offset + 1, answer))
+    return answer
 
 
 def _unknown(topic: Topic | None, by_id: bool) -> KafkaError:

@@ -274,7 +274,13 @@ class BrokerSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A key for delegation tokens that cannot be had."""
+        """Values that contradict each other, and a key for delegation tokens that cannot be had."""
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            yield (
+                "log.cleaner.min.compaction.lag.ms",
+                f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
+                f" ({self.log_cleaner_max_compaction_lag_ms})",
+            )
         if self.delegation_token_secret_key_file is None and self.delegation_token_secret_key_env is None:
             return
         from klamm_broker.delegation_tokens import secret_key

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.meta_properties import random_uuid, uuid_bytes
@@ -38,6 +38,18 @@ _MOST_DELETED: Final = 1000
 """How many deleted topics are known by name, for fetch sessions that go on with their ids."""
 _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class LogConfigs(Protocol):
+    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
+
+    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
+        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
+        ...
+
+    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
+        """Without those configs that do not fit."""
+        ...
 
 
 class Partition:
@@ -134,13 +146,13 @@ class TopicRegistry:
         self,
         store: Store,
         logs: LogManager,
-        log_config: Callable[[Mapping[str, str]], LogConfig],
+        configs: LogConfigs,
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Topic], None],
     ) -> None:
         self._store = store
         self._logs = logs
-        self._log_config = log_config
+        self._configs = configs
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._lock = threading.Lock()
@@ -195,14 +207,25 @@ class TopicRegistry:
         self._adopt_orphans(data_dir)
 
     def _finish_deletions(self, data_dir: Path) -> None:
-        rows = self._store.read("SELECT key FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
-        deleted = {bytes.fromhex(key.removeprefix(_DELETION)) for (key,) in rows}
-        if not deleted:
+        """Remove the directories of topics whose deletion was begun; one that says not whose it is, is set aside."""
+        rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
+        names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
+        if not names:
             return
+        failed = False
+        gone = set(names.values())
         for directory, name, index in _partition_directories(data_dir):
-            if _topic_id_of(directory) in deleted:
-                self._logs.delete(name, index)
-        self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for (key,) in rows])
+            topic_id = _topic_id_of(directory)
+            try:
+                if topic_id in names:
+                    self._logs.delete(name, index)
+                elif topic_id is None and name in gone:
+                    self._logs.set_aside(name, index)
+            except OSError as error:
+                log.error("%s cannot be removed: %s", directory, error)
+                failed = True
+        if not failed:
+            self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for key, _name in rows])
 
     def _adopt_orphans(self, data_dir: Path) -> None:
         orphans: dict[str, tuple[bytes, int]] = {}
@@ -267,7 +290,9 @@ class TopicRegistry:
 
     def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
         try:
-            return self._open(name, topic_id, wanted.partitions, wanted.overrides)
+            topic = self._open(name, topic_id, wanted.partitions, wanted.overrides, is_new=True)
+            self._logs.sync_directory()
+            return topic
         except (KafkaError, OSError) as error:
             try:
                 self._undo_create(name, topic_id, wanted.partitions)
@@ -290,13 +315,13 @@ class TopicRegistry:
                     ErrorCode.INVALID_PARTITIONS,
                     f"topic {topic.name} has {before} partitions already",
                 )
-            config = self._log_config(topic.overrides)
+            config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
-                added = [self._partition(topic, index, config) for index in range(before, count)]
+                added = [self._partition(topic, index, config, is_new=True) for index in range(before, count)]
+                self._logs.sync_directory()
                 self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
             except (KafkaError, OSError) as error:
-                for index in range(before, count):
-                    self._logs.delete(topic.name, index)
+                self._logs.delete_all(topic.name, range(before, count))
                 raise _storage_error(error) from error
             topic.partitions = [*topic.partitions, *added]
             topic.metadata = None
@@ -307,7 +332,7 @@ class TopicRegistry:
         """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
         with self._lock:
             self._check_current(topic)
-            config = self._log_config(overrides)
+            config = self._configs.log_config(overrides)
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
             for partition in topic.partitions:
@@ -317,7 +342,7 @@ class TopicRegistry:
         """Let all logs follow changed defaults."""
         with self._lock:
             for topic in self._by_name.values():
-                config = self._log_config(topic.overrides)
+                config = self._configs.log_config_in_force(topic.name, topic.overrides)
                 for partition in topic.partitions:
                     partition.log.update_config(config)
 
@@ -343,23 +368,27 @@ class TopicRegistry:
             self.partition_count -= len(topic.partitions)
             topic.deleted = True
             self.traffic_of_deleted.add(topic.traffic)
-            for partition in topic.partitions:
-                self._logs.delete(topic.name, partition.index)
-            self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
+            failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
+            if failure is None:
+                self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
+            # What could not be removed, the next start removes.
         self._on_partitions_gone(topic)
 
     def _check_current(self, topic: Topic) -> None:
         if self._by_name.get(topic.name) is not topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _open(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
+    def _open(
+        self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str], *, is_new: bool = False
+    ) -> Topic:
         topic = Topic(name, topic_id, dict(overrides))
-        config = self._log_config(overrides)
-        topic.partitions = [self._partition(topic, index, config) for index in range(partitions)]
+        config = self._configs.log_config_in_force(name, overrides)
+        topic.partitions = [self._partition(topic, index, config, is_new=is_new) for index in range(partitions)]
         return topic
 
-    def _partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
-        return Partition(topic, index, self._logs.get_or_create(topic.name, index, topic.id, config))
+    def _partition(self, topic: Topic, index: int, config: LogConfig, *, is_new: bool = False) -> Partition:
+        log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=is_new)
+        return Partition(topic, index, log)
 
     def _publish(self, topics: Sequence[Topic]) -> None:
         # New dictionaries, so that whoever iterates over the old ones is not disturbed.
@@ -372,8 +401,7 @@ class TopicRegistry:
     def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
         log.error("topic %s: its logs cannot be made, giving up", name)
         self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
-        for index in range(partitions):
-            self._logs.delete(name, index)
+        self._logs.delete_all(name, range(partitions))
 
 
 def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from klamm import DescribedConfig, ErrorCode
 from klamm.wire.messages import alter_configs, describe_configs, incremental_alter_configs
+from klamm_broker import config_changes
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.topic_config import TOPIC_CONFIGS
 from tests.unit.broker.broker_harness import BrokerHarness
@@ -417,3 +420,86 @@ def test_a_list_that_is_not_set_is_changed_from_the_first_default(harness: Broke
 )
 def test_broker_configs_that_cannot_be_changed(harness: BrokerHarness, change: tuple[str, int, str]) -> None:
     assert alter(harness, BROKER, "1", change) == ErrorCode.INVALID_REQUEST
+
+
+MIN_LAG, MAX_LAG = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("resource", ["1", ""])
+def test_defaults_that_contradict_each_other_are_refused(
+    harness: BrokerHarness, resource: str, validate_only: bool
+) -> None:
+    assert alter(harness, BROKER, "1", (MAX_LAG, SET, "1000")) == 0
+    code = alter(harness, BROKER, resource, (MIN_LAG, SET, "2000"), validate_only=validate_only)
+    assert code == ErrorCode.INVALID_REQUEST
+    harness.reopen()
+    assert one(harness, BROKER, "1", MAX_LAG)[0] == "1000"
+    assert one(harness, BROKER, "1", MIN_LAG)[0] == "0"
+
+
+def test_a_default_that_contradicts_a_topics_own_config_is_refused(harness: BrokerHarness) -> None:
+    harness.create_topic("t", min_compaction_lag_ms="2000")
+    assert alter(harness, BROKER, "1", (MAX_LAG, SET, "1000")) == ErrorCode.INVALID_REQUEST
+    assert alter(harness, BROKER, "1", (MAX_LAG, SET, "2000")) == 0
+    harness.reopen()
+    assert one(harness, TOPIC, "t", "max.compaction.lag.ms")[0] == "2000"
+
+
+def test_a_start_goes_on_without_defaults_that_do_not_fit(
+    harness: BrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in ((MAX_LAG, "1000"), (MIN_LAG, "2000"), ("log.retention.ms", "x"), ("nope", "1")):
+        harness.broker.store.write_and_wait([("INSERT INTO configs VALUES (4, '1', ?, ?)", (name, value))])
+    harness.reopen()
+    assert one(harness, BROKER, "1", MAX_LAG)[0] == "1000"
+    assert one(harness, BROKER, "1", MIN_LAG)[0] == "0"
+    assert [record.getMessage().split(" is not in force")[0] for record in caplog.records if record.levelno > 30] == [
+        f"the dynamic broker config {MIN_LAG}=2000",
+        "the dynamic broker config log.retention.ms=x",
+        "the dynamic broker config nope=1",
+    ]
+
+
+def test_a_start_goes_on_without_a_topics_config_that_does_not_fit(
+    harness: BrokerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.create_topic("t", min_compaction_lag_ms="2000", retention_ms="7")
+    harness.produce("t", b"x")
+    harness.reopen(log_cleaner_max_compaction_lag_ms=1000)
+    assert retention_ms(harness) == 7
+    assert "topic t: its config min.compaction.lag.ms=2000 is not in force" in caplog.text
+    assert b"x" in bytes(harness.fetch("t").records)
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    harness.broker.topics.add_partitions(topic, 2)
+    assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1000")) == 0
+    harness.reopen()
+    assert topic is not None
+    assert one(harness, TOPIC, "t", "min.compaction.lag.ms")[0] == "2000"
+
+
+def test_settings_that_contradict_each_other_are_a_problem() -> None:
+    settings = BrokerSettings(log_cleaner_min_compaction_lag_ms=2, log_cleaner_max_compaction_lag_ms=1)
+    assert [key for key, _message in settings.problems()] == [MIN_LAG]
+
+
+def test_changes_at_once_lose_nothing(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.create_topic("t")
+    started = threading.Barrier(2, timeout=0.2)
+    check = config_changes._apply
+
+    def slow(*arguments: Any) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            started.wait()
+        check(*arguments)
+
+    monkeypatch.setattr(config_changes, "_apply", slow)
+    changes = [("retention.ms", SET, "5"), ("segment.ms", SET, "6")]
+    threads = [threading.Thread(target=alter, args=(harness, TOPIC, "t", change)) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert one(harness, TOPIC, "t", "retention.ms")[0] == "5"
+    assert one(harness, TOPIC, "t", "segment.ms")[0] == "6"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import threading
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,9 @@ from klamm import ErrorCode
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import TRANSACTIONAL, batch_checksum
+from klamm_broker.log import PartitionLog
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, records
+from tests.waiting import wait_until
 
 
 def request(acks: int, *data: tuple[str, int, bytes | None], timeout_ms: int = 1000) -> produce.ProduceRequest:
@@ -194,3 +198,79 @@ def test_one_request_wakes_a_fetch_of_two_partitions_once(harness: BrokerHarness
     waiting = harness.send(fetch_request("t", (0, 0), (1, 0), max_wait_ms=500), 12)
     harness.call(request(-1, ("t", 0, records(b"a")), ("t", 1, records(b"b"))), 9)
     assert [each.high_watermark for each in waiting.response.responses[0].partitions] == [1, 1]
+
+
+def test_flush_messages_waits_for_the_disk_on_another_thread(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t", 2, flush_messages="1")
+    syncing, release, threads = threading.Event(), threading.Event(), []
+    operations = type(harness.broker.logs._context.operations)
+
+    def slow(_descriptor: int) -> None:
+        threads.append(threading.current_thread().name)
+        syncing.set()
+        assert release.wait(20)
+
+    monkeypatch.setattr(operations, "fsync", staticmethod(slow))
+    request = produce.ProduceRequest(
+        None,
+        -1,
+        1000,
+        [
+            produce.TopicProduceData(
+                "t", partition_data=[produce.PartitionProduceData(index, records(b"x")) for index in (0, 1)]
+            )
+        ],
+    )
+    reply = harness.send(request, 9)
+    assert syncing.wait(20)
+    assert reply.pending
+    release.set()
+    wait_until(lambda: not reply.pending)
+    assert [answer.error_code for answer in reply.response.responses[0].partition_responses] == [0, 0]
+    assert set(threads) == {"klamm-log-flusher"}
+
+
+def test_a_failed_sync_is_answered(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.create_topic("t", flush_messages="1")
+    operations = type(harness.broker.logs._context.operations)
+
+    def failing(_descriptor: int) -> None:
+        raise OSError(5, "on purpose")
+
+    monkeypatch.setattr(operations, "fsync", staticmethod(failing))
+    data = produce.PartitionProduceData(0, records(b"x"))
+    reply = harness.send(
+        produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=[data])]), 9
+    )
+    wait_until(lambda: not reply.pending)
+    (answer,) = reply.response.responses[0].partition_responses
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    monkeypatch.undo()
+
+
+def test_a_partition_that_fails_unexpectedly_keeps_no_other_from_being_answered(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t", 2)
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    broken = topic.partitions[1].log
+    original = PartitionLog.append
+
+    def append(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        if self is broken:
+            raise ZeroDivisionError
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(PartitionLog, "append", append)
+    waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
+    assert waiting.pending
+    data = [produce.PartitionProduceData(index, records(b"x")) for index in (0, 1)]
+    response = harness.call(
+        produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=data)]), 9
+    )
+    answers = response.responses[0].partition_responses
+    assert [answer.error_code for answer in answers] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert not waiting.pending

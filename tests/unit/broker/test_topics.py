@@ -390,3 +390,45 @@ def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
         with pytest.raises(KafkaError) as caught:
             change()
         assert caught.value.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_deletion_that_fails_midway_leaves_nothing_to_the_next_topic(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t", 3)
+    for partition in range(3):
+        harness.produce("t", b"old", partition=partition)
+    operations = harness.broker.logs._context.operations
+    original = operations.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if source.name == "t-1":
+            raise OSError(5, "on purpose")
+        original(source, target)
+
+    monkeypatch.setattr(type(operations), "rename", staticmethod(rename))
+    assert harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"]), 5).responses[0].error_code == 0
+    monkeypatch.undo()
+
+    harness.create_topic("t", 3)
+    harness.produce("t", b"new", partition=1)
+    for _ in range(2):
+        assert [bytes(harness.fetch("t", partition=partition).records or b"") for partition in (0, 2)] == [b"", b""]
+        assert harness.fetch("t", partition=1).high_watermark == 1
+        harness.reopen()
+
+
+def test_a_directory_of_a_deleted_topic_that_lost_its_id_is_set_aside(harness: BrokerHarness) -> None:
+    topic_id = harness.create_topic("t")
+    harness.produce("t", b"old")
+    harness.broker.store.write_and_wait(
+        [("DELETE FROM topics", ()), ("INSERT INTO cluster VALUES (?, 't')", (f"deleted-topic/{topic_id.hex()}",))]
+    )
+    harness.broker.close()
+    (harness.data_dir / "t-0" / "partition.metadata").write_bytes(b"")
+
+    harness.open()
+
+    assert any(path.name.endswith("-stray") for path in harness.data_dir.iterdir())
+    harness.create_topic("t")
+    assert harness.fetch("t").high_watermark == 0

@@ -33,7 +33,7 @@ def test_result_tells_offsets_and_start(open_log: OpenLog) -> None:
 
     result = book.log.append(produced(b"c", b"d"), now_ms=START_MS)
 
-    assert result == (2, 3, -1, 1, False)
+    assert result == (2, 3, -1, 1, False, False)
 
 
 def test_leader_epoch_is_in_the_batch_and_the_crc_still_right(open_log: OpenLog) -> None:

@@ -41,8 +41,8 @@ def test_repeat_gets_the_place_of_the_first_time(open_log: OpenLog) -> None:
     send(book, 0, 3)
     send(book, 3, 2)
 
-    assert send(book, 0, 3) == (0, 2, START_MS, 0, True)
-    assert send(book, 3, 2) == (3, 4, START_MS, 0, True)
+    assert send(book, 0, 3) == (0, 2, START_MS, 0, True, False)
+    assert send(book, 3, 2) == (3, 4, START_MS, 0, True, False)
     assert book.log.end_offset == 5
 
 
@@ -119,7 +119,7 @@ def test_producers_survive(open_log: OpenLog, how: str) -> None:
 
     getattr(book, how)()
 
-    assert send(book, 9) == (9, 9, START_MS, 0, True)
+    assert send(book, 9) == (9, 9, START_MS, 0, True, False)
     assert refused(book, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(book, 10).base_offset == 10
 
@@ -174,7 +174,7 @@ def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
     assert refused(book, 1) is ErrorCode.KAFKA_STORAGE_ERROR
     book.disk.free_bytes = None
 
-    assert send(book, 1) == (1, 1, -1, 0, False)
+    assert send(book, 1) == (1, 1, -1, 0, False, False)
 
 
 def test_snapshot_of_nobody() -> None:

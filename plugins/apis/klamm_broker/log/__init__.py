@@ -7,6 +7,7 @@ A data directory has one directory per partition and the checkpoints of all:
     recovery-point-offset-checkpoint      per partition, the offset up to which the disk has everything
     log-start-offset-checkpoint           per partition, the first offset that readers may see
     cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
+    checkpoint-topic-ids                  per partition, the id of the topic that those three speak of
     TOPIC-PARTITION/
         partition.metadata                the topic's id
         leader-epoch-checkpoint           where each leader epoch starts
@@ -17,13 +18,16 @@ A data directory has one directory per partition and the checkpoints of all:
         00000000000000000042.snapshot     the producers' state at offset 42
 
 Suffixes tell of work in progress: `.deleted` and `-delete` wait to be removed, `.cleaned` and `.swap` are compaction's.
+What cannot be used, and may be worth something, is kept as `.set-aside`, whole directories as `-stray`.
 
-Threads: nothing here starts one. A log has one lock, for changes; readers take none, and see what `PartitionLog`
-publishes after each write. `LogManager` has a lock for its table of logs. Periodic work is done by whoever calls it.
+Threads: `LogFlusher` has one, for syncs that others wait for. A log has one lock, for changes; readers take none, and
+see what `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic work is done
+by whoever calls it.
 """
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.files import FileOperations, FileRegion
+from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.manager import DataDirectoryLockedError, LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from klamm_broker.log.reader import LogRead
@@ -35,6 +39,7 @@ __all__ = [
     "FileOperations",
     "FileRegion",
     "LogConfig",
+    "LogFlusher",
     "LogManager",
     "LogRead",
     "PartitionLog",

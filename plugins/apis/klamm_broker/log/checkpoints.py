@@ -17,11 +17,14 @@ from klamm_broker.log.files import FileOperations
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINT_TOPIC_IDS: Final = "checkpoint-topic-ids"
+"""klamm's own: the topic id behind each partition of the other checkpoints."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 CLEAN_SHUTDOWN_CONTENT: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSION: Final = "0"
+_ID_BYTES: Final = 16
 
 TopicPartition = tuple[str, int]
 
@@ -41,6 +44,8 @@ def _read(path: Path) -> list[list[str]]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return []
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
     if not lines:
         # Kafka makes such files empty, and fills them later.
         return []
@@ -62,6 +67,32 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(path)}
     except ValueError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def write_topic_ids(operations: FileOperations, path: Path, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+    """Write one topic id of 16 bytes per partition, durably. Raises OSError."""
+    lines = (f"{topic} {partition} {_id_text(topic_id)}" for (topic, partition), topic_id in topic_ids.items())
+    _write(operations, path, lines, sync=True)
+
+
+def read_topic_ids(path: Path) -> dict[TopicPartition, bytes]:
+    """The topic ids, none if there is no file. Raises CorruptCheckpointError."""
+    try:
+        return {(topic, int(partition)): _id_bytes(text) for topic, partition, text in _read(path)}
+    except ValueError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def _id_text(topic_id: bytes) -> str:
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def _id_bytes(text: str) -> bytes:
+    """Raises ValueError."""
+    topic_id = base64.urlsafe_b64decode(text + "==")
+    if len(topic_id) != _ID_BYTES:
+        raise ValueError(f"{text} is no topic id")
+    return topic_id
 
 
 class EpochEntry(NamedTuple):
@@ -135,16 +166,16 @@ class LeaderEpochs:
 
 
 def write_partition_metadata(operations: FileOperations, directory: Path, topic_id: bytes) -> None:
-    """Tell the directory whose partition it is. Raises OSError."""
-    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-    operations.replace_content(directory / PARTITION_METADATA, f"version: 0\ntopic_id: {text}".encode(), sync=False)
+    """Tell the directory whose partition it is, durably. Raises OSError."""
+    text = f"version: 0\ntopic_id: {_id_text(topic_id)}"
+    operations.replace_content(directory / PARTITION_METADATA, text.encode(), sync=True)
 
 
 def read_partition_metadata(directory: Path) -> bytes | None:
     """The 16-byte topic id; None if the file is missing or unreadable."""
     try:
         lines = (directory / PARTITION_METADATA).read_text(encoding="utf-8").splitlines()
-        values = dict(line.split(": ", 1) for line in lines if line)
-        return base64.urlsafe_b64decode(values["topic_id"] + "==")
+        values = dict(line.split(":", 1) for line in lines if line)
+        return _id_bytes(values["topic_id"].strip())
     except (OSError, ValueError, KeyError):
         return None

@@ -18,7 +18,7 @@ from klamm.wire.records import decode_records, read_header
 from klamm_broker.log.batches import PlacedBatch, read_batches
 from klamm_broker.log.compaction import BatchFilter, OffsetMap, TransactionFilter
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.context import LogContext, remove
+from klamm_broker.log.context import LogContext
 from klamm_broker.log.indexes import AbortedTransaction
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.segment import CLEANED_SUFFIX, MAX_RELATIVE_OFFSET, SWAP_SUFFIX, LogSegment
@@ -156,10 +156,15 @@ class Cleaner:
             cleaned.move(target.directory, SWAP_SUFFIX)
             self._context.operations.sync_directory(target.directory)
         except (OSError, KafkaError):
-            _remove_files(cleaned)
+            self._remove_files(cleaned)
             raise
         if not target.replace_segments(group, cleaned):
-            _remove_files(cleaned)
+            self._remove_files(cleaned)
+
+    def _remove_files(self, segment: LogSegment) -> None:
+        segment.close()
+        for path in segment.paths():
+            self._context.remove(path)
 
 
 def group_segments(
@@ -202,9 +207,3 @@ def _all_batches(segment: LogSegment, start: int) -> Iterator[PlacedBatch]:
         position = batch.position + batch.header.size_bytes
     if position != segment.size_bytes:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} has a bad batch at byte {position}.")
-
-
-def _remove_files(segment: LogSegment) -> None:
-    segment.close()
-    for path in segment.paths():
-        remove(path)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from klamm import Clock
 from klamm_broker.log.files import FileOperations, OpenFiles
+from klamm_broker.log.flusher import Flushable
 
 log = logging.getLogger("klamm.broker.log")
+
+SET_ASIDE_SUFFIX: Final = ".set-aside"
 
 
 class DelayedDeletions:
     """Files and directories that were renamed and go after a while, as `file.delete.delay.ms` says."""
 
-    __slots__ = ("_due", "_lock")
+    __slots__ = ("_due", "_lock", "_remove")
 
-    def __init__(self) -> None:
+    def __init__(self, remove: Callable[[Path], None]) -> None:
+        self._remove = remove
         self._due: list[tuple[int, Path]] = []
         self._lock = threading.Lock()
 
@@ -35,22 +39,7 @@ class DelayedDeletions:
             due = [path for due_ms, path in self._due if due_ms <= now_ms]
             self._due = [entry for entry in self._due if entry[0] > now_ms]
         for path in due:
-            remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a directory, if it is there; a failure is logged."""
-    try:
-        if path.is_dir():
-            # Rarely needed, and slow to import.
-            import shutil
-
-            shutil.rmtree(path)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-    except OSError as error:
-        log.warning("%s cannot be removed: %s", path, error)
+            self._remove(path)
 
 
 def random_below(limit: int) -> int:
@@ -62,10 +51,10 @@ class LogContext:
     """Handed to every log of a data directory.
 
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
-    start, which must outlive a crash.
+    start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
     """
 
-    __slots__ = ("clock", "deletions", "open_files", "operations", "random_below", "start_offset_moved")
+    __slots__ = ("clock", "deletions", "flush_later", "open_files", "operations", "random_below", "start_offset_moved")
 
     def __init__(
         self,
@@ -74,10 +63,29 @@ class LogContext:
         open_files: OpenFiles | None = None,
         random_below: Callable[[int], int] = random_below,
         start_offset_moved: Callable[[], None] = lambda: None,
+        flush_later: Callable[[Flushable, int], None] = lambda _log, _offset: None,
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
         self.open_files = OpenFiles() if open_files is None else open_files
-        self.deletions = DelayedDeletions()
+        self.deletions = DelayedDeletions(self.remove)
         self.random_below = random_below
         self.start_offset_moved = start_offset_moved
+        self.flush_later = flush_later
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or a directory, if it is there; a failure is logged."""
+        try:
+            self.operations.remove(path)
+        except OSError as error:
+            log.warning("%s cannot be removed: %s", path, error)
+
+    def set_aside(self, path: Path) -> Path:
+        """Keep what is not to be used, under a name that nobody opens: the path with `.set-aside`. Raises OSError."""
+        target = path.with_name(path.name + SET_ASIDE_SUFFIX)
+        number = 0
+        while target.exists():
+            number += 1
+            target = path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}.{number}")
+        self.operations.rename(path, target)
+        return target

@@ -22,6 +22,8 @@ class FileOperations:
 
     close = staticmethod(os.close)
     fsync = staticmethod(os.fsync)
+    mkdir = staticmethod(os.mkdir)
+    rmdir = staticmethod(os.rmdir)
     ftruncate = staticmethod(os.ftruncate)
     pread = staticmethod(os.pread)
     pwrite = staticmethod(os.pwrite)
@@ -53,6 +55,20 @@ class FileOperations:
         self.rename(temporary, path)
         if sync:
             self.sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or a directory with all that is in it, if it is there. Raises OSError."""
+        try:
+            self.unlink(path)
+        except FileNotFoundError:
+            return
+        except (IsADirectoryError, PermissionError):
+            # What unlink says of a directory differs between systems.
+            if not path.is_dir():
+                raise
+            for entry in path.iterdir():
+                self.remove(entry)
+            self.rmdir(path)
 
     def sync_directory(self, path: Path) -> None:
         """Make what was created, renamed and removed in a directory durable."""

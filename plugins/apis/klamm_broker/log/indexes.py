@@ -112,7 +112,11 @@ class Index:
         """Bring the file up to date. Raises OSError, and then the next call tries again."""
         with self._lock:
             data = self._data
-            if data is None or (self._file_bytes == len(data) and not sync):
+            if data is None:
+                if sync:
+                    self._sync_file()
+                return
+            if self._file_bytes == len(data) and not sync:
                 return
             start = self._file_bytes
             flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if start is None else 0)
@@ -124,6 +128,17 @@ class Index:
                     self._operations.fsync(descriptor)
             finally:
                 self._operations.close(descriptor)
+
+    def _sync_file(self) -> None:
+        """Sync an index that is on the disk, and not in memory any more."""
+        try:
+            descriptor = self._operations.open(self.path, os.O_RDWR)
+        except FileNotFoundError:
+            return
+        try:
+            self._operations.fsync(descriptor)
+        finally:
+            self._operations.close(descriptor)
 
     def release(self) -> None:
         """Free the memory if the file has it all."""

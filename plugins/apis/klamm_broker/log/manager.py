@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,16 +19,15 @@ from klamm_broker.log.checkpoints import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    CorruptCheckpointError,
     TopicPartition,
-    read_offsets,
     read_partition_metadata,
-    write_offsets,
     write_partition_metadata,
 )
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext, random_below
 from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
+from klamm_broker.log.flusher import LogFlusher
+from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
 
 if TYPE_CHECKING:
@@ -66,32 +65,34 @@ class LogManager:
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
+        self.flusher = LogFlusher()
         self._context = LogContext(
-            clock, operations, OpenFiles(max_open_files), random_below, self._checkpoint_start_offsets
+            clock,
+            operations,
+            OpenFiles(max_open_files),
+            random_below,
+            self._checkpoint_start_offsets,
+            self.flusher.request,
         )
         self._lock = threading.Lock()
-        self._checkpoint_lock = threading.Lock()
+        self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._topic_ids: dict[TopicPartition, bytes] = {}
         self._lock_descriptor: int | None = None
         self._is_clean = False
         # Names of the directories that were there and have not been opened yet.
         self._unopened: set[str] = set()
-        self._recovery_points: dict[TopicPartition, int] = {}
         self._cleaned_offsets: dict[TopicPartition, int] = {}
         # Logs with a damaged batch, which compaction leaves alone.
         self._uncleanable: set[PartitionLog] = set()
-        self._start_offsets: dict[TopicPartition, int] = {}
 
     def open(self) -> None:
         """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        marker = self.data_dir / CLEAN_SHUTDOWN
-        self._is_clean = marker.exists()
-        marker.unlink(missing_ok=True)
-        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS)
-        self._start_offsets = self._read_checkpoint(LOG_START_OFFSETS)
-        self._cleaned_offsets = self._read_checkpoint(CLEANER_OFFSETS)
+        self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
+        self.forget_clean_shutdown()
+        self._checkpoints.load()
         names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
@@ -109,12 +110,13 @@ class LogManager:
             raise DataDirectoryLockedError(f"{self.data_dir} is in use by another broker ({path} is locked)") from error
         self._lock_descriptor = descriptor
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.data_dir / name)
-        except CorruptCheckpointError as error:
-            log.warning("%s: doing without it", error)
-            return {}
+    def forget_clean_shutdown(self) -> None:
+        """Remove the note of a shutdown in good order, durably. Raises OSError."""
+        operations = self._context.operations
+        marker = self.data_dir / CLEAN_SHUTDOWN
+        if marker.exists():
+            operations.remove(marker)
+            operations.sync_directory(self.data_dir)
 
     # Logs
 
@@ -127,67 +129,124 @@ class LogManager:
         with self._lock:
             return list(self._logs.values())
 
-    def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
+    ) -> PartitionLog:
         """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError.
 
-        A directory of another topic of that name is set aside, with the suffix `-stray`.
+        `is_new`: the partition is being created. A directory of another topic of that name is set aside, with the
+        suffix `-stray`; for a new partition also one that does not say whose it is. A directory that was made is
+        durable after `sync_directory`.
         """
         key = (topic, partition)
         with self._lock:
             found = self._logs.get(key)
-            if found is not None:
+            if found is not None and self._topic_ids[key] == topic_id:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
-            self._make_directory(directory, topic, partition, topic_id)
+            self._make_directory(directory, key, topic_id, is_new=is_new)
             opened = PartitionLog(
                 directory,
                 topic,
                 partition,
                 config,
                 self._context,
-                log_start_offset=self._start_offsets.get(key, 0),
-                recovery_point=self._recovery_points.get(key, 0),
+                log_start_offset=self._checkpoints.offset(LOG_START_OFFSETS, key, topic_id),
+                recovery_point=self._checkpoints.offset(RECOVERY_POINTS, key, topic_id),
                 is_clean=self._is_clean,
             )
+            self._cleaned_offsets[key] = self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id)
+            self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
+            self._topic_ids[key] = topic_id
             self._unopened.discard(directory.name)
             return opened
 
-    def _make_directory(self, directory: Path, topic: str, partition: int, topic_id: bytes) -> None:
+    def _make_directory(self, directory: Path, key: TopicPartition, topic_id: bytes, *, is_new: bool) -> None:
         operations = self._context.operations
         if directory.is_dir():
             found_id = read_partition_metadata(directory)
             if found_id == topic_id:
                 return
-            if found_id is not None:
-                aside = self._unused_path(topic, partition, _STRAY_SUFFIX)
-                log.warning("%s is of a topic with another id: set aside as %s", directory, aside.name)
-                operations.rename(directory, aside)
-                for offsets in (self._recovery_points, self._start_offsets, self._cleaned_offsets):
-                    offsets.pop((topic, partition), None)
-        directory.mkdir(exist_ok=True)
+            if found_id is None and not is_new:
+                log.warning("%s does not say whose it is: taken as its topic's", directory)
+                write_partition_metadata(operations, directory, topic_id)
+                return
+            self._set_aside(directory, key)
+        # Before the directory is there, so that nothing of an older topic counts for it.
+        self._checkpoints.forget([key])
+        operations.mkdir(directory)
         write_partition_metadata(operations, directory, topic_id)
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Drop a partition, open or not, if there is one; its files go after `file.delete.delay.ms`. Raises OSError."""
-        key = (topic, partition)
+    def set_aside(self, topic: str, partition: int) -> None:
+        """Keep a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
         with self._lock:
-            dropped = self._logs.pop(key, None)
-            self._recovery_points.pop(key, None)
-            self._start_offsets.pop(key, None)
-            self._cleaned_offsets.pop(key, None)
-            directory = self.data_dir / f"{topic}-{partition}"
-            if not directory.is_dir():
-                return
-            renamed = self._unused_path(topic, partition, _DELETE_SUFFIX)
-            self._context.operations.rename(directory, renamed)
+            self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
+
+    def _set_aside(self, directory: Path, key: TopicPartition) -> None:
+        aside = self._unused_path(*key, _STRAY_SUFFIX)
+        log.warning("%s is of another topic: set aside as %s", directory, aside.name)
+        self._context.operations.rename(directory, aside)
+        self._unopened.discard(directory.name)
+        self._let_go(key, aside)
+
+    def _let_go(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
+        """Forget the log of a directory that has been renamed; the log, if it was open."""
+        self._cleaned_offsets.pop(key, None)
+        self._topic_ids.pop(key, None)
+        dropped = self._logs.pop(key, None)
+        if dropped is not None:
+            dropped.abandon(directory)
+            self._uncleanable.discard(dropped)
+        return dropped
+
+    def sync_directory(self) -> None:
+        """Make durable which partitions have directories. Raises OSError."""
+        self._context.operations.sync_directory(self.data_dir)
+
+    def delete(self, topic: str, partition: int) -> None:
+        """As `delete_all`, of one partition. Raises OSError."""
+        if failure := self.delete_all(topic, [partition]):
+            raise failure
+
+    def delete_all(self, topic: str, partitions: Iterable[int]) -> OSError | None:
+        """Drop partitions, open or not, if they are there; their files go after `file.delete.delay.ms`.
+
+        Durable on return, with what the checkpoints have of them. One that fails does not keep the others: the first
+        failure is returned. A partition that failed takes no more records.
+        """
+        failure: OSError | None = None
+        keys = [(topic, partition) for partition in partitions]
+        for key in keys:
+            try:
+                self._delete(key)
+            except OSError as error:
+                log.error("%s-%d cannot be removed: %s", *key, error)
+                failure = failure or error
+        try:
+            self._checkpoints.forget(keys)
+            self.sync_directory()
+        except OSError as error:
+            log.error("%s: the deletion of %s cannot be made durable: %s", self.data_dir, topic, error)
+            failure = failure or error
+        return failure
+
+    def _delete(self, key: TopicPartition) -> None:
+        with self._lock:
+            directory = self.data_dir / f"{key[0]}-{key[1]}"
+            renamed = self._unused_path(*key, _DELETE_SUFFIX)
+            is_there = directory.is_dir()
+            try:
+                if is_there:
+                    self._context.operations.rename(directory, renamed)
+            except OSError:
+                self._let_go(key, directory)
+                raise
             self._unopened.discard(directory.name)
-            delay_ms = 0
-            if dropped is not None:
-                dropped.abandon(renamed)
-                self._uncleanable.discard(dropped)
-                delay_ms = dropped.config.file_delete_delay_ms
-            self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
+            dropped = self._let_go(key, renamed)
+            delay_ms = dropped.config.file_delete_delay_ms if dropped is not None else 0
+            if is_there:
+                self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
 
     def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
         """A name as Kafka gives it to directories on their way out, cut to what a file system takes."""
@@ -229,8 +288,7 @@ class LogManager:
             if self._logs.get(key) is not cleaned:
                 return
             self._cleaned_offsets[key] = offset
-            offsets = self._cleaned_offsets.copy()
-        self._write_checkpoint(CLEANER_OFFSETS, offsets)
+        self._checkpoints.replace(CLEANER_OFFSETS, lambda: (self._table(), dict(self._cleaned_offsets)))
 
     def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
         for key, each in self._table().items():
@@ -266,29 +324,32 @@ class LogManager:
                 log.error("%s: %s", each.directory, error)
 
     def _checkpoint_recovery_points(self) -> None:
-        points = {key: each.recovery_point for key, each in self._table().items()}
-        self._write_checkpoint(RECOVERY_POINTS, self._recovery_points | points)
+        def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
+            points = {key: each.recovery_point for key, each in self._table().items()}
+            return points, points
+
+        self._checkpoints.replace(RECOVERY_POINTS, collect)
 
     def _checkpoint_start_offsets(self) -> None:
-        table = self._table()
-        offsets = {key: offset for key, offset in self._start_offsets.items() if key not in table}
-        for key, each in table.items():
-            if each.log_start_offset > each.segments[0].base_offset:
-                offsets[key] = each.log_start_offset
-        self._write_checkpoint(LOG_START_OFFSETS, offsets)
+        def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
+            table = self._table()
+            return table, {
+                key: each.log_start_offset
+                for key, each in table.items()
+                if each.log_start_offset > each.segments[0].base_offset
+            }
 
-    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        with self._checkpoint_lock:
-            write_offsets(self._context.operations, self.data_dir / name, offsets)
+        self._checkpoints.replace(LOG_START_OFFSETS, collect)
 
     def _table(self) -> dict[TopicPartition, PartitionLog]:
-        with self._lock:
-            return dict(self._logs)
+        # Without the lock, whose holders may wait for a checkpoint; a dictionary is copied in one step.
+        return dict(self._logs)
 
     # End
 
     def close(self) -> None:
         """Close all logs, and note that it was done in good order if it was. Never raises KafkaError."""
+        self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.
         in_good_order = self._is_clean or not self._unopened

@@ -31,7 +31,8 @@ log = logging.getLogger("klamm.broker.log")
 class AppendResult(NamedTuple):
     """Where a batch has got its place. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    `duplicate`: an idempotent producer has sent it before, and this is the place it got then.
+    `duplicate`: an idempotent producer has sent it before, and this is the place it got then. `flush_due`: the settings
+    want it synced before its producer hears of it, which was left to the caller.
     """
 
     base_offset: int
@@ -39,6 +40,7 @@ class AppendResult(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     duplicate: bool = False
+    flush_due: bool = False
 
 
 class PartitionLog(SegmentedLog):
@@ -58,8 +60,17 @@ class PartitionLog(SegmentedLog):
 
     # Appending
 
-    def append(self, records: bytes | bytearray | memoryview, *, now_ms: int, leader_epoch: int = 0) -> AppendResult:
+    def append(
+        self,
+        records: bytes | bytearray | memoryview,
+        *,
+        now_ms: int,
+        leader_epoch: int = 0,
+        defer_flush: bool = False,
+    ) -> AppendResult:
         """Append one batch of a producer; a writable buffer is changed in place, and not kept.
+
+        It is synced if `flush.messages` says so, or with `defer_flush` left to the caller: see `AppendResult`.
 
         Raises KafkaError: what `validate_produced` and `prepare` raise, RECORD_LIST_TOO_LARGE for a batch larger than a
         segment, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
@@ -84,15 +95,17 @@ class PartitionLog(SegmentedLog):
             if is_idempotent:
                 duplicate = self._producers.check_batch(header)
                 if duplicate is not None:
-                    return self._repeated(duplicate)
+                    return self._repeated(duplicate, defer_flush)
             base_offset = self._write(batch, header, now_ms, leader_epoch)
             last_offset = base_offset + header.last_offset_delta
             if is_idempotent:
                 self._producers.add_batch(header, base_offset, header.max_timestamp_ms)
             self._publish(last_offset + 1)
-        if last_offset - self.recovery_point >= config.flush_messages - 1:
+        if last_offset - self.recovery_point < config.flush_messages - 1:
+            return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset)
+        if not defer_flush:
             self.flush(now_ms)
-        return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset)
+        return AppendResult(base_offset, last_offset, append_time_ms, self.log_start_offset, flush_due=defer_flush)
 
     def append_end_transaction_marker(
         self,
@@ -128,8 +141,14 @@ class PartitionLog(SegmentedLog):
             self.flush(now_ms)
         return AppendResult(offset, offset, NO_TIMESTAMP, self.log_start_offset)
 
-    def _repeated(self, batch: BatchMetadata) -> AppendResult:
-        return AppendResult(batch.first_offset, batch.last_offset, batch.timestamp_ms, self.log_start_offset, True)
+    def _repeated(self, batch: BatchMetadata, defer_flush: bool) -> AppendResult:
+        """Where a batch lies that was sent again. Raises KafkaError if the first attempt may not be on the disk."""
+        if self._refusal is not None:
+            raise KafkaError(self._refusal.error_code, self._refusal.message)
+        flush_due = defer_flush and batch.last_offset - self.recovery_point >= self.config.flush_messages - 1
+        return AppendResult(
+            batch.first_offset, batch.last_offset, batch.timestamp_ms, self.log_start_offset, True, flush_due
+        )
 
     def _write(self, batch: bytearray | memoryview, header: RecordBatchHeader, now_ms: int, leader_epoch: int) -> int:
         """Write a batch behind the end, without publishing it; its base offset. Raises KafkaError."""
@@ -182,6 +201,13 @@ class PartitionLog(SegmentedLog):
         """Sync all that was appended so far. Raises KafkaError."""
         self._sync(self.end_offset)
         self._flushed_ms = now_ms
+
+    def flush_to(self, offset: int) -> None:
+        """Sync the records below an offset. Raises KafkaError if they are not on the disk then."""
+        self._sync(offset)
+        refusal = self._refusal
+        if refusal is not None and self.recovery_point < offset:
+            raise KafkaError(refusal.error_code, refusal.message)
 
     def _sync(self, offset: int) -> None:
         """Sync the records below an offset. Raises KafkaError."""

@@ -18,9 +18,11 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klamm.wire.records import HEADER_BYTES, MAGIC, read_header
 from klamm_broker.log.batches import read_batches, replay_batch
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.context import LogContext, remove
+from klamm_broker.log.context import LogContext
+from klamm_broker.log.files import LogFile
 from klamm_broker.log.producer_state import ProducerStateManager
 from klamm_broker.log.segment import (
     CLEANED_SUFFIX,
@@ -41,6 +43,7 @@ from klamm_broker.log.snapshots import ProducerSnapshots
 log = logging.getLogger("klamm.broker.log")
 
 TEMPORARY_SUFFIX: Final = ".tmp"
+_COPY_BYTES: Final = 1024 * 1024
 _FILE: Final = re.compile(
     r"(?P<offset>\d{20})(?P<kind>\.log|\.index|\.timeindex|\.txnindex|\.snapshot)"
     r"(?P<suffix>\.deleted|\.cleaned|\.swap|\.tmp)?"
@@ -84,11 +87,12 @@ def load_log(
         doubtful = None
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if doubtful is not None:
-        _recover(segments, doubtful, log_start_offset, config, producers, snapshots)
+        recovery = _Recovery(segments, config, context, producers, snapshots)
+        recovery.run(doubtful, log_start_offset)
     end_offset = segments[-1].next_offset()
     if end_offset < log_start_offset:
         log.warning("%s ends at %d, before its start %d: starting over", directory, end_offset, log_start_offset)
-        _remove_segments(segments)
+        _set_aside(segments, context)
         segments = [new_segment(directory, log_start_offset, context)]
         end_offset = log_start_offset
     snapshots.remove_behind(end_offset)
@@ -132,7 +136,7 @@ def _open_segments(directory: Path, context: LogContext, files: dict[tuple[int, 
     bases = {segment.base_offset for segment in segments}
     for offset, kind in files:
         if kind in SEGMENT_SUFFIXES and offset not in bases:
-            remove(directory / offset_file_name(offset, kind))
+            context.remove(directory / offset_file_name(offset, kind))
     return segments
 
 
@@ -152,53 +156,113 @@ def _first_doubtful_offset(
     return recovery_point if first_without_index is None else min(recovery_point, first_without_index)
 
 
-def _recover(
-    segments: list[LogSegment],
-    start_offset: int,
-    log_start_offset: int,
-    config: LogConfig,
-    producers: ProducerStateManager,
-    snapshots: ProducerSnapshots,
-) -> None:
-    """Check all batches from the segment on that holds an offset, cut at the first bad one, rebuild what follows.
+class _Recovery:
+    """Checks what may have suffered in a crash."""
 
-    Leaves the producers' state as of the end of the log.
-    """
-    first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
-    base_offset = segments[first].base_offset
-    replay(segments[:first], producers, snapshots.load_latest(producers, log_start_offset, base_offset), base_offset)
-    for index in range(first, len(segments)):
-        cut_bytes = _check_segment(segments[index], config, producers)
+    def __init__(
+        self,
+        segments: list[LogSegment],
+        config: LogConfig,
+        context: LogContext,
+        producers: ProducerStateManager,
+        snapshots: ProducerSnapshots,
+    ) -> None:
+        self._segments = segments
+        self._config = config
+        self._context = context
+        self._producers = producers
+        self._snapshots = snapshots
+
+    def run(self, start_offset: int, log_start_offset: int) -> None:
+        """Check all batches from the segment on that holds an offset, cut at the first bad one, rebuild what follows.
+
+        Leaves the producers' state as of the end of the log. Segments behind a bad batch are set aside.
+        """
+        segments = self._segments
+        first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+        base_offset = segments[first].base_offset
+        snapshot_offset = self._snapshots.load_latest(self._producers, log_start_offset, base_offset)
+        replay(segments[:first], self._producers, snapshot_offset, base_offset)
+        for index in range(first, len(segments)):
+            if self._check(segments[index]):
+                _set_aside(segments[index + 1 :], self._context)
+                del segments[index + 1 :]
+                return
+
+    def _check(self, segment: LogSegment) -> int:
+        """Rebuild the indexes from the sound batches and cut the rest; the number of bytes that were cut."""
+        size_bytes = segment.size_bytes
+        interval_bytes = self._config.index_interval_bytes
+        segment.start_over()
+        for position, header, data in read_batches(segment.file, 0, size_bytes):
+            if not 0 <= header.base_offset - segment.base_offset <= MAX_RELATIVE_OFFSET - header.last_offset_delta:
+                break
+            segment.account(position, len(data), header.last_offset, header.max_timestamp_ms, interval_bytes)
+            completed = replay_batch(self._producers, segment.file, position, header)
+            if completed is not None and completed.is_aborted:
+                segment.transaction_index.append(aborted_transaction(completed))
+        cut_bytes = size_bytes - segment.size_bytes
         if cut_bytes:
-            log.warning("%s: cut %d bytes off its end", segments[index].file.path, cut_bytes)
-            _remove_segments(segments[index + 1 :])
-            del segments[index + 1 :]
-            return
+            self._cut(segment, size_bytes)
+        segment.seal()
+        return cut_bytes
 
-
-def _check_segment(segment: LogSegment, config: LogConfig, producers: ProducerStateManager) -> int:
-    """Rebuild the indexes from the sound batches and cut the rest; the number of bytes that were cut."""
-    size_bytes = segment.size_bytes
-    segment.start_over()
-    for position, header, data in read_batches(segment.file, 0, size_bytes):
-        if not 0 <= header.base_offset - segment.base_offset <= MAX_RELATIVE_OFFSET - header.last_offset_delta:
-            break
-        segment.account(position, len(data), header.last_offset, header.max_timestamp_ms, config.index_interval_bytes)
-        completed = replay_batch(producers, segment.file, position, header)
-        if completed is not None and completed.is_aborted:
-            segment.transaction_index.append(aborted_transaction(completed))
-    cut_bytes = size_bytes - segment.size_bytes
-    if cut_bytes:
+    def _cut(self, segment: LogSegment, size_bytes: int) -> None:
+        """Cut a segment behind its last sound batch. What looks like more than one torn write is kept aside."""
+        cut_bytes = size_bytes - segment.size_bytes
+        log.warning("%s: cutting %d bytes off its end", segment.file.path, cut_bytes)
+        if not _is_torn_write(segment.file, segment.size_bytes, size_bytes):
+            path = segment.file.path
+            tail = path.with_name(f"{path.name}.{segment.size_bytes}")
+            _copy(segment.file, segment.size_bytes, size_bytes, tail, self._context)
+            log.error("%s has a bad batch at byte %d: the rest is kept as %s", path, segment.size_bytes, tail.name)
         segment.file.truncate(segment.size_bytes)
-    segment.seal()
-    return cut_bytes
 
 
-def _remove_segments(segments: list[LogSegment]) -> None:
+def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
+    """Whether a part of a file is the beginning of one batch, or nothing but zeros, as a crash leaves it."""
+    data = file.read(start, min(HEADER_BYTES, end - start))
+    if len(data) < HEADER_BYTES:
+        return True
+    header = read_header(data)
+    if header.magic == MAGIC and header.size_bytes >= end - start:
+        return True
+    position = start
+    while position < end:
+        data = file.read(position, min(_COPY_BYTES, end - position))
+        if not data or data.count(0) != len(data):
+            return not data
+        position += len(data)
+    return True
+
+
+def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext) -> None:
+    """Keep a part of a file under a name that nobody opens, durably. Raises OSError."""
+    operations = context.operations
+    temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
+    descriptor = operations.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        for position in range(start, end, _COPY_BYTES):
+            operations.write_all(descriptor, file.read(position, min(_COPY_BYTES, end - position)), position - start)
+        operations.fsync(descriptor)
+    finally:
+        operations.close(descriptor)
+    operations.rename(temporary, target)
+    context.set_aside(target)
+    operations.sync_directory(target.parent)
+
+
+def _set_aside(segments: list[LogSegment], context: LogContext) -> None:
+    """Keep the batches of segments under names that nobody opens; their indexes go. Raises OSError."""
     for segment in segments:
         segment.close()
         for path in segment.paths():
-            remove(path)
+            if path != segment.file.path:
+                context.remove(path)
+            elif segment.size_bytes:
+                log.error("%s: set aside as %s", path, context.set_aside(path).name)
+            else:
+                context.remove(path)
 
 
 def _list_files(directory: Path) -> dict[tuple[int, str, str], int]:
@@ -221,7 +285,7 @@ def _finish_unfinished(
     for (offset, kind, suffix), size_bytes in files.items():
         is_dead_swap = suffix == SWAP_SUFFIX and first_cleaned is not None and offset >= first_cleaned
         if suffix in (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX) or is_dead_swap:
-            remove(directory / (offset_file_name(offset, kind) + suffix))
+            context.remove(directory / (offset_file_name(offset, kind) + suffix))
         elif suffix == SWAP_SUFFIX:
             swapped[offset, kind] = size_bytes
         else:
@@ -252,5 +316,5 @@ def _remove_replaced(
     end_offset = max(swap.next_offset(), offset + 1)
     swap.close()
     for other, kind in [key for key in plain if key[1] in SEGMENT_SUFFIXES and offset <= key[0] < end_offset]:
-        remove(directory / offset_file_name(other, kind))
+        context.remove(directory / offset_file_name(other, kind))
         del plain[other, kind]

@@ -97,6 +97,10 @@ class SegmentedLog(LogReader):
         """Whether the log still takes records: it is neither closed nor deleted nor failed."""
         return self._refusal is None
 
+    def flush_to(self, offset: int) -> None:
+        """Sync the records below an offset. Raises KafkaError."""
+        raise NotImplementedError
+
     def _publish(self, end_offset: int) -> None:
         """Let readers see what was written."""
         active = self._segments[-1]
@@ -138,6 +142,7 @@ class SegmentedLog(LogReader):
         segment = self._new_segment(end_offset, now_ms)
         self._segments = (*self._segments, segment)
         self._tail = (end_offset, segment, 0, stable_offset)
+        self._context.flush_later(self, end_offset)
         return segment
 
     def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
@@ -158,26 +163,39 @@ class SegmentedLog(LogReader):
     def _delete_old_segments(self, now_ms: int) -> int:
         segments = self._segments
         count = count_deletable(segments, self.log_start_offset, self.config, now_ms)
+        if count == len(segments):
+            count = self._roll_to_delete(now_ms, count)
         if count == 0:
             return 0
-        if count == len(segments):
-            self._roll(now_ms)
         old, self._segments = self._segments[:count], self._segments[count:]
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         self._publish(self.end_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        # First of all: on a full disk nothing else that follows may succeed.
         self._drop(old)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        return count
+
+    def _roll_to_delete(self, now_ms: int, count: int) -> int:
+        """Roll, so that all segments that hold records can go; how many go."""
+        try:
+            self._roll(now_ms)
+        except OSError as error:
+            if count == 1:
+                raise
+            log.warning("%s: cannot roll, its last segment stays: %s", self.directory, error)
+            return count - 1
         return count
 
     def _drop(self, segments: tuple[LogSegment, ...], *, keep_snapshot_of: int | None = None) -> None:
         """Rename the files of segments that readers no longer find, and let them go after a while."""
         due_ms = self._context.clock.wall_ms() + self.config.file_delete_delay_ms
         for segment in segments:
-            if segment.base_offset != keep_snapshot_of:
-                self._snapshots.remove(segment.base_offset)
             segment.move(self.directory, DELETED_SUFFIX)
             segment.close()
             self._context.deletions.add(segment.paths(), due_ms)
+        for segment in segments:
+            if segment.base_offset != keep_snapshot_of:
+                self._snapshots.remove(segment.base_offset)
 
     def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
         """Put a compacted segment, whose files have the suffix `.swap`, in the place of others that follow each other.

@@ -50,7 +50,7 @@ class ProducerSnapshots:
         """Drop the snapshot of an offset, if there is one."""
         if offset in self.offsets:
             self.offsets.discard(offset)
-            self._path(offset).unlink(missing_ok=True)
+            self._operations.remove(self._path(offset))
 
     def remove_behind(self, offset: int) -> None:
         """Drop those that lie behind an offset."""

@@ -1,0 +1,98 @@
+"""`LogFlusher`: syncs logs on a thread of its own, so that no append waits for the disk.
+
+Asked for at each roll, as by Kafka's `UnifiedLog.roll`, and by producers to topics with `flush.messages`, whose answers
+wait for it. All that waits for one log while another sync is under way is served by one sync.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from klamm import KafkaError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger("klamm.broker.log")
+
+Flushed: TypeAlias = "Callable[[KafkaError | None], None]"
+"""Called once, from the thread that syncs, with the error that kept the records from being durable."""
+
+
+class Flushable(Protocol):
+    """A log that can be synced."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    def flush_to(self, offset: int) -> None:
+        """Make the records below an offset durable. Raises KafkaError."""
+
+
+class LogFlusher:
+    """A queue of logs and the thread that syncs them; without `start`, `run_pending` does it. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[Flushable, tuple[int, list[Flushed]]] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def request(self, target: Flushable, offset: int, on_flushed: Flushed | None = None) -> None:
+        """Sync the records of a log below an offset, soon. Without `on_flushed` a failure is only logged."""
+        with self._changed:
+            wanted_offset, waiting = self._wanted.get(target, (0, []))
+            if on_flushed is not None:
+                waiting.append(on_flushed)
+            self._wanted[target] = max(offset, wanted_offset), waiting
+            self._changed.notify()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="klamm-log-flusher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Sync what is still wanted and end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.run_pending()
+
+    def run_pending(self) -> None:
+        """Sync all that is wanted now."""
+        while (entry := self._take()) is not None:
+            self._flush(*entry)
+
+    def _take(self) -> tuple[Flushable, int, list[Flushed]] | None:
+        with self._changed:
+            target = next(iter(self._wanted), None)
+            return None if target is None else (target, *self._wanted.pop(target))
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._closing)
+                if not self._wanted:
+                    return
+            self.run_pending()
+
+    def _flush(self, target: Flushable, offset: int, waiting: list[Flushed]) -> None:
+        error: KafkaError | None = None
+        try:
+            target.flush_to(offset)
+        except KafkaError as caught:
+            error = caught
+            if not waiting:
+                log.error("%s: %s", target.directory, error)
+        for on_flushed in waiting:
+            try:
+                on_flushed(error)
+            except Exception:
+                log.exception("callback %r of a sync failed", on_flushed)

@@ -1,0 +1,107 @@
+"""`OffsetCheckpoints`: the offset checkpoints of a data directory, and the topics that their entries belong to.
+
+Kafka's files name a topic and not its id, so an entry can outlive its topic and meet another one of that name. Two
+rules keep that from doing harm. An entry goes from the files before a directory of its name is made. And a file of
+klamm's own, `checkpoint-topic-ids`, has the id behind each entry: one of another id counts for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from klamm_broker.log.checkpoints import (
+    CHECKPOINT_TOPIC_IDS,
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpointError,
+    TopicPartition,
+    read_offsets,
+    read_topic_ids,
+    write_offsets,
+    write_topic_ids,
+)
+from klamm_broker.log.files import FileOperations
+
+log = logging.getLogger("klamm.broker.log")
+
+_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
+
+Collect = Callable[[], tuple[Iterable[TopicPartition], Mapping[TopicPartition, int]]]
+"""The partitions that are open, and the offsets of those that have one to be written."""
+
+
+class OffsetCheckpoints:
+    """Recovery points, log start offsets and cleaner offsets by partition.
+
+    Threads: any may call anything; one lock is held while files are written, so that what a deletion has removed does
+    not come back with a write that was begun before it.
+    """
+
+    def __init__(self, data_dir: Path, operations: FileOperations) -> None:
+        self._data_dir = data_dir
+        self._operations = operations
+        self._lock = threading.Lock()
+        # What the files have, or may have after a write that failed.
+        self._entries: dict[str, dict[TopicPartition, int]] = {name: {} for name in _FILES}
+        self._topic_ids: dict[TopicPartition, bytes] = {}
+        self._known_ids: dict[TopicPartition, bytes] = {}
+
+    def load(self) -> None:
+        """Read the files; one that cannot be understood counts as empty, with a line in the log. Raises OSError."""
+        for name in _FILES:
+            try:
+                self._entries[name] = read_offsets(self._data_dir / name)
+            except CorruptCheckpointError as error:
+                log.warning("%s: doing without it", error)
+        try:
+            self._topic_ids = read_topic_ids(self._data_dir / CHECKPOINT_TOPIC_IDS)
+        except CorruptCheckpointError as error:
+            log.warning("%s: doing without it", error)
+
+    def offset(self, name: str, key: TopicPartition, topic_id: bytes) -> int:
+        """The offset that a file has for a partition of this topic; 0 if it has none."""
+        offset = self._entries[name].get(key, 0)
+        if offset and self._topic_ids.get(key, topic_id) != topic_id:
+            log.warning("%s: the entry of %s-%d is of another topic of that name: ignored", name, *key)
+            return 0
+        return offset
+
+    def open(self, key: TopicPartition, topic_id: bytes) -> None:
+        """A partition's directory is open: its entries are of this topic from now on."""
+        self._known_ids[key] = topic_id
+
+    def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """Remove the entries of partitions, durably. Does nothing if there are none. Raises OSError."""
+        gone = set(keys)
+        with self._lock:
+            for name, entries in self._entries.items():
+                if entries.keys() & gone:
+                    self._write(name, {key: offset for key, offset in entries.items() if key not in gone})
+            for key in gone:
+                self._known_ids.pop(key, None)
+                self._topic_ids.pop(key, None)
+
+    def replace(self, name: str, collect: Collect) -> None:
+        """Write a file anew: as it is, but for what is open, durably. Raises OSError."""
+        with self._lock:
+            opened, offsets = collect()
+            taken = set(opened)
+            kept = {key: offset for key, offset in self._entries[name].items() if key not in taken}
+            self._write_topic_ids()
+            self._write(name, kept | dict(offsets))
+
+    def _write(self, name: str, entries: dict[TopicPartition, int]) -> None:
+        write_offsets(self._operations, self._data_dir / name, entries)
+        self._entries[name] = entries
+
+    def _write_topic_ids(self) -> None:
+        """Before the entries: until then they are those of topics that are gone, and were removed with them."""
+        topic_ids = self._topic_ids | self._known_ids
+        if topic_ids != self._topic_ids:
+            write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, topic_ids)
+            self._topic_ids = topic_ids

@@ -1,0 +1,46 @@
+"""Answers to Produce that wait until the records are on the disk, for topics with `flush.messages`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from klamm import KafkaError, RequestContext
+    from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse
+    from klamm_broker.log import LogFlusher, PartitionLog
+
+
+class Unflushed(NamedTuple):
+    """A batch that was appended and is to be durable before its producer hears of it."""
+
+    log: PartitionLog
+    end_offset: int
+    answer: PartitionProduceResponse
+
+
+def answer_when_flushed(
+    flusher: LogFlusher, context: RequestContext, response: ProduceResponse, unflushed: Sequence[Unflushed]
+) -> None:
+    """Respond once all batches are durable, with the error for those that are not."""
+    lock = threading.Lock()
+    remaining = len(unflushed)
+
+    def waiter(answer: PartitionProduceResponse) -> Callable[[KafkaError | None], None]:
+        def flushed(error: KafkaError | None) -> None:
+            nonlocal remaining
+            if error is not None:
+                answer.error_code = error.error_code
+                answer.error_message = error.message
+                answer.base_offset = answer.log_start_offset = answer.log_append_time_ms = -1
+            with lock:
+                remaining -= 1
+                is_last = remaining == 0
+            if is_last:
+                context.respond(response)
+
+        return flushed
+
+    for each in unflushed:
+        flusher.request(each.log, each.end_offset, waiter(each.answer))

@@ -1,0 +1,227 @@
+"""Nothing that may be worth something is deleted: entries of dead topics, holes, bad batches, full disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klamm_broker.log.checkpoints import read_offsets
+from klamm_broker.log.manager import LogManager
+from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, LogPlaybook, config, fetch, produced
+from tests.unit.log.test_manager import Managed
+
+OpenLog = Callable[..., LogPlaybook]
+OTHER_ID = bytes(reversed(range(16)))
+CHECKPOINTS = ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint")
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Managed:
+    return Managed(tmp_path / "data")
+
+
+def deleted_up_to(managed: Managed, offset: int) -> None:
+    """A topic whose first records a client deleted, with all of that in the checkpoints."""
+    log = managed.log()
+    log.append(produced(*[b"old"] * offset), now_ms=START_MS)
+    log.delete_records(offset)
+    log.flush(START_MS)
+    managed.manager.checkpoint(START_MS)
+
+
+def values(managed: Managed, topic_id: bytes) -> list[bytes | None]:
+    log = managed.manager.get_or_create("topic", 0, topic_id, config())
+    return [record.value for record in fetch(log, log.log_start_offset)]
+
+
+def test_a_deletion_takes_the_entries_out_of_the_checkpoints(managed: Managed) -> None:
+    deleted_up_to(managed, 10)
+    managed.log(1).append(produced(b"other"), now_ms=START_MS)
+    managed.manager.checkpoint(START_MS)
+
+    managed.manager.delete("topic", 0)
+
+    assert all(("topic", 0) not in read_offsets(managed.data_dir / name) for name in CHECKPOINTS)
+    assert ("topic", 1) in read_offsets(managed.data_dir / "recovery-point-offset-checkpoint")
+
+
+def test_records_of_a_topic_that_was_made_again_survive_a_kill(managed: Managed) -> None:
+    deleted_up_to(managed, 10)
+    managed.manager.delete("topic", 0)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again.append(produced(b"acknowledged"), now_ms=START_MS)
+
+    managed.kill()
+
+    assert values(managed, OTHER_ID) == [b"acknowledged"]
+
+
+def test_checkpoints_that_cannot_be_written_at_a_deletion_keep_the_name_from_being_used(managed: Managed) -> None:
+    deleted_up_to(managed, 10)
+    managed.disk.free_bytes = 0
+    assert managed.manager.delete_all("topic", [0]) is not None
+    with pytest.raises(OSError, match="no space"):
+        managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+
+    managed.disk.free_bytes = None
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again.append(produced(b"acknowledged"), now_ms=START_MS)
+    managed.kill()
+
+    assert values(managed, OTHER_ID) == [b"acknowledged"]
+
+
+def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
+    """As something else than this broker may leave it: the directory is another, the checkpoints are the old ones."""
+    deleted_up_to(managed, 10)
+    kept = {name: (managed.data_dir / name).read_bytes() for name in CHECKPOINTS[:2]}
+    ids = (managed.data_dir / "checkpoint-topic-ids").read_bytes()
+    managed.manager.delete("topic", 0)
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+    again.append(produced(b"acknowledged"), now_ms=START_MS)
+    for name, content in {**kept, "checkpoint-topic-ids": ids}.items():
+        (managed.data_dir / name).write_bytes(content)
+
+    managed.kill()
+
+    assert values(managed, OTHER_ID) == [b"acknowledged"]
+    assert "is of another topic of that name: ignored" in caplog.text
+
+
+def test_a_write_begun_before_a_deletion_does_not_bring_its_entries_back(
+    managed: Managed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted_up_to(managed, 10)
+    original = FailingDisk.rename
+    deleted: list[object] = []
+
+    def rename(disk: FailingDisk, source: Path, target: Path) -> None:
+        if target.name == CHECKPOINTS[0] and not deleted:
+            deleted.append(managed.manager._logs.pop(("topic", 0)))
+        original(disk, source, target)
+
+    monkeypatch.setattr(FailingDisk, "rename", rename)
+    managed.manager.checkpoint(START_MS)
+    managed.manager.delete("topic", 0)
+
+    assert deleted
+    assert ("topic", 0) not in read_offsets(managed.data_dir / CHECKPOINTS[0])
+
+
+def test_a_log_that_ends_before_its_start_is_set_aside(open_log: OpenLog) -> None:
+    book = open_log()
+    book.append(b"precious")
+    content = (book.directory / "00000000000000000000.log").read_bytes()
+    book.log.close(START_MS)
+
+    for number in range(2):
+        book.open(is_clean=False, log_start_offset=10 * (number + 1))
+        assert book.append(b"x") == 10 * (number + 1)
+        book.log.close(START_MS)
+
+    assert (book.directory / "00000000000000000000.log.set-aside").read_bytes() == content
+    assert (book.directory / "00000000000000000010.log.set-aside").exists()
+
+
+def test_segments_behind_a_bad_batch_are_set_aside(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    contents = {path.name: path.read_bytes() for path in sorted(book.directory.glob("*.log"))}
+    path = book.directory / "00000000000000000002.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    book.crash()
+
+    assert book.values() == [b"%d" % number * 10 for number in range(3)]
+    for name in list(contents)[2:]:
+        assert (book.directory / f"{name}.set-aside").read_bytes() == contents[name]
+    assert book.append(b"on it goes") == 3
+
+
+def test_what_follows_a_bad_batch_in_its_segment_is_kept(open_log: OpenLog) -> None:
+    book = open_log()
+    for number in range(3):
+        book.append(b"%d" % number * 10)
+    path = book.directory / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    third = len(data) // 3
+    data[2 * third - 1] ^= 0xFF
+    path.write_bytes(data)
+
+    book.crash()
+
+    assert book.values() == [b"0" * 10]
+    assert (book.directory / f"{path.name}.{third}.set-aside").read_bytes() == data[third:]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 500, bytes(produced(b"torn"))[:70]])
+def test_a_torn_write_leaves_nothing_aside(open_log: OpenLog, tail: bytes) -> None:
+    book = open_log()
+    book.append(b"sound")
+    with (book.directory / "00000000000000000000.log").open("ab") as file:
+        file.write(tail)
+
+    book.crash()
+
+    assert book.values() == [b"sound"]
+    assert not [name for name in book.files() if "set-aside" in name]
+
+
+def test_retention_frees_a_full_disk(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200, retention_bytes=300, file_delete_delay_ms=0)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    book.disk.free_bytes = 0
+
+    with pytest.raises(Exception, match="no space"):
+        book.log.delete_old_segments(book.clock.wall_ms())
+    book.context.deletions.run_due(book.clock.wall_ms())
+
+    assert sorted(name for name in book.files() if ".log" in name) == [f"{base:020d}.log" for base in (4, 6)]
+
+
+def test_retention_of_everything_frees_a_full_disk_but_for_the_last_segment(open_log: OpenLog) -> None:
+    book = open_log(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    book.clock.advance_ms(1000)
+    book.disk.free_bytes = 0
+
+    with pytest.raises(Exception, match="no space"):
+        book.log.delete_old_segments(book.clock.wall_ms())
+    book.context.deletions.run_due(book.clock.wall_ms())
+
+    assert [name for name in book.files() if ".log" in name] == ["00000000000000000006.log"]
+
+
+def test_a_new_partition_takes_no_directory_that_does_not_say_whose_it_is(managed: Managed) -> None:
+    managed.log().append(produced(b"old"), now_ms=START_MS)
+    managed.manager.close()
+    (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
+    managed.start()
+
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+
+    assert again.end_offset == 0
+    assert any(name.endswith("-stray") for name in managed.names())
+
+
+def test_a_topic_gets_its_directory_back_that_does_not_say_whose_it_is(managed: Managed) -> None:
+    managed.log().append(produced(b"old"), now_ms=START_MS)
+    managed.manager.close()
+    (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
+    managed.start()
+
+    assert values(managed, TOPIC_ID) == [b"old"]
+
+
+def test_an_open_log_of_another_topic_is_set_aside(managed: Managed) -> None:
+    managed.log().append(produced(b"old"), now_ms=START_MS)
+
+    again = managed.manager.get_or_create("topic", 0, OTHER_ID, config(), is_new=True)
+
+    assert again.end_offset == 0
+    assert LogManager.get(managed.manager, "topic", 0) is again
