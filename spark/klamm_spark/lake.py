@@ -1,16 +1,16 @@
-"""Where things lie in the lake, and what of them counts.
+"""The layout of the lake, and which of its files belong to a table.
 
 ```
 LAKE/
     events/                      every event once; partitioned by date=…/hour=…
-        _spark_metadata/         Parquet: the commit log. A file that it does not name does not count
+        _spark_metadata/         Parquet: the commit log. Files that it does not name do not belong to the table
         _delta_log/              Delta: the same
         date=2026-01-01/hour=7/part-….parquet
-        date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are no events, in `bad_line`
+        date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
-    checkpoints/ship/            what has been shipped; belongs to `events` as a key to its lock
+    checkpoints/ship/            what has been shipped; `events` is of no use to `ship` without it
     checkpoints/tables/NAME/
-    checkpoints/compacted/NAME   names of compacted files that hold what the table has not read
+    checkpoints/compacted/NAME   names of compacted files with rows that the table has not read
 ```
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COMMIT_LOG: Final = "_spark_metadata"
 COMPACTED: Final = "compacted-"
-"""How the names of files begin that compaction wrote."""
+"""Prefix of the files that compaction writes."""
 MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
@@ -40,19 +40,19 @@ _LOGS: Final = {"parquet": COMMIT_LOG, "delta": "_delta_log"}
 
 
 class LakeError(Exception):
-    """The lake is not as it must be; the message says how."""
+    """The lake or the spool cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake at a place; `sink` is `parquet` or `delta`."""
+    """A lake below `root`; `sink` is `parquet` or `delta`."""
 
     root: AnyPath
     sink: str
 
     @staticmethod
     def of(settings: SparkSettings, spark: SparkSession | None) -> Lake:
-        """The lake that settings name. Without a session, nothing can be asked of one that lies at a URI."""
+        """The lake that the settings name. Without a session, a lake at a URI cannot be read."""
         return Lake(path_of(settings.lake, spark), settings.sink)
 
     @property
@@ -62,7 +62,7 @@ class Lake:
 
     @property
     def ship_checkpoint(self) -> AnyPath:
-        """Of the query that fills `events`."""
+        """The checkpoint of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
 
     def table(self, name: str) -> AnyPath:
@@ -70,21 +70,21 @@ class Lake:
         return self.root / "tables" / name
 
     def table_checkpoint(self, name: str) -> AnyPath:
-        """Of the query that fills it."""
+        """The checkpoint of the query that fills a table of aggregates."""
         return self.root / "checkpoints" / "tables" / name
 
     def compacted_to_read(self, name: str) -> set[str]:
-        """Names of compacted files that hold what a table had not read when they were written, or when it began."""
+        """Names of compacted files with rows that a table had not read when they were written, or when it began."""
         try:
             return set(self._compacted(name).read_text(encoding="utf-8").splitlines())
         except FileNotFoundError:
             return set()
 
     def add_compacted(self, name: str, files: Iterable[str]) -> None:
-        """Note files that a table is to read although compaction wrote them."""
+        """Record that a table must read these files although compaction wrote them."""
         path, known = self._compacted(name), self.compacted_to_read(name)
         if known.issuperset(files := set(files)):
-            # Also where nothing can be replaced, for nothing is compacted there.
+            # This also returns where files cannot be replaced: nothing is compacted there.
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_durably(path, "\n".join(sorted(known | files)))
@@ -93,7 +93,7 @@ class Lake:
         return self.root / "checkpoints" / "compacted" / name
 
     def begin_table(self, name: str) -> None:
-        """Before a table's first run: from now on, compaction leaves alone what it has not read."""
+        """Prepare a table's first run: from now on, compaction leaves files alone that the table has not read."""
         checkpoint = self.table_checkpoint(name)
         if self.sink == "parquet" and not (checkpoint / "metadata").exists():
             checkpoint.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Lake:
             )
 
     def require_events(self) -> None:
-        """Raises LakeError if nothing was shipped here, or by another sink."""
+        """Raises LakeError if nothing was shipped here, or only with another sink."""
         if self.has_events():
             return
         for sink, log in _LOGS.items():
@@ -122,18 +122,20 @@ class Lake:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
     def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
-        """A table as it is committed, by default `events` with its quarantine; Spark follows the commit log."""
+        """The committed rows of a table, by default `events` with its quarantine."""
         reader = spark.read.format(self.sink)
         if table is None and self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
 
-            # Said, so that files of earlier versions have all columns, and none need be opened to know.
+            # With a schema, files of earlier versions have all columns, and Spark opens no file to infer it.
             reader = reader.schema(LAKE_SCHEMA)
         return reader.load(str(table or self.events))
 
     def stream(self, spark: SparkSession, compacted: Iterable[str] = ()) -> DataFrame:
-        """Rows of `events` as they are committed. Files that compaction wrote hold nothing new and are left out, but
-        for those that are named."""
+        """A stream of the rows of `events` as they are committed.
+
+        Files that compaction wrote hold no new rows and are skipped, except those named in `compacted`.
+        """
         reader = spark.readStream.format(self.sink)
         if self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
@@ -149,13 +151,13 @@ class Lake:
         return self.read(spark).where("date is not null")
 
     def read_quarantine(self, spark: SparkSession) -> DataFrame:
-        """The lines that are no events: `bad_line`, `source_file`, `shipped_time`."""
+        """The lines that are not events: `bad_line`, `source_file`, `shipped_time`."""
         self.require_events()
         return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
 
 
 def committed_files(table: AnyPath) -> dict[AnyPath, dict[str, Any]]:
-    """The files that a Parquet table's commit log names, with their entries in it. Raises LakeError, OSError."""
+    """The files that a Parquet table's commit log names, with their entries. Raises LakeError, OSError."""
     files: dict[AnyPath, dict[str, Any]] = {}
     for log in _valid_logs(table / COMMIT_LOG):
         for entry in read_log(log):
@@ -164,7 +166,7 @@ def committed_files(table: AnyPath) -> dict[AnyPath, dict[str, Any]]:
 
 
 def orphan_files(table: AnyPath) -> list[AnyPath]:
-    """Parquet files beside the commit log: left by drivers that were killed, or not committed yet."""
+    """Parquet files that the commit log does not name: left by killed drivers, or not committed yet."""
     found = [path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts]
     committed = committed_files(table)
     return sorted(path for path in found if path.resolve() not in committed)
@@ -173,29 +175,28 @@ def orphan_files(table: AnyPath) -> list[AnyPath]:
 def delta_orphan_files(
     table: AnyPath, snapshot: Callable[[], Iterable[str]], commits: Callable[[AnyPath], Iterable[str]]
 ) -> list[AnyPath]:
-    """Data files of a Delta table that neither `snapshot`, URIs of the latest one's files, nor its log has a word of.
+    """Data files of a Delta table that neither the latest snapshot nor any commit names.
 
-    `commits` gives the lines of the log's commits.
-
-    What a commit has removed is no orphan: older snapshots have it, and VACUUM deletes it.
+    `snapshot` returns the URIs of the latest snapshot's files, `commits` the lines of the log's commits. A file that a
+    commit has removed is no orphan: older snapshots name it, and VACUUM deletes it.
     """
     log = table / _LOGS["delta"]
     found = [path for path in table.rglob("*.parquet") if log.name not in path.parts]
     known = {path_from_uri(uri, table) for uri in snapshot()}
-    strange = [path for path in found if path.resolve() not in known]
-    if strange:
+    unknown = [path for path in found if path.resolve() not in known]
+    if unknown:
         for line in commits(log):
             action = json.loads(line)
             file = action.get("add") or action.get("remove")
             if file is not None:
                 known.add(path_from_uri(file["path"], table))
-    return sorted(path for path in strange if path.resolve() not in known)
+    return sorted(path for path in unknown if path.resolve() not in known)
 
 
 def delta_commits(spark: SparkSession, log: AnyPath) -> Iterator[str]:
     """The lines of a Delta log's commits."""
     if isinstance(log, HadoopPath):
-        # Spark asks for many at once.
+        # Spark reads many files at once.
         yield from (row["value"] for row in spark.read.text(f"{log}/*.json").toLocalIterator())
         return
     for commit in log.glob("*.json"):
@@ -203,7 +204,7 @@ def delta_commits(spark: SparkSession, log: AnyPath) -> Iterator[str]:
 
 
 def last_compact_log(table: AnyPath) -> AnyPath | None:
-    """The file of the commit log that sums up all before it, if there is one yet."""
+    """The newest `.compact` file of the commit log, which replaces all files before it; None if there is none."""
     numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
     return max(numbered, key=lambda path: int(path.stem), default=None)
 
@@ -227,12 +228,12 @@ def read_log(path: AnyPath) -> list[dict[str, Any]]:
 
 
 def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
-    """Put a file of a commit log in place of what is there, at once and durably."""
+    """Replace a file of a commit log atomically and durably."""
     replace_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
 
 
 def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
-    """The files that a streaming query with a file source has taken up, by its checkpoint."""
+    """The files that a streaming query with a file source has read, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()

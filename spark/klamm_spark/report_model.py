@@ -19,7 +19,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a report. `marked` are the rows that want attention; `doc` says what a row is."""
+    """One table of a report. `marked` are the rows that need attention; `doc` says what a row is."""
 
     key: str
     title: str

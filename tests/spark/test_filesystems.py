@@ -62,7 +62,7 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
     # Merged files that lack rows, and an end before they count: what counted goes on counting.
     with monkeypatch.context() as patch:
         patch.setattr(type(spark.range(1)), "repartition", lambda rows, number: rows.limit(1))
-        with pytest.raises(LakeError, match="gave other rows than there were; nothing was changed"):
+        with pytest.raises(LakeError, match="did not keep all rows; nothing was changed"):
             compact.run(spark, pipeline, keep_hours=1, say=said.append)
     assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
     with monkeypatch.context() as patch:
@@ -116,12 +116,12 @@ def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
     assert verify.run(spark, pipeline, say=said.append) == 1
     at = f"{uri}/spool/node-1"
     assert "  not shipped: 100-109" in said
-    assert "  lost, and no audit_gap tells why: 20" in said
-    assert f"broken chain: {at}/{first.name} was changed: its SHA-256 is not that of its seal" in said
-    assert f"broken chain: {at}/{second.name}.gz was changed: it has 0 events, and had 25" in said
+    assert "  lost, and no audit_gap reports it: 20" in said
+    assert f"broken chain: {at}/{first.name} was changed: its SHA-256 differs from its seal" in said
+    assert f"broken chain: {at}/{second.name}.gz was changed: it has 0 events, its seal says 25" in said
     assert any(line.startswith(f"broken chain: {at}/{fourth.name} was inserted") for line in said)
     assert (
-        f"orphan: {uri}/lake/events/date=2026-01-01/hour=0/{orphan.name} is not in the commit log, and read by nobody"
+        f"orphan: {uri}/lake/events/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
         in said
     )
 
@@ -155,7 +155,7 @@ def test_delta(spark, ship, far, said):
     said.clear()
     assert verify.run(spark, pipeline, say=said.append) == 0, said
     assert [line for line in said if line.startswith("orphan")] == [
-        f"orphan: {lake.events}/date=2026-01-01/hour=0/{orphan.name} is not in the commit log, and read by nobody"
+        f"orphan: {lake.events}/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
     ]
 
 

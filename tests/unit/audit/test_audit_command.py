@@ -193,9 +193,9 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("arguments", "check_location"),
+    ("arguments", "message"),
     [
-        (["ship"], "which spool? give a file that has [audit] spool, or --spool DIR"),
+        (["ship"], "no spool is configured: give a file that has [audit] spool, or --spool DIR"),
         (["ship", "--spool", "absent"], "there is no spool at absent"),
         (["verify", "--spool", "absent"], "there is no spool at absent"),
         (["ship", "--spool", ".", "--max-files-per-trigger", "0"], "--max-files-per-trigger must be at least 1, not 0"),
@@ -205,15 +205,15 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
     ],
 )
 @pytest.mark.usefixtures("no_java")
-def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, check_location):
+def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, message):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {check_location}\n"
+    assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {message}\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "check_location"),
+    ("arguments", "message"),
     [
         (["report", "--since", "yesterday"], 'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "yesterday"'),
         (["compact", "--keep-hours", "0.5"], "must be at least 1: younger files may be about to be committed"),
@@ -221,11 +221,11 @@ def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, caps
         (["compact", "--keep-hours", "soon"], "invalid"),
     ],
 )
-def test_arguments_that_cannot_be(capsys, arguments, check_location):
+def test_arguments_that_cannot_be(capsys, arguments, message):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert check_location in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def java(folder, version):
 def no_java(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(session, "_JAVA_PLACES", (str(tmp_path / "jvm"),))
+    monkeypatch.setattr(session, "_JAVA_FOLDERS", (str(tmp_path / "jvm"),))
 
 
 @pytest.mark.usefixtures("no_java")
