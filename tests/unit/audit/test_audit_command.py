@@ -104,20 +104,17 @@ def test_folders_are_no_uris(location):
 
 @pytest.mark.parametrize("location", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
 def test_uris(location):
-    assert (check_location(location), is_uri(location), parse_location(location, Path("/base"))) == (
-        None,
-        True,
-        location,
-    )
+    assert check_location(location) is None
+    assert is_uri(location)
+    assert parse_location(location, Path("/base")) == location
 
 
 def test_paths_of_a_commit_log():
     lake = HadoopPath("s3a://bucket/lake/")
     assert path_from_uri("s3a://bucket/lake/a%20b=%25/part", lake) == lake / "a b=%" / "part"
     assert path_from_uri("a%20b/part", lake) == lake / "a b" / "part"
-    assert (
-        path_from_uri("file:///lake/a%20b", Path("/lake")) == path_from_uri("a%20b", Path("/lake")) == Path("/lake/a b")
-    )
+    for uri in ("file:///lake/a%20b", "a%20b"):
+        assert path_from_uri(uri, Path("/lake")) == Path("/lake/a b")
 
 
 @pytest.mark.parametrize(
