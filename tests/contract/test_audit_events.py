@@ -57,16 +57,16 @@ def rows_of(heading):
         yield [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def told_actions():
+def recorded_actions():
     """Kind → actions, as the page lists them."""
     actions, kind = {}, ""
-    for first, words, _when in rows_of("## What is told"):
+    for first, words, _when in rows_of("## What is recorded"):
         kind = first.strip("`") or kind
         actions.setdefault(kind, set()).update(word.strip(" `") for word in words.split(","))
     return actions
 
 
-ACTIONS = told_actions()
+ACTIONS = recorded_actions()
 FIELDS = {cells[0].strip("`"): cells[2] for cells in rows_of("## The record")}
 
 
