@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import check_networks, check_table, setting
+from klamm import setting
+from klamm.config import check_networks, check_table
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.filesystems import check_spool
 

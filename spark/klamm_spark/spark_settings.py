@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm import load_settings, read_tables, setting
+from klamm import setting
+from klamm.config import load_settings, read_tables
 from klamm_spark.filesystems import check_location, check_spool, parse_location
 
 SINKS: Final = ("parquet", "delta")

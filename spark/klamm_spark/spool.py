@@ -20,7 +20,7 @@ from klamm_spark.spool_segment import OpenSegment
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klamm import Clock
+    from klamm.runtime import Clock
     from klamm_spark.settings import AuditSettings
 
 _RETENTION_CHECK_NS: Final = 60_000_000_000

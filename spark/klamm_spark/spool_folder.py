@@ -29,7 +29,7 @@ from klamm_spark.spool_layout import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klamm import Clock
+    from klamm.runtime import Clock
     from klamm_spark.files import SpoolFiles
     from klamm_spark.spool_segment import OpenSegment
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from klamm import Clock
+    from klamm.runtime import Clock
     from klamm_spark.settings import AuditSettings
     from klamm_spark.spool_segment import OpenSegment
 

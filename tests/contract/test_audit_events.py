@@ -16,17 +16,8 @@ import jsonschema
 import pytest
 
 import klamm_spark
-from klamm import (
-    DELEGATION_TOKENS,
-    DelegationToken,
-    DelegationTokenCache,
-    KafkaPrincipal,
-    Provider,
-    ScramCredential,
-    ScramMechanism,
-    ServerExtension,
-    hookimpl,
-)
+from klamm import KafkaPrincipal, Provider, ServerExtension, hookimpl
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from klamm import ErrorCode, ScramMechanism
+from klamm import ErrorCode
+from klamm.sasl import ScramMechanism
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm_sasl.failed_logins import FAILURES
 from tests.contract.test_sasl import is_in

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm import JavaRegexError, compile_java, java_replacement
+from klamm.shared import JavaRegexError, compile_java, java_replacement
 
 pytestmark = pytest.mark.interop
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import tomli
-
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginError
 from klamm.config.problems import Problem, did_you_mean
@@ -139,6 +137,8 @@ def _forget_nested(table: dict[str, Any], name: str) -> None:
 
 
 def _value(text: str) -> Any:
+    import tomli
+
     try:
         return tomli.loads(f"value = {text}")["value"]
     except tomli.TOMLDecodeError:

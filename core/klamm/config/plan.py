@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-import tomli
-
 from klamm.api.provider import ProviderKind
 from klamm.config import toml_positions as positions
 from klamm.config.overrides import apply_overrides
@@ -19,8 +17,8 @@ from klamm.config.plugin_registry import Found, PluginError, PluginRegistry, loa
 from klamm.config.problems import ConfigError, Problem, did_you_mean
 from klamm.config.setting import SettingSpec, check_value, convert, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
+from klamm.config.tables import read_tables
 
-DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 _SECTIONS: Final = ("server", "plugins", "listeners")
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 Endpoint = tuple[str, int]
@@ -123,29 +121,21 @@ class ServerPlan:
     extensions: tuple[PartPlan, ...]
     source: Path | None
 
+    def counterpart(self, part: PartPlan) -> PartPlan | None:
+        """The scheduler, handler set or extension of the same provider and name, whatever its settings."""
+        for other in (self.request_scheduler, *self.api_sets.values(), *self.extensions):
+            if (other.found, other.name) == (part.found, part.name):
+                return other
+        return None
 
-def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
-    """The tables of a file and its text. Raises ConfigError for what cannot be read or is no TOML."""
-    if file is None:
-        return copy.deepcopy(dict(DEFAULT)), ""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([Problem(str(file), "", f"cannot be read: {error.strerror}")]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([Problem(str(file), "", f"is not UTF-8: {error.reason} at byte {error.start}")]) from error
-    try:
-        return tomli.loads(text), text
-    except tomli.TOMLDecodeError as error:
-        place = f"{file}:{error.lineno}:{error.colno}"
-        raise ConfigError([Problem(place, "", error.msg)]) from error
-
-
-def blocked_plugins(file: Path | None) -> tuple[str, ...]:
-    """`[plugins] block`, which counts before any plugin is loaded."""
-    tables, _ = read_tables(file)
-    block = tables.get("plugins", {}).get("block", ()) if isinstance(tables.get("plugins", {}), dict) else ()
-    return tuple(name for name in block if isinstance(name, str)) if isinstance(block, list) else ()
+    def with_part(self, old: PartPlan, new: PartPlan) -> ServerPlan:
+        """The plan with another scheduler, handler set or extension in place of `old`."""
+        return replace(
+            self,
+            request_scheduler=new if self.request_scheduler == old else self.request_scheduler,
+            api_sets={name: new if part == old else part for name, part in self.api_sets.items()},
+            extensions=tuple(new if part == old else part for part in self.extensions),
+        )
 
 
 def load_plan(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from klamm import ListenerContext, RateLimitedLog, Workers
+from klamm import ListenerContext, RateLimitedLog
+from klamm.runtime import Workers
 from klamm_sasl.failed_logins import FAILURES, Suspects, source_of
 from klamm_sasl.paced_worker import PacedLane
 

@@ -7,16 +7,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from klamm import (
-    ApiHandler,
-    AuthenticatorFactory,
-    Counter,
-    CredentialStore,
-    ListenerContext,
-    SaslContext,
-    SaslMechanism,
-    bind_handlers,
-)
+from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, bind_handlers
+from klamm.metrics import Counter
+from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
 from klamm_sasl.credential_checks import Checks

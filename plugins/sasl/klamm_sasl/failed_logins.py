@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from klamm import Clock
+from klamm.runtime import Clock
 
 FAILURES: Final = 10
 _S_NS: Final = 1_000_000_000

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from joserfc.jwk import Key, KeySet
 
-from klamm import Clock, Counter
+from klamm.metrics import Counter
+from klamm.runtime import Clock
 from klamm_sasl.settings import OAuthBearerSettings, check_url
 
 log = logging.getLogger("klamm.sasl")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from klamm import Clock, Workers
+from klamm.runtime import Clock, Workers
 
 Work = Callable[[], object]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from klamm import ProviderKind, ScramCredential, setting
+from klamm import ProviderKind, setting
+from klamm.sasl import ScramCredential
 from klamm_sasl.kerberos_names import parse_rule
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm import MIN_ITERATIONS, ScramCredential, ScramMechanism
+from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm_sasl.stores.file import parse
 
 _SALT_BYTES: Final = 24

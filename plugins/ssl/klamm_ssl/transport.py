@@ -18,16 +18,16 @@ from klamm import (
     WOULD_BLOCK,
     Address,
     Buffer,
-    Counter,
     HandshakeError,
     Interest,
     KafkaPrincipal,
     ListenerContext,
     RateLimitedLog,
-    Timer,
     Transport,
     TransportLayer,
 )
+from klamm.metrics import Counter
+from klamm.runtime import Timer
 from klamm_ssl.certificate import distinguished_name, read_certificate
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,

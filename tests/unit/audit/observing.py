@@ -2,17 +2,9 @@
 
 import json
 
-from klamm import (
-    AclOperation,
-    Address,
-    ConnectionContext,
-    KafkaPrincipal,
-    ListenerContext,
-    ManualClock,
-    RequestContext,
-    ResourceType,
-    ServerServices,
-)
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
+from klamm.acl import AclOperation, ResourceType
+from klamm.testing import ManualClock
 from klamm.wire.api_keys import load
 from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditObserver

@@ -9,7 +9,7 @@ import os
 import cramjam
 import pytest
 
-from klamm import ManualClock
+from klamm.testing import ManualClock
 from klamm_spark.files import SpoolFiles
 from klamm_spark.settings import AuditSettings
 from klamm_spark.spool import Spool

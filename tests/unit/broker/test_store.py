@@ -11,11 +11,12 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klamm import ErrorCode
-from klamm_broker.store import MIGRATIONS, Statement, Store, StoreError
+from klamm_broker.storage.store import MIGRATIONS, Statement, Store, StoreError
 
 Outcome = tuple[str, StoreError | None]
 
@@ -235,7 +236,7 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
     program = textwrap.dedent(
         """
         import itertools, os, pathlib, sys
-        from klamm_broker.store import Store
+        from klamm_broker.storage.store import Store
 
         store = Store(pathlib.Path(sys.argv[1]))
         store.open()
@@ -274,4 +275,53 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
     assert acknowledged <= set(all_pairs(store))
     # Both statements of each write, or neither.
     assert set(all_pairs(store)) == {name for (name,) in store.read("SELECT name FROM counters")}
+    store.close()
+
+
+class FailingConnection:
+    """A connection whose COMMIT and ROLLBACK fail on request."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.failing: set[str] = set()
+        self.executed: list[str] = []
+
+    def execute(self, sql: str, *parameters: Any) -> Any:
+        self.executed.append(sql)
+        if sql in self.failing:
+            raise sqlite3.OperationalError(f"{sql} fails")
+        return self._connection.execute(sql, *parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+def test_a_rollback_that_fails_leaves_nobody_waiting(tmp_path: Path) -> None:
+    store = Store(tmp_path / "klamm.db")
+    store.open()
+    connection = store._connection = FailingConnection(store._connection)  # type: ignore[assignment]
+    store.start()
+    connection.failing = {"COMMIT", "ROLLBACK"}
+    insert = "INSERT INTO cluster (key, value) VALUES (?, '')"
+    for key in ("a", "b"):
+        with pytest.raises(StoreError):
+            store.write_and_wait([(insert, (key,))])
+    connection.failing = set()
+    store.write_and_wait([(insert, ("c",))])
+    assert store.read("SELECT key FROM cluster") == [("c",)]
+    store.close()
+
+
+@pytest.mark.parametrize("sync_submitted", [False, True])
+def test_what_is_synced(tmp_path: Path, sync_submitted: bool) -> None:
+    store = Store(tmp_path / "klamm.db", sync_submitted=sync_submitted)
+    store.open()
+    connection = store._connection = FailingConnection(store._connection)  # type: ignore[assignment]
+    level = []
+    for write in (store.write_and_wait, store.submit, store.write_and_wait):
+        write([("INSERT INTO cluster (key, value) VALUES (?, '')", (str(len(level)),))])
+        store.commit_pending()
+        level.append(connection.execute("PRAGMA synchronous").fetchone()[0])
+    normal, full = 1, 2
+    assert level == [full, full if sync_submitted else normal, full]
     store.close()

@@ -12,7 +12,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.messages import create_partitions, create_topics, delete_topics
-from klamm_broker.store import Store
+from klamm_broker.storage.store import Store
 from tests.unit.broker.broker_harness import BrokerHarness
 
 
@@ -432,3 +432,53 @@ def test_a_directory_of_a_deleted_topic_that_lost_its_id_is_set_aside(harness: B
     assert any(path.name.endswith("-stray") for path in harness.data_dir.iterdir())
     harness.create_topic("t")
     assert harness.fetch("t").high_watermark == 0
+
+
+def lose_the_store(harness: BrokerHarness) -> None:
+    harness.broker.close()
+    for path in harness.data_dir.glob("klamm.db*"):
+        path.unlink()
+    harness.open()
+
+
+def test_directories_that_are_taken_in_keep_their_configs(harness: BrokerHarness) -> None:
+    harness.create_topic("compacted", cleanup_policy="compact")
+    harness.create_topic("changed", retention_ms="7")
+    harness.create_topic("plain", retention_ms="7")
+    for name, overrides in (("changed", {"retention.ms": "9"}), ("plain", {})):
+        topic = harness.broker.topics.get(name)
+        assert topic is not None
+        harness.broker.topics.set_overrides(topic, overrides)
+    for _ in range(2):
+        lose_the_store(harness)
+        assert {topic.name: topic.overrides for topic in harness.broker.topics.all()} == {
+            "compacted": {"cleanup.policy": "compact"},
+            "changed": {"retention.ms": "9"},
+            "plain": {},
+        }
+
+
+def test_directories_with_a_bad_copy_of_their_configs_are_taken_in(harness: BrokerHarness) -> None:
+    harness.create_topic("t", retention_ms="7")
+    (harness.data_dir / "t-0" / "topic.configs").write_text("[")
+    lose_the_store(harness)
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    assert topic.overrides == {}
+
+
+def test_producer_ids_start_above_those_in_the_logs(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    harness.produce("t", b"x", producer_id=41, producer_epoch=0, base_sequence=0)
+    lose_the_store(harness)
+    assert harness.broker.producer_ids.allocate() == 42
+
+
+def test_offsets_of_a_topic_go_in_the_same_transaction(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.create_topic("t")
+    harness.broker.store.write_and_wait([("INSERT INTO offsets VALUES ('g', 't', 0, 5, -1, '', 1, NULL)", ())])
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    monkeypatch.setattr(harness.broker.topics, "_on_partitions_gone", lambda _topic: None)
+    harness.broker.topics.delete(topic)
+    assert harness.broker.store.read("SELECT * FROM offsets") == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm import JavaRegexError, compile_java, java_replacement
+from klamm.shared import JavaRegexError, compile_java, java_replacement
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from klamm.wire.messages import (
     offset_fetch,
     sync_group,
 )
-from klamm_broker import (
+from klamm_broker.handlers import (
     k08_offset_commit,
     k09_offset_fetch,
     k10_find_coordinator,

@@ -9,7 +9,7 @@ from groups_playbook import subscription
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import ManualClock
+from klamm.testing import ManualClock
 from klamm_broker.groups.consumer_protocol import subscribed_topics
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransitionError

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from klamm import Address, ListenerContext, ManualClock, ServerServices
+from klamm import Address, ListenerContext, ServerServices
+from klamm.testing import ManualClock
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm_sasl.credential_checks import Checks

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from klamm import ManualClock
+from klamm.testing import ManualClock
 from klamm_sasl.paced_worker import PacedLane
 
 

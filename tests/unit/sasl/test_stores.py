@@ -4,15 +4,9 @@ import logging
 
 import pytest
 
-from klamm import (
-    SCRAM_CREDENTIALS,
-    Address,
-    ListenerContext,
-    ManualClock,
-    ScramCredential,
-    ScramMechanism,
-    ServerServices,
-)
+from klamm import Address, ListenerContext, ServerServices
+from klamm.sasl import SCRAM_CREDENTIALS, ScramCredential, ScramMechanism
+from klamm.testing import ManualClock
 from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore, parse

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm import ManualClock
+from klamm.testing import ManualClock
 from klamm_sasl import failed_logins as suspects
 from klamm_sasl.failed_logins import FAILURES, Suspects, source_of
 

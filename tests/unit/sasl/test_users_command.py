@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from klamm import ScramCredential
 from klamm.cli.main import main
+from klamm.sasl import ScramCredential
 from klamm_sasl.stores.file import parse
 
 

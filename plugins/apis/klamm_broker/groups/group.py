@@ -35,7 +35,7 @@ from klamm_broker.groups.state import (
 )
 
 if TYPE_CHECKING:
-    from klamm import Clock, Timer
+    from klamm.runtime import Clock, Timer
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -19,8 +19,8 @@ from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 
 if TYPE_CHECKING:
-    from klamm import Clock
-    from klamm_broker.store import Statement, Store, StoreError
+    from klamm.runtime import Clock
+    from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -25,8 +25,8 @@ from klamm_broker.groups.state import (
 )
 
 if TYPE_CHECKING:
-    from klamm import Clock, Scheduler
-    from klamm_broker.store import Store, StoreError
+    from klamm.runtime import Clock, Scheduler
+    from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

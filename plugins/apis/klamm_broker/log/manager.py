@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import Clock, KafkaError
+from klamm import KafkaError
+from klamm.runtime import Clock
 from klamm_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_CONTENT,
@@ -128,6 +129,10 @@ class LogManager:
         """All that are open."""
         with self._lock:
             return list(self._logs.values())
+
+    def highest_producer_id(self) -> int:
+        """Of the producers that the logs remember; -1 if there are none."""
+        return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False

@@ -180,6 +180,11 @@ class PartitionLog(SegmentedLog):
         with self._lock:
             return [entry.copy() for entry in self._producers.entries.values()]
 
+    def highest_producer_id(self) -> int:
+        """Of the producers that the log remembers; -1 if there are none."""
+        with self._lock:
+            return max(self._producers.entries, default=-1)
+
     def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Forget producers that have not written for so long."""
         with self._lock:

@@ -7,7 +7,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from klamm import Counter, CredentialStore, ListenerContext, ScramCredential, ScramMechanism, Timer
+from klamm import ListenerContext
+from klamm.metrics import Counter
+from klamm.runtime import Timer
+from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import FileStoreSettings
 from klamm_sasl.stores.inline import UserTable
 

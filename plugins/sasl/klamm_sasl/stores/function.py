@@ -6,7 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from klamm import CredentialStore, ListenerContext, ScramCredential, ScramMechanism
+from klamm import ListenerContext
+from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import CallableStoreSettings
 
 

@@ -1,0 +1,44 @@
+"""A copy of a topic's own configs beside its records, for when its directories are found without the store.
+
+The store has the configs that count. The copy is in the directory of partition 0, as JSON, of topics that have any.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.log import FileOperations
+
+log = logging.getLogger("klamm.broker.topics")
+
+TOPIC_CONFIGS_FILE: Final = "topic.configs"
+
+
+def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[str, str]) -> None:
+    """Keep a copy in a partition's directory, durably. A failure is logged: only the copy is missing then."""
+    path = directory / TOPIC_CONFIGS_FILE
+    try:
+        if overrides:
+            operations.replace_content(path, json.dumps(dict(overrides), indent=1).encode(), sync=True)
+        elif path.exists():
+            operations.remove(path)
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
+
+def read_copy(directory: Path) -> dict[str, str]:
+    """The copy; empty, with a line in the log, if there is none that can be read."""
+    path = directory / TOPIC_CONFIGS_FILE
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(name): str(value) for name, value in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        log.error("%s cannot be read, the topic has the defaults: %s", path, error)
+        return {}

@@ -1,0 +1,95 @@
+"""`meta.properties`: which cluster, node and directory a data directory belongs to, in Kafka's format (version 1)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm_broker.log import FileOperations
+
+FILE_NAME = "meta.properties"
+
+
+class MetaPropertiesError(Exception):
+    """A data directory that is another node's, or whose `meta.properties` cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """`cluster_id` and `directory_id` in Kafka's text form of a UUID: 22 characters of URL-safe base64."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
+    """16 bytes of a version 4 UUID whose text form does not start with a dash, as Kafka's `Uuid.randomUuid`."""
+    while True:
+        raw = bytearray(random_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if not uuid_text(bytes(raw)).startswith("-"):
+            return bytes(raw)
+
+
+def uuid_text(uuid: bytes) -> str:
+    """Kafka's text form of a UUID."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The 16 bytes of Kafka's text form of a UUID. Raises ValueError."""
+    return base64.urlsafe_b64decode(text + "==")
+
+
+def load(data_dir: Path, node_id: int) -> MetaProperties | None:
+    """Read the directory's `meta.properties`, if it has one.
+
+    Raises MetaPropertiesError when it is of another node or cannot be understood, OSError when it cannot be read.
+    """
+    path = data_dir / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    found = _parse(path, text)
+    if found.node_id != node_id:
+        raise MetaPropertiesError(
+            f"{path}: this data directory belongs to node.id {found.node_id}, but node.id is set to {node_id}"
+        )
+    return found
+
+
+def load_or_create(
+    data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes], operations: FileOperations
+) -> MetaProperties:
+    """As `load`; a directory without `meta.properties` becomes this node's, of a new cluster."""
+    properties = load(data_dir, node_id)
+    if properties is None:
+        properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
+        text = (
+            f"version=1\ncluster.id={properties.cluster_id}\nnode.id={properties.node_id}\n"
+            f"directory.id={properties.directory_id}\n"
+        )
+        operations.replace_content(data_dir / FILE_NAME, text.encode(), sync=True)
+    return properties
+
+
+def _parse(path: Path, text: str) -> MetaProperties:
+    values = dict(
+        line.split("=", 1) for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", "!"))
+    )
+    version = values.get("version")
+    if version != "1":
+        raise MetaPropertiesError(f"{path}: version is {version}, only 1 is known")
+    try:
+        return MetaProperties(values["cluster.id"], int(values["node.id"]), values.get("directory.id", ""))
+    except KeyError as error:
+        raise MetaPropertiesError(f"{path}: {error.args[0]} is missing") from None
+    except ValueError:
+        raise MetaPropertiesError(f"{path}: node.id {values['node.id']!r} is no number") from None
