@@ -46,14 +46,6 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
         "klamm.requests.repeats",
         "klamm.requests.request_channel",
     },
-    "klamm_spark": {
-        "klamm_spark.charts",
-        "klamm_spark.report",
-        "klamm_spark.report_html",
-        "klamm_spark.report_text",
-        "klamm_spark.settings",
-        "klamm_spark.spark_settings",
-    },
 }
 KNOWN_UPWARD = {
     "klamm.logs.slow_requests -> klamm.api.context",
