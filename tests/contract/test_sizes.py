@@ -23,7 +23,6 @@ KNOWN = {
     "core/klamm/network/selector.py::Selector::__init__",
     "core/klamm/server/listener.py::Listener",
     "core/klamm/server/listener.py::Listener::open_parts",
-    "core/klamm/shared/java_regex.py::_Translation",
     "core/klamm/wire/records.py::encode_batch",
     "plugins/apis/klamm_broker/fetch/reading.py::PendingFetch::read",
     "plugins/apis/klamm_broker/groups/coordinator.py::GroupCoordinator",

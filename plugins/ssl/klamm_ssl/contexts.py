@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from klamm_ssl.certificate import read_certificate, read_next_update
+from klamm_ssl.certificate import read_next_update, read_not_after
 from klamm_ssl.options import SniSettings, SslOptions
 
 _PEM: Final = b"-----BEGIN "
@@ -336,7 +336,7 @@ def _loading(what: str, key: str, without_reason: str, load: Callable[[], object
 def _expiration(pem: bytes, identity: Identity) -> datetime:
     """The end of the first certificate of a chain, or of any later one that ends before it."""
     try:
-        ends = [read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace"))]
+        ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
         raise SslFilesError(f"{identity.label}: {error}", identity.key) from error
     if not ends:
@@ -348,7 +348,7 @@ def _readable_ends(pem: bytes) -> list[datetime]:
     """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
-        ends.extend(read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
+        ends.extend(read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace")))
     return ends
 
 
