@@ -55,14 +55,6 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
     },
     "klamm_sasl": {"klamm_sasl.jwks", "klamm_sasl.settings", "klamm_sasl.stores.file", "klamm_sasl.stores.function"},
     "klamm_ssl": {"klamm_ssl.contexts", "klamm_ssl.settings"},
-    "klamm_spark": {
-        "klamm_spark.charts",
-        "klamm_spark.report",
-        "klamm_spark.report_html",
-        "klamm_spark.report_text",
-        "klamm_spark.settings",
-        "klamm_spark.spark_settings",
-    },
 }
 KNOWN_UPWARD = {
     "klamm.api.context -> klamm.config.described_config",

@@ -6,15 +6,17 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 
-from klamm import ApiSet, Provider, hookimpl
+from klamm import ApiSet, Provider, ServerExtension, hookimpl, setting
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransport
 from tests.contract.api_sets import Plugin
 from tests.waiting import klamm_threads
@@ -62,6 +64,76 @@ class BrokenPlugin:
     @hookimpl
     def klamm_api_sets(self):
         yield Provider("broken", "tests.contract.test_lifecycle:Broken")
+
+
+class TakesSettings:
+    """Applies settings with an even number at once."""
+
+    opened = []
+
+    def open(self, host):
+        super().open(host)
+        self.opened.append(self)
+
+    def reconfigure(self, settings):
+        if settings.number % 2 == 0:
+            self.settings = settings
+            return True
+        return False
+
+
+class TakingScheduler(TakesSettings, Fifo):
+    pass
+
+
+class TakingSet(TakesSettings, ApiSet):
+    pass
+
+
+class TakingExtension(TakesSettings, ServerExtension):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    number: int = setting(0, doc="A number.")
+
+
+class TakingPlugin:
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("queue", f"{__name__}:TakingScheduler", settings=Number)
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("answers", f"{__name__}:TakingSet", settings=Number)
+
+    @hookimpl
+    def klamm_extensions(self):
+        yield Provider("beside", f"{__name__}:TakingExtension", settings=Number)
+
+
+def test_schedulers_handler_sets_and_extensions_take_settings_while_the_server_runs(monkeypatch):
+    monkeypatch.setattr(TakesSettings, "opened", [])
+
+    def build(number):
+        settings = [
+            "listeners.default.api_set=answers",
+            'server.extensions=["beside"]',
+            "server.request_scheduler=queue",
+        ]
+        settings += [f"{table}.number={number}" for table in ("server.queue", "answers", "beside")]
+        return EmbeddedServer(settings, plugins=[TakingPlugin()])
+
+    with build(1) as embedded:
+        server, parts = embedded.server, TakesSettings.opened
+        assert [type(part) for part in parts] == [TakingScheduler, TakingSet, TakingExtension], "in this order"
+        assert server.reconfigure(build(3).plan) == ([], [])
+        assert [part.settings.number for part in parts] == [1, 1, 1]
+        tables = ["[server.queue]", "[answers]", "[beside]"]
+        assert server.reconfigure(build(4).plan) == (tables, [])
+        assert [part.settings.number for part in parts] == [4, 4, 4]
+        assert server.reconfigure(build(4).plan) == ([], []), "the plan has what counts"
 
 
 def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):

@@ -121,6 +121,22 @@ class ServerPlan:
     extensions: tuple[PartPlan, ...]
     source: Path | None
 
+    def counterpart(self, part: PartPlan) -> PartPlan | None:
+        """The scheduler, handler set or extension of the same provider and name, whatever its settings."""
+        for other in (self.request_scheduler, *self.api_sets.values(), *self.extensions):
+            if (other.found, other.name) == (part.found, part.name):
+                return other
+        return None
+
+    def with_part(self, old: PartPlan, new: PartPlan) -> ServerPlan:
+        """The plan with another scheduler, handler set or extension in place of `old`."""
+        return replace(
+            self,
+            request_scheduler=new if self.request_scheduler == old else self.request_scheduler,
+            api_sets={name: new if part == old else part for name, part in self.api_sets.items()},
+            extensions=tuple(new if part == old else part for part in self.extensions),
+        )
+
 
 def load_plan(
     file: Path | None,

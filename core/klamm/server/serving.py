@@ -107,8 +107,13 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
     changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
     names = {**old.api_sets, **new.api_sets}
     changed += [f"[{name}]" for name in names if old.api_sets.get(name) != new.api_sets.get(name)]
-    if old.extensions != new.extensions:
+    if old.request_scheduler != new.request_scheduler:
+        changed.append(f"[server.{new.request_scheduler.name}]")
+    if [part.name for part in old.extensions] != [part.name for part in new.extensions]:
         changed.append("[server] extensions")
+    else:
+        pairs = zip(old.extensions, new.extensions, strict=True)
+        changed += [f"[{after.name}]" for before, after in pairs if before != after]
     return changed
 
 
