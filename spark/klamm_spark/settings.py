@@ -90,7 +90,7 @@ class AuditSettings:
     """`[audit]`, for all listeners that name the observer; `[listeners.NAME.audit]` for one."""
 
     spool: Path = setting(
-        check=check_spool, doc="Directory of the spool; each node writes in a folder of its own below it."
+        check=check_spool, doc="Directory of the spool; each node writes in a folder of its own below it.", private=True
     )
     node: str = setting(
         "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."

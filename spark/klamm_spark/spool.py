@@ -147,7 +147,8 @@ class Spool:
 
     def open(self, boot_suffix: str) -> list[Recovered]:
         """Take the folder, set right what a crash has left, and begin a boot. Raises OSError, SpoolError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._lock = self._files.lock(self.folder / ".lock")
         except BlockingIOError as error:

@@ -21,6 +21,12 @@ class ServerSettings:
         None,
         doc="Where handler sets keep their data; unset is a temporary directory that goes away with the server.",
         kafka="log.dirs",
+        private=True,
+    )
+    authorizer: str | None = setting(
+        None,
+        doc='The authorizer of every listener that names none; `authorizer = "none"` of a listener opts out.',
+        kafka="authorizer.class.name",
     )
     io_threads: int = setting(
         8, doc="Request handler threads, which run what may block.", kafka="num.io.threads", minimum=1
@@ -77,7 +83,9 @@ class ListenerSettings:
         None, doc="Who finds out who a client is; unset asks nobody.", kafka="listener.security.protocol.map"
     )
     authorizer: str | None = setting(
-        None, doc="Who says what a client may do; unset allows all.", kafka="authorizer.class.name"
+        None,
+        doc='What decides what a client may do. Unset is that of `[server]`; "none", or unset in both, allows all.',
+        kafka="authorizer.class.name",
     )
     gates: tuple[str, ...] | None = setting(
         None,

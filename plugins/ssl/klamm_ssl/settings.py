@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm.config import ListenerSecurity, check_private
 from klamm_ssl.principal_mapper import InvalidRuleError, SslPrincipalMapper
 
 
@@ -25,11 +26,11 @@ class SniSettings:
 
     certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain, and perhaps its key.")
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key.")
+    private_key: Path | None = setting(None, doc="PEM file with the private key.", private=True)
     certificate_pem: str | None = setting(None, doc="The certificate and its chain themselves, in PEM.")
     private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.")
-    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.")
-    key_password_file: Path | None = setting(None, doc="File whose first line is the password.")
+    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.", private=True)
+    key_password_file: Path | None = setting(None, doc="File whose first line is the password.", private=True)
     key_password_env: str | None = setting(None, doc="Environment variable with the password.")
 
 
@@ -50,16 +51,21 @@ class SslSettings:
         kafka="ssl.keystore.location",
     )
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain, if `certificate` has none.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key, if `certificate` has none.")
+    private_key: Path | None = setting(
+        None, doc="PEM file with the private key, if `certificate` has none.", private=True
+    )
     certificate_pem: str | None = setting(
         None, doc="The certificate and its chain themselves, in PEM.", kafka="ssl.keystore.certificate.chain"
     )
     private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.", kafka="ssl.keystore.key")
     keystore: Path | None = setting(
-        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location"
+        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location", private=True
     )
     key_password_file: Path | None = setting(
-        None, doc="File whose first line is the password of the key or the keystore.", kafka="ssl.key.password"
+        None,
+        doc="File whose first line is the password of the key or the keystore.",
+        kafka="ssl.key.password",
+        private=True,
     )
     key_password_env: str | None = setting(
         None, doc="Environment variable with the password of the key or the keystore.", kafka="ssl.key.password"
@@ -133,6 +139,13 @@ class SslSettings:
     expiry_warning_days: int = setting(
         30, doc="Certificates that expire within that time are warned of, once a day.", minimum=0
     )
+
+    def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
+        """A certificate's file that has the private key in it, and that others can read."""
+        if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
+            exposed = check_private(self.certificate)
+            if exposed is not None:
+                yield "certificate", exposed
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the files that are named, and with settings that do not go together."""

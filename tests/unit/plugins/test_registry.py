@@ -62,10 +62,14 @@ def test_a_name_to_leave_out_that_is_none_is_warned_of(install, caplog):
     ]
 
 
-@pytest.mark.parametrize("name", ["plaintext", "dispatch"])
-def test_what_nothing_runs_without_cannot_be_blocked(name):
-    with pytest.raises(PluginError, match=f"the plugin {name} cannot be blocked: "):
-        PluginRegistry([name], entry_points=())
+def test_one_provider_of_a_kind_is_the_default(install):
+    one = install("one", "klamm-one", klamm_connection_gates=hook(Provider("a", "x:y"), Provider("b", "x:y", default=True)))
+    two = install("two", "klamm-two", klamm_connection_gates=hook(Provider("c", "x:y", default=True)))
+    assert PluginRegistry(entry_points=[one]).default(GATE) == "b"
+    with pytest.raises(PluginError, match='says that it is the default, "b" of klamm-one and "c" of klamm-two; name one'):
+        PluginRegistry(entry_points=[one, two]).default(GATE)
+    with pytest.raises(PluginError, match=r"no connection gate is the default; name one \(known: c\); blocked: one"):
+        PluginRegistry(["one", "two"], entry_points=[one, install("three", "klamm-three", **gates("c"))]).default(GATE)
 
 
 @pytest.mark.parametrize(
