@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config.checks import check_private
+from klamm.config.listener_security import ListenerSecurity
 from klamm.config.plugin_registry import PluginError, load_factory
 from klamm.config.setting import specs_of
 
@@ -20,23 +20,6 @@ NO_AUTHORIZER: Final = "none"
 """`authorizer = "none"`: the listener has no authorizer, whatever `[server] authorizer` is."""
 
 Warning = tuple[tuple[str, ...], str]
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
-    """How a listener is protected, for the method `warnings` of a settings class (see `setting`).
-
-    `loopback`           it listens where only this machine can connect.
-    `encrypted`          its transport encrypts what it sends.
-    `proves_principals`  its transport may prove who a client is, e.g. by a certificate.
-    `authorized`         it has an authorizer.
-    """
-
-    name: str
-    loopback: bool
-    encrypted: bool
-    proves_principals: bool
-    authorized: bool
 
 
 def security_warnings(plan: ServerPlan) -> Iterator[Warning]:

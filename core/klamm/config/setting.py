@@ -42,6 +42,7 @@ class SettingSpec(NamedTuple):
     per_server: bool = False
     names_listeners: bool = False
     private: bool = False
+    provider: ProviderKind | None = None
 
 
 def setting(
@@ -58,6 +59,7 @@ def setting(
     per_server: bool = False,
     names_listeners: bool = False,
     private: bool = False,
+    provider: ProviderKind | None = None,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -67,6 +69,7 @@ def setting(
     table of its name below this one, and handed to the factory as the argument of the field's name.
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
     names listeners, `private` that the file or directory is the server's alone: a wider mode is a warning.
+    `provider` says that the value names one provider of a kind; unset, it is the kind's default.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
     which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
@@ -76,8 +79,8 @@ def setting(
     `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
     them.
     """
-    spec = (name, doc, kafka or name, choices, minimum, maximum, check, parts, per_server, names_listeners, private)
-    metadata = {_KEY: spec}
+    flags = (per_server, names_listeners, private)
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *flags, provider)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):

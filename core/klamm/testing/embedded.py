@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import did_you_mean
 from klamm.server.listener import Listener
@@ -80,8 +80,10 @@ class EmbeddedServer:
             raise RuntimeError("the server has not been started: it has no address yet")
         return self.server.listeners[index]
 
-    def api_set(self, name: str = "broker") -> Any:
-        """The handler set of that name, to look into. Raises KeyError, RuntimeError before `start`."""
+    def api_set(self, name: str | None = None) -> Any:
+        """The handler set of that name, or of the first listener. Raises KeyError, RuntimeError before `start`."""
+        if name is None:
+            name = self.plan.listeners[0].api_set
         if name not in self.plan.api_sets:
             names = ", ".join(self.plan.api_sets)
             raise KeyError(f'there is no api set "{name}"{did_you_mean(name, self.plan.api_sets)}; there is {names}')

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.rebalance import Rebalancer
+from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
     DescribedGroup,
@@ -279,7 +279,7 @@ class GroupCoordinator:
                         for each, outcome in zip(leaving, outcomes, strict=True)
                         if outcome is ErrorCode.NONE
                     ]
-                    self._rebalancer.after_removal(group, f"{', '.join(gone)} left")
+                    self._rebalancer.after_removal(group, f"{names_for_log(gone)} left")
             result = LeaveResult(ErrorCode.NONE, outcomes)
             if group.state is not EMPTY:
                 group.answer(reply, result)
@@ -304,7 +304,9 @@ class GroupCoordinator:
                 group.validate_member(member_id, leaving.group_instance_id)
             except KafkaError as error:
                 return error.error_code
-        log.info("group %s: member %s leaves; client reason: %s", group.group_id, member_id, leaving.reason)
+        log.info(
+            "group %s: member %s leaves; client reason: %s", group.log_name, clipped(member_id), clipped(leaving.reason)
+        )
         group.remove(member_id)
         return ErrorCode.NONE
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import (
@@ -65,8 +65,8 @@ class Group:
                       └──────────────────────────────────────────────┘
         and from each of them to DEAD, which is final.
 
-    Threading: everything but `group_id` belongs to whoever holds the group (`with group:`). Answers given while it is
-    held are delivered after it is let go, so no reply ever runs under the lock.
+    Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
+    Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
 
     `previous_state`        tells an initial rebalance (from EMPTY) from others.
     `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not come back yet.
@@ -78,6 +78,7 @@ class Group:
 
     def __init__(self, group_id: str, clock: Clock) -> None:
         self.group_id = group_id
+        self.log_name = clipped(group_id)
         self.state: GroupState = EMPTY
         self.previous_state: GroupState = DEAD
         self.state_timestamp_ms = clock.wall_ms()
@@ -120,7 +121,7 @@ class Group:
             try:
                 reply(result)
             except Exception:
-                log.exception("group %s: an answer could not be delivered", self.group_id)
+                log.exception("group %s: an answer could not be delivered", self.log_name)
 
     def answer(self, reply: Callable[[R], None], result: R) -> None:
         """Deliver `result` once the group is let go."""
@@ -229,7 +230,12 @@ class Group:
             return True
         for member in self.members.values():
             if member.awaits_join:
-                log.info("group %s: %s takes over from %s as leader", self.group_id, member.member_id, self.leader_id)
+                log.info(
+                    "group %s: %s takes over from %s as leader",
+                    self.log_name,
+                    clipped(member.member_id),
+                    clipped(self.leader_id),
+                )
                 self.leader_id = member.member_id
                 return True
         return False
@@ -284,7 +290,7 @@ class Group:
                 )
             )
         except ValueError as error:
-            log.warning("group %s: cannot read a member's subscription: %s", self.group_id, error)
+            log.warning("group %s: cannot read a member's subscription: %s", self.log_name, error)
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -294,8 +300,11 @@ class Group:
         return topic in self.subscribed_topics
 
     def _count_protocols(self, protocols: Sequence[Protocol], step: int) -> None:
+        counts = self._supported_protocols
         for name in {name for name, _ in protocols}:
-            self._supported_protocols[name] += step
+            counts[name] += step
+            if not counts[name]:
+                del counts[name]
 
     # Requests that wait
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from klamm import ListenerContext
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import CallableStoreSettings
+from klamm_sasl.stores.function_path import load_function
 
 
 class CallableStore(CredentialStore):
@@ -47,14 +46,3 @@ class CallableStore(CredentialStore):
         raise TypeError(
             f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
         )
-
-
-def load_function(path: str | None) -> Callable[..., Any] | None:
-    """What `module:function` names. Raises what importing it raises, and TypeError if it cannot be called."""
-    if path is None:
-        return None
-    module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    if not callable(function):
-        raise TypeError(f"{path} is a {type(function).__name__}, which cannot be called")
-    return function

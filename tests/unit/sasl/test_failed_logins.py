@@ -1,10 +1,10 @@
-"""Addresses that fail often: who is a suspect, for how long, and how many are remembered."""
+"""Addresses that fail often: when they exceed the limit, for how long, and how many are remembered."""
 
 import pytest
 
 from klamm.testing import ManualClock
-from klamm_sasl import failed_logins as suspects
-from klamm_sasl.failed_logins import FAILURES, Suspects, source_of
+from klamm_sasl import failed_logins
+from klamm_sasl.failed_logins import MAX_FAILURES, FailedLogins, source_of
 
 
 @pytest.fixture
@@ -13,78 +13,78 @@ def clock():
 
 
 @pytest.fixture
-def became():
+def exceeded():
     return []
 
 
 @pytest.fixture
-def known(clock, became):
-    return Suspects(clock, became.append)
+def known(clock, exceeded):
+    return FailedLogins(clock, exceeded.append)
 
 
-def fail(known, source="a", times=FAILURES):
+def fail(known, source="a", times=MAX_FAILURES):
     for _ in range(times):
         known.failed(source)
 
 
-def test_the_tenth_failure_makes_a_suspect_once(known, became):
-    fail(known, times=FAILURES - 1)
-    assert "a" not in known
+def test_the_tenth_failure_exceeds_the_limit_once(known, exceeded):
+    fail(known, times=MAX_FAILURES - 1)
+    assert not known.exceeds("a")
     fail(known, times=20)
-    assert "a" in known
-    assert "b" not in known
-    assert became == ["a"]
+    assert known.exceeds("a")
+    assert not known.exceeds("b")
+    assert exceeded == ["a"]
 
 
-def test_a_suspect_is_one_until_half_a_minute_after_its_last_failure(known, clock, became):
+def test_the_limit_is_exceeded_until_half_a_minute_after_the_last_failure(known, clock, exceeded):
     fail(known)
     clock.advance_ms(29_999)
-    assert "a" in known
+    assert known.exceeds("a")
     known.failed("a")
     clock.advance_ms(29_999)
-    assert "a" in known
+    assert known.exceeds("a")
     clock.advance_ms(1)
-    assert "a" not in known
+    assert not known.exceeds("a")
     known.failed("a")
-    assert "a" in known, "not all is forgiven yet"
-    assert became == ["a", "a"]
+    assert known.exceeds("a"), "not all is forgiven yet"
+    assert exceeded == ["a", "a"]
     clock.advance_ms(57_000)
-    fail(known, times=FAILURES - 1)
-    assert "a" not in known
+    fail(known, times=MAX_FAILURES - 1)
+    assert not known.exceeds("a")
 
 
-def test_one_failure_every_three_seconds_is_forgiven(known, clock, became):
+def test_one_failure_every_three_seconds_is_forgiven(known, clock, exceeded):
     for _ in range(100):
         known.failed("a")
         clock.advance_ms(3000)
-    fail(known, times=FAILURES - 1)
-    assert became == []
+    fail(known, times=MAX_FAILURES - 1)
+    assert exceeded == []
 
 
 def test_a_success_takes_back_half(known, clock):
     fail(known, times=8)
     known.succeeded("a")
     fail(known, times=5)
-    assert "a" not in known
+    assert not known.exceeds("a")
     known.failed("a")
-    assert "a" in known
+    assert known.exceeds("a")
     known.succeeded("a")
-    assert "a" in known, "a single one does not clear a suspect"
+    assert known.exceeds("a"), "a single one does not clear it"
     known.succeeded("a")
-    assert "a" not in known
+    assert not known.exceeds("a")
     known.succeeded("b")
-    assert "b" not in known
+    assert not known.exceeds("b")
     assert len(known) == 1
 
 
 def test_those_that_failed_last_are_remembered(known, monkeypatch):
-    monkeypatch.setattr(suspects, "_MAX_SOURCES", 3)
+    monkeypatch.setattr(failed_logins, "MAX_SOURCES", 3)
     for source in "abc":
         fail(known, source)
     fail(known, "a", 1)
     fail(known, "d", 1)
     assert len(known) == 3
-    assert [source in known for source in "abcd"] == [True, False, True, False]
+    assert [known.exceeds(source) for source in "abcd"] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
