@@ -1,10 +1,10 @@
-"""Which requests are told of, and how much of them."""
+"""Which requests are recorded, and how much of them."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
+from klamm.shared import IpNetworks
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.settings import DETAIL, METADATA, OFF, api_key_of
 
@@ -42,13 +42,13 @@ ADMINISTRATIVE: Final = frozenset(
 )
 """APIs that change what others rely on; never aggregated."""
 ADDED_UP: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""Their rows tell what all requests moved, by topic; those of other APIs tell the resources of the first."""
+"""Their aggregated events have the bytes of all requests by topic; those of other APIs have the first's resources."""
 
 
 class Policy:
-    """One listener's levels and exclusions. A principal's level goes before an API's, and that before the default.
+    """One listener's levels and exclusions. A principal's level overrides an API's, and that the default.
 
-    They concern what was let through: denials, refusals and failed authentication are always told of.
+    Denials, refusals and failed authentications are always recorded.
     """
 
     def __init__(self, settings: AuditSettings) -> None:
@@ -57,22 +57,12 @@ class Policy:
         self._apis.update(dict.fromkeys(map(api_key_of, settings.exclude_apis), NOTHING))
         self._principals = {name: _LEVELS[level] for name, level in settings.principals.items()}
         self._excluded_principals = frozenset(settings.exclude_principals)
-        self._excluded_networks = [ipaddress.ip_network(text, strict=False) for text in settings.exclude_networks]
+        self._excluded_networks = IpNetworks(settings.exclude_networks)
         self.excluded_client_ids = frozenset(settings.exclude_client_ids)
 
     def excludes(self, principal: str, host: str) -> bool:
-        """Whether a client is left out altogether."""
-        if principal in self._excluded_principals:
-            return True
-        if not self._excluded_networks:
-            return False
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._excluded_networks)
+        """Whether nothing of a client is recorded."""
+        return principal in self._excluded_principals or host in self._excluded_networks
 
     def level(self, principal: str, api_key: int) -> int:
         """NOTHING, WITHOUT_RESOURCES or EVERYTHING."""

@@ -47,21 +47,10 @@ KNOWN_CIRCLES: dict[str, set[str]] = {
         "klamm.metrics.server",
         "klamm.network.channel",
         "klamm.network.processor",
-        "klamm.network.proxy.connections",
+        "klamm.network.proxy.trust",
         "klamm.network.pump",
         "klamm.requests.repeats",
         "klamm.requests.request_channel",
-        "klamm.server.server",
-    },
-    "klamm_sasl": {"klamm_sasl.jwks", "klamm_sasl.settings", "klamm_sasl.stores.file", "klamm_sasl.stores.function"},
-    "klamm_ssl": {"klamm_ssl.contexts", "klamm_ssl.settings"},
-    "klamm_spark": {
-        "klamm_spark.charts",
-        "klamm_spark.report",
-        "klamm_spark.report_html",
-        "klamm_spark.report_text",
-        "klamm_spark.settings",
-        "klamm_spark.spark_settings",
     },
 }
 KNOWN_UPWARD = {
@@ -80,8 +69,6 @@ KNOWN_UPWARD = {
     "klamm.requests.request_channel -> klamm.network.processor",
     "klamm.requests.request_channel -> klamm.network.send",
     "klamm.requests.response_cache -> klamm.network.channel",
-    "klamm.runtime.purgatory -> klamm.api.context",
-    "klamm.shared.delegation_tokens -> klamm.api.principal",
 }
 KNOWN_IN_REQUESTS = {"handler_pool.py threading"}
 

@@ -22,15 +22,9 @@ KNOWN = {
     "plugins/apis/klamm_broker/groups/coordinator.py::GroupCoordinator",
     "plugins/apis/klamm_broker/groups/group.py::Group",
     "plugins/apis/klamm_broker/log/manager.py::LogManager",
-    "plugins/apis/klamm_broker/log/segment.py::LogSegment",
-    "spark/klamm_spark/places.py::HadoopPlace",
-    "spark/klamm_spark/spool.py",
-    "spark/klamm_spark/spool.py::Spool",
     "tests/spark/test_ship_goes_on.py::test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart",
     "tests/unit/audit/test_observer.py",
     "tests/unit/audit/test_spool.py",
-    "tools/generate_messages.py",
-    "tools/generate_messages.py::Function",
 }
 
 

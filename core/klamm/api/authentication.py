@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.part import ListenerPart
-from klamm.api.principal import KafkaPrincipal
 from klamm.api.transport import TransportLayer
+from klamm.shared.principal import KafkaPrincipal
 from klamm.wire.chunks import Buffer
 
 if TYPE_CHECKING:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from klamm.api.api_set import LATER, NO_RESPONSE, Pending
-from klamm.api.principal import ANONYMOUS, KafkaPrincipal
 from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
 from klamm.shared.admin_events import Announcements
+from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
 from klamm.wire.api_keys import find_spec
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from klamm.api.acl import AclOperation, ResourceType
-    from klamm.config.described_config import DescribedConfig
+    from klamm.api.described_config import DescribedConfig
     from klamm.wire.chunks import Buffer
 
 log = logging.getLogger("klamm.authorizer")

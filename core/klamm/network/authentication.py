@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from klamm.api.authentication import AuthenticationStep
 from klamm.api.gates import Delay, Refuse
-from klamm.api.principal import ANONYMOUS
 from klamm.api.transport import HandshakeError
 from klamm.logs.escaping import in_one_line
 from klamm.network.admission import describe_refusal
@@ -21,6 +20,7 @@ from klamm.network.gate_calls import notify_authenticated, notify_authentication
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import InvalidRequestError
+from klamm.shared.principal import ANONYMOUS
 from klamm.wire.chunks import Buffer, Chunk
 
 log = logging.getLogger("klamm.network")

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 
 from klamm.api.context import ListenerContext, RequestContext
 from klamm.api.observer import RequestEvent, RequestOutcome, StageTimes
-from klamm.requests.slow_requests import SlowLog
 from klamm.metrics.requests import RequestCount, RequestRecorder
 from klamm.requests.observers import RequestObservers
 from klamm.requests.pending import PendingRequest, RequestStage
+from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 
 _MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.LOST_AFTER})

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from klamm.api.context import ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.requests.slow_requests import SlowLog
 from klamm.requests.observers import RequestObservers
 from klamm.requests.routes import Routes
+from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 
 

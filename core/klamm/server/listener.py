@@ -14,7 +14,6 @@ from klamm.api.api_set import ApiHandler
 from klamm.api.context import Address, ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.requests.slow_requests import SlowLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
 from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
@@ -31,6 +30,7 @@ from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
 from klamm.requests.routes import Routes
+from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers

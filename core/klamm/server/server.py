@@ -17,7 +17,6 @@ from klamm.api.extension import ServerExtension
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
-from klamm.metrics.server import ServerMetrics
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
@@ -26,6 +25,7 @@ from klamm.runtime.scheduler import Scheduler
 from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
+from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -115,7 +115,15 @@ class SocketServer:
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
-        ServerMetrics(self).register(self.services.metrics)
+        register_server_metrics(
+            self.services.metrics,
+            listeners=self.listeners,
+            request_channel=self.request_channel,
+            handler_pool=self.handler_pool,
+            pool=self.pool,
+            max_clients=settings.metrics_max_clients,
+            clock=self.clock,
+        )
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
@@ -152,7 +160,7 @@ class SocketServer:
             return
         self.data_dir = self.plan.server.data_dir
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
@@ -162,7 +170,7 @@ class SocketServer:
         for name, part in self.plan.api_sets.items():
             # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
             context = ServerContext(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -10,6 +9,7 @@ from typing import NoReturn
 from klamm.api.context import Address
 from klamm.api.transport import HandshakeError, Interest, TransportLayer
 from klamm.network.proxy.protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
+from klamm.shared.addresses import IpNetworks
 from klamm.wire.chunks import Buffer
 
 
@@ -17,15 +17,12 @@ class TrustedProxies:
     """`proxy_protocol` and `trusted_proxies` of a listener that has them."""
 
     def __init__(self, networks: Iterable[str], *, required: bool) -> None:
-        self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)
+        self._networks = IpNetworks(networks)
         self.required = required
 
     def trusts(self, peer: Address) -> bool:
         """Whether what a peer says in a header is believed."""
-        address = ipaddress.ip_address(peer.host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
+        return peer.host in self._networks
 
     def layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
         """What reads the header of a new connection."""
