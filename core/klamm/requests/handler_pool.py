@@ -101,7 +101,8 @@ class KafkaRequestHandlerPool:
                 end_ns = 0
                 try:
                     pending = pending_of(request)
-                    end_ns = pending.owner.run_queued(pending)
+                    if pending is not None:
+                        end_ns = pending.owner.run_queued(pending)
                 finally:
                     busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
                     meter.since_ns = 0

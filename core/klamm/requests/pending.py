@@ -161,8 +161,7 @@ class PendingRequest:
         self.owner.close_connection(self, reason)
 
 
-def pending_of(context: RequestContext) -> PendingRequest:
-    """The request that a context belongs to, until it has ended."""
+def pending_of(context: RequestContext) -> PendingRequest | None:
+    """The request that a context belongs to; None once it has ended, e.g. in the queue, with its connection."""
     responder = context.responder
-    assert isinstance(responder, PendingRequest)
-    return responder
+    return responder if isinstance(responder, PendingRequest) else None

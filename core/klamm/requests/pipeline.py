@@ -73,7 +73,7 @@ class RequestPipeline:
         """
         request = self._parse(frame, channel, connection, now_ns)
         request.network_ns = network_ns
-        if request.context.size_bytes > request.route.inline_max_bytes:
+        if request.context.size_bytes > request.route.inline_max_bytes and request.supported:
             self._ledger.begin_queued(request, now_ns)
             try:
                 self._enqueue(request)

@@ -1,0 +1,23 @@
+"""Handler threads, and requests that have ended while they waited for one."""
+
+from klamm.requests.handler_pool import KafkaRequestHandlerPool
+from klamm.requests.request_channel import RequestChannel
+from klamm.wire.messages import heartbeat
+from klamm_dispatch.schedulers import Fifo
+from tests.unit.requests.requests_harness import Line, handler, ping
+from tests.waiting import wait_until
+
+
+def test_a_request_whose_connection_is_lost_while_it_waits_is_passed_over_in_silence(caplog):
+    line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(), blocking=True))
+    channel = RequestChannel(Fifo(None, 10))
+    lost, kept = (line.submit(ping())[0] for _ in range(2))
+    for request in (lost, kept):
+        assert channel.send_request(request.context, lambda: None)
+    line.pipeline.lose(lost)
+    pool = KafkaRequestHandlerPool(channel, line.clock)
+    pool.resize(1)
+    wait_until(lambda: line.delivered)
+    assert pool.shutdown(10)
+    assert list(line.delivered) == [kept]
+    assert not caplog.records
