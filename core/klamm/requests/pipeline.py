@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from klamm.api.api_set import LATER
 from klamm.api.context import ConnectionContext, RequestContext
@@ -32,6 +32,12 @@ from klamm.wire.headers import decode_request_header
 from klamm.wire.primitives import WireError
 
 log = logging.getLogger("klamm.requests")
+
+_OUTCOME_IF_LOST: Final = {
+    RequestStage.RUNNING: None,
+    RequestStage.COMPLETED: RequestOutcome.LOST_AFTER,
+    RequestStage.CANCELLED: RequestOutcome.LOST_BEFORE,
+}
 
 
 class RequestPipeline:
@@ -145,6 +151,8 @@ class RequestPipeline:
             if cancelled:
                 request.transition_to(RequestStage.CANCELLED)
             else:
+                # It may have its answer, which is on its way here and will be dropped.
+                request.outcome = request.outcome or _OUTCOME_IF_LOST[request.stage]
                 self._lost.add(request)
         if cancelled:
             self.end((request,), RequestOutcome.LOST_BEFORE)
@@ -155,14 +163,14 @@ class RequestPipeline:
         self._lost.discard(request)
         if not request.ended:
             request.lost = True
-            self.end((request,), RequestOutcome.LOST_DURING)
+            self.end((request,), request.outcome or RequestOutcome.LOST_DURING)
 
     def close(self) -> None:
         """The processor ends: so do the requests whose connection is lost and whose handlers have not answered."""
         lost, self._lost = self._lost, set()
         for request in lost:
             if not request.ended:
-                self.end((request,), RequestOutcome.LOST_DURING)
+                self.end((request,), request.outcome or RequestOutcome.LOST_DURING)
 
     # ---- on a handler's thread
 
