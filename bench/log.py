@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from klamm import SystemClock
+from klamm.runtime import SystemClock
 from klamm.wire.records import Record, encode_batch
 from klamm_broker.log import FileRegion, LogConfig, LogManager, PartitionLog
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.load import on_one_core
-from klamm import ScramCredential, ScramMechanism
+from klamm.sasl import ScramCredential, ScramMechanism
 from klamm.testing import RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest

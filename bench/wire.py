@@ -29,6 +29,7 @@ def messages() -> list[tuple[str, int, Any]]:
     topics = [metadata.MetadataResponseTopic(0, f"topic-{n}", topic_id, False, partitions) for n in range(3)]
     records = bytes(1 << 20)
     produced = produce.TopicProduceData("topic", partition_data=[produce.PartitionProduceData(0, records)])
+    appended = produce.TopicProduceResponse("topic", partition_responses=[produce.PartitionProduceResponse(0, 0, 5)])
     fetched = fetch.PartitionData(0, 0, 10, 10, 0, aborted_transactions=None, records=records)
     wanted = fetch.FetchTopic("topic", partitions=[fetch.FetchPartition(0, 3, 10, partition_max_bytes=1 << 20)])
     apis = [api_versions.ApiVersion(key, 0, 9) for key in range(60)]
@@ -42,6 +43,7 @@ def messages() -> list[tuple[str, int, Any]]:
             metadata.MetadataResponse(0, [metadata.MetadataResponseBroker(1, "localhost", 9092)], "id", 1, topics),
         ),
         ("Produce request, 1 MiB", 9, produce.ProduceRequest(None, -1, 30000, [produced])),
+        ("Produce response, 1 partition", 9, produce.ProduceResponse([appended])),
         ("Fetch request, 1 partition", 12, fetch.FetchRequest(topics=[wanted])),
         (
             "Fetch response, 1 MiB",

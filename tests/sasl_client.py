@@ -6,7 +6,7 @@ from typing import Any
 
 import scramp
 
-from klamm import ScramCredential, ScramMechanism
+from klamm.sasl import ScramCredential, ScramMechanism
 from klamm.testing import RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest

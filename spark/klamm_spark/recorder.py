@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Sequence
 
-    from klamm import Address, AdminEvent, Clock, RequestContext
+    from klamm import Address, AdminEvent, RequestContext
+    from klamm.runtime import Clock
     from klamm_spark.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58

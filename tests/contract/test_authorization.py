@@ -2,7 +2,8 @@
 
 import pytest
 
-from klamm import Authorizer, ErrorCode, Provider, hookimpl
+from klamm import ErrorCode, Provider, hookimpl
+from klamm.acl import Authorizer
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.metadata import MetadataRequest

@@ -22,6 +22,8 @@ from klamm import (
     AuthenticatorFactory,
     ConnectionGate,
     KafkaPrincipal,
+    ListenerPart,
+    Part,
     ProcessorAssigner,
     Provider,
     Refuse,
@@ -33,7 +35,7 @@ from klamm import (
     hookimpl,
     setting,
 )
-from klamm.api import authentication, dispatch, extension, gates, observer, part, throttles, transport
+from klamm.api import authentication, dispatch, extension, gates, observer, throttles, transport
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
@@ -68,9 +70,10 @@ class Fault:
 
 def callbacks(contract):
     """What a plugin may define: functions and properties."""
+    life_cycle = vars(Part) if issubclass(contract, Part) else {}
     return [
         name
-        for name, value in vars(contract).items()
+        for name, value in {**life_cycle, **vars(contract)}.items()
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     ]
 
@@ -95,6 +98,7 @@ def failing(base):
         return method
 
     owners = [owner for owner in base.__mro__ if owner in CONTRACTS]
+    # The life cycle is named after the contract itself: `Throttle.open`.
     body = {name: raising(owner, name) for owner in reversed(owners) for name in callbacks(owner)}
     made = type(base.__name__, (base,), {**body, "__module__": base.__module__})
     return made
@@ -104,25 +108,25 @@ CONTRACTS = [
     ApiSet,
     *(
         value
-        for contracts in (authentication, dispatch, extension, gates, observer, part, throttles, transport)
+        for contracts in (authentication, dispatch, extension, gates, observer, throttles, transport)
         for value in vars(contracts).values()
         if inspect.isclass(value)
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
         and value is not observer.RequestEvent
+        # The bases of the others.
+        and value not in (Part, ListenerPart)
     ),
 ]
 CALLBACKS = [f"{contract.__name__}.{name}" for contract in CONTRACTS for name in callbacks(contract)]
 NEEDED_AT_START = {
-    "ApiSet.open",
     "ApiSet.handlers",
     "ApiSet.listener_opened",
     "AuthenticatorFactory.handlers",
-    "ListenerPart.open",
     "ProcessorAssigner.rebalance_interval_ms",
-    "ServerExtension.open",
     "ServerExtension.ready",
+    *(f"{contract.__name__}.open" for contract in CONTRACTS if issubclass(contract, Part)),
 }
 OWN = ["AuthenticationStep.pending", "ApiHandler.handle", "ApiHandler.unchanged_while"]
 
@@ -253,8 +257,8 @@ class Region:
 
 @failing
 class Serving(ApiSet):
-    def open(self, server):
-        self.path = server.data_dir / "records"
+    def open(self, host):
+        self.path = host.data_dir / "records"
         self.path.write_bytes(bytes(40_000))
 
     @handles(
@@ -292,27 +296,27 @@ class Plugin:
 
     @hookimpl
     def klamm_throttles(self):
-        yield Provider("charging", f"{__name__}:Charging")
+        yield Provider("charging", f"{__name__}:Charging", settings=Settings)
 
     @hookimpl
     def klamm_request_observers(self):
-        yield Provider("watching", f"{__name__}:Watching")
+        yield Provider("watching", f"{__name__}:Watching", settings=Settings)
 
     @hookimpl
     def klamm_processor_assigners(self):
-        yield Provider("moving", f"{__name__}:Moving")
+        yield Provider("moving", f"{__name__}:Moving", settings=Settings)
 
     @hookimpl
     def klamm_request_schedulers(self):
-        yield Provider("queue", f"{__name__}:Queue")
+        yield Provider("queue", f"{__name__}:Queue", settings=Settings)
 
     @hookimpl
     def klamm_extensions(self):
-        yield Provider("beside", f"{__name__}:Beside")
+        yield Provider("beside", f"{__name__}:Beside", settings=Settings)
 
     @hookimpl
     def klamm_api_sets(self):
-        yield Provider("serving", f"{__name__}:Serving")
+        yield Provider("serving", f"{__name__}:Serving", settings=Settings)
 
 
 def make(version=0):
@@ -325,11 +329,16 @@ def make(version=0):
     server = (
         '[server]\nrequest_scheduler = "queue"\nextensions = ["beside"]\nio_threads = 2\nshutdown_deadline_ms = 300\n'
     )
-    tables = f"[listeners.{{0}}.wire]\nversion = {version}\n[listeners.{{0}}.gate]\nversion = {version}\n"
+    tables = "".join(
+        f"[listeners.{{0}}.{part}]\nversion = {version}\n" for part in ("wire", "gate", "moving", "watching")
+    )
+    own = f"[listeners.named.naming]\nversion = {version}\n[listeners.named.charging]\nversion = {version}\n"
+    own += f"[server.queue]\nversion = {version}\n"
+    own += "".join(f"[{part}]\nversion = {version}\n" for part in ("serving", "beside"))
     return (
         server
         + f'[listeners.named]\nauthenticator = "naming"\nthrottles = ["charging"]\n{parts}{tables.format("named")}'
-        + f"[listeners.open]\n{parts}{tables.format('open')}"
+        + f"[listeners.open]\n{parts}{tables.format('open')}{own}"
     )
 
 
@@ -407,7 +416,9 @@ def start_with_fault(build, callback):
     assert bool(problem) == (callback in NEEDED_AT_START)
     if problem:
         assert callback in problem
-        assert any(name in problem for name in (__name__, "api set serving", "extension beside")), problem
+        assert any(name in problem for name in (__name__, "api set serving", "extension beside", "scheduler queue")), (
+            problem
+        )
 
 
 @pytest.mark.parametrize("callback", [*CALLBACKS, *OWN])

@@ -6,14 +6,17 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 
-from klamm import ApiSet, Provider, hookimpl
+from klamm import ApiSet, Provider, ServerExtension, hookimpl, setting
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm_dispatch.schedulers import Fifo
 from klamm_plaintext.transport import PlaintextTransport
 from tests.contract.api_sets import Plugin
 from tests.waiting import klamm_threads
@@ -61,6 +64,76 @@ class BrokenPlugin:
     @hookimpl
     def klamm_api_sets(self):
         yield Provider("broken", "tests.contract.test_lifecycle:Broken")
+
+
+class TakesSettings:
+    """Applies settings with an even number at once."""
+
+    opened = []
+
+    def open(self, host):
+        super().open(host)
+        self.opened.append(self)
+
+    def reconfigure(self, settings):
+        if settings.number % 2 == 0:
+            self.settings = settings
+            return True
+        return False
+
+
+class TakingScheduler(TakesSettings, Fifo):
+    pass
+
+
+class TakingSet(TakesSettings, ApiSet):
+    pass
+
+
+class TakingExtension(TakesSettings, ServerExtension):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    number: int = setting(0, doc="A number.")
+
+
+class TakingPlugin:
+    @hookimpl
+    def klamm_request_schedulers(self):
+        yield Provider("queue", f"{__name__}:TakingScheduler", settings=Number)
+
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("answers", f"{__name__}:TakingSet", settings=Number)
+
+    @hookimpl
+    def klamm_extensions(self):
+        yield Provider("beside", f"{__name__}:TakingExtension", settings=Number)
+
+
+def test_schedulers_handler_sets_and_extensions_take_settings_while_the_server_runs(monkeypatch):
+    monkeypatch.setattr(TakesSettings, "opened", [])
+
+    def build(number):
+        settings = [
+            "listeners.default.api_set=answers",
+            'server.extensions=["beside"]',
+            "server.request_scheduler=queue",
+        ]
+        settings += [f"{table}.number={number}" for table in ("server.queue", "answers", "beside")]
+        return EmbeddedServer(settings, plugins=[TakingPlugin()])
+
+    with build(1) as embedded:
+        server, parts = embedded.server, TakesSettings.opened
+        assert [type(part) for part in parts] == [TakingScheduler, TakingSet, TakingExtension], "in this order"
+        assert server.reconfigure(build(3).plan) == ([], [])
+        assert [part.settings.number for part in parts] == [1, 1, 1]
+        tables = ["[server.queue]", "[answers]", "[beside]"]
+        assert server.reconfigure(build(4).plan) == (tables, [])
+        assert [part.settings.number for part in parts] == [4, 4, 4]
+        assert server.reconfigure(build(4).plan) == ([], []), "the plan has what counts"
 
 
 def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):
@@ -179,6 +252,27 @@ def test_a_signal_stops_the_server_and_exits_with_0(serve, tmp_path, number):
     assert "ready in" in output
     assert signal.Signals(number).name in output
     assert list(tmp_path.glob("ready.json*")) == [], "nobody is ready any more"
+
+
+def test_a_group_id_forges_no_line_of_the_log(serve):
+    process, ready = serve(
+        "--bind", "127.0.0.1:0", "--log-level", "INFO", "--set", "group.initial.rebalance.delay.ms=0"
+    )
+    host, port = ready["listeners"]["default"].split(":")
+    request = JoinGroupRequest(
+        group_id="g\n2026-01-01 00:00:00,000 INFO klamm.authorizer forged",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    with RawClient((host, int(port))) as client:
+        assert client.call(request, 2).error_code == 0
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=10)
+    lines = output.splitlines()
+    assert any("group g\\n2026-01-01" in line for line in lines)
+    assert not any(line.endswith("klamm.authorizer forged") or line.startswith("2026-01-01 00:00:00") for line in lines)
 
 
 def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):

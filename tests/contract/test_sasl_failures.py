@@ -14,14 +14,8 @@ from joserfc import jws
 from joserfc.jwk import RSAKey
 
 import klamm_sasl
-from klamm import (
-    DELEGATION_TOKENS,
-    DelegationToken,
-    DelegationTokenCache,
-    KafkaPrincipal,
-    ScramCredential,
-    ScramMechanism,
-)
+from klamm import KafkaPrincipal
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.metadata import MetadataRequest

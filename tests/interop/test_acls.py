@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from klamm import ScramCredential, ScramMechanism
+from klamm.sasl import ScramCredential, ScramMechanism
 from tests.interop.clients.java import run_tool
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.server import HOST, Server

@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 from klamm.wire.api_keys import load
-from tools.schemas import Field, Schema, Struct, Versions
+from tools.messages.schema import Field, Schema, Struct, Versions
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),

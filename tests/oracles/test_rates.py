@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm import Rate, TokenBucket
+from klamm.runtime import Rate, TokenBucket
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from tests.peers.kafka_jars import classpath
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
+
+from klamm.api.part import Part
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext, RequestContext, ServerContext
@@ -99,27 +101,21 @@ def handles(
     return mark
 
 
-class ApiSet:
+_Host: TypeAlias = "ServerContext"
+
+
+class ApiSet(Part[_Host]):
     """Base of handler sets. One instance may serve several listeners and then has one state.
 
-    Lifecycle: `__init__(settings)` → `open(server)` → `listener_opened(...)` per listener → requests → `close()`.
-    `open` and `close` may block; `close` is called exactly once if `open` returned.
+    `open` → `handlers` → `listener_opened` for each listener → requests → `close`, when no request will come any more
+    and everything is to be made durable.
     """
 
-    def __init__(self, settings: Any = None) -> None:
-        self.settings = settings
-
-    def open(self, server: ServerContext) -> None:
-        """Get ready to serve: every acceptor is bound, no request has come yet."""
-
     def listener_opened(self, listener: ListenerContext) -> None:
-        """A listener that names this set has its final address (port 0 is resolved)."""
-
-    def close(self) -> None:
-        """No request will come any more; make everything durable."""
+        """A listener that names this set has its final address (port 0 is resolved). Raising stops the start."""
 
     def describe(self) -> str:
-        """What `klamm serve` says of the set once it is open, e.g. how many topics were recovered."""
+        """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
         return ""
 
     def handlers(self) -> Iterable[ApiHandler]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from klamm.api.part import ListenerPart
+from klamm.api.part import ListenerPart, Part
 
 if TYPE_CHECKING:
-    from klamm.api.context import Address, RequestContext
+    from klamm.api.context import Address, RequestContext, ServerServices
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,17 @@ class ProcessorAssigner(ListenerPart, ABC):
         return ()
 
 
-class RequestScheduler(ABC):
-    """The order in which queued requests reach the handlers; a bounded multi-lane queue.
+_Host: TypeAlias = "ServerServices"
+
+
+class RequestScheduler(Part[_Host], ABC):
+    """The order in which queued requests reach the handlers; a bounded multi-lane queue of `capacity` requests.
 
     Used by all processors and handlers at once. One instance per server.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.capacity = capacity
 
     @abstractmethod

@@ -1,37 +1,30 @@
-"""Server extensions: what stands beside the listeners."""
+"""Server extensions: services beside the listeners."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
+
+from klamm.api.part import Part
 
 if TYPE_CHECKING:
     from klamm.api.context import ServerServices
 
 
-class ServerExtension(ABC):
-    """Something that stands beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it."""
+_Host: TypeAlias = "ServerServices"
 
-    def __init__(self, settings: Any = None) -> None:
-        self.settings = settings
 
-    @abstractmethod
-    def open(self, server: ServerServices) -> None:
-        """Every listener is bound and its parts are open; no request has come. Raising stops the start."""
+class ServerExtension(Part[_Host]):
+    """A service beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it.
+
+    It is opened when every listener is bound and its parts are open, and closed when all requests have ended.
+    """
 
     def ready(self) -> None:
-        """Every listener answers from now on."""
+        """Every listener answers from now on. Raising stops the start."""
 
     def stopping(self) -> None:
-        """The server begins to stop: it accepts no more."""
+        """The server begins to stop: it accepts no more connections."""
 
     def describe(self) -> str:
-        """What `klamm serve` says of it once the server is ready, e.g. the address it listens on."""
+        """One line for the start message of `klamm serve`, e.g. the address it listens on."""
         return ""
-
-    def reload(self) -> None:
-        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give back what `open` took. Called exactly once if `open` returned; requests have ended."""

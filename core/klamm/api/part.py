@@ -1,31 +1,53 @@
-"""The life cycle that everything a listener is made of shares."""
+"""The life cycle of every part that a plugin provides, declared once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext
 
+Host = TypeVar("Host")
 
-class ListenerPart:
-    """Lifecycle that all per-listener providers share."""
+
+class Part(Generic[Host]):
+    """What a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
+
+    The server calls these methods on the thread that starts, reloads or stops it, one at a time; parts of a part (e.g.
+    the mechanisms of `sasl`) are called so by that part. Other threads may use the part meanwhile, so `reload` and
+    `reconfigure` replace what those read, in one assignment. `Host` is what `open` gets:
+
+    | part | host | opened |
+    | --- | --- | --- |
+    | `RequestScheduler` | `ServerServices` | first, before any handler set |
+    | `ApiSet` | `ServerContext` | when every listener is bound |
+    | parts of a listener | `ListenerContext` | after the handler sets, in the order of `ListenerPlan` |
+    | `SaslMechanism` | `SaslContext` | with the authenticator, after its credential stores |
+    | `ServerExtension` | `ServerServices` | last, before the first request |
+    """
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
 
-    def open(self, listener: ListenerContext) -> None:
-        """Get ready. May block. Raising stops the start, with the provider's name and the cause."""
+    def open(self, host: Host) -> None:
+        """Get ready. May block. Raising stops the start; the message names the provider and the cause."""
 
     def reload(self) -> None:
-        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
+        """SIGHUP: read files again. Raising keeps the state as it was; the error is logged and reported."""
 
     def reconfigure(self, settings: Any) -> bool:
-        """SIGHUP found other settings: take them, now, for what follows. False: they count from the next start.
+        """SIGHUP found other settings for this part: apply them and return True; False leaves them to the next start.
 
-        Raising keeps what was there, and is logged.
+        Raising keeps the old settings; the error is logged and reported.
         """
         return False
 
     def close(self) -> None:
-        """Give back what `open` took. Called exactly once if `open` returned."""
+        """Release what `open` took. Called exactly once if `open` returned, in the opposite order of opening."""
+
+
+_Host: TypeAlias = "ListenerContext"
+
+
+class ListenerPart(Part[_Host]):
+    """A part of one listener: an instance for each listener that names its provider."""

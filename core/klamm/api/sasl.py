@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from klamm.api.principal import KafkaPrincipal
+from klamm.api.part import ListenerPart, Part
+from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import ConnectionContext, ListenerContext
@@ -88,17 +89,11 @@ class SaslServer(ABC):
         """The exchange is over, or the channel is gone."""
 
 
-class CredentialStore(ABC):
+class CredentialStore(ListenerPart, ABC):
     """Knows users by their SCRAM credentials, or checks passwords itself. Called from any thread."""
 
     blocking: bool = False
     """Whether `scram_credential` may take more than a millisecond; it is then called where that holds nobody up."""
-
-    def __init__(self, settings: Any = None) -> None:
-        self.settings = settings
-
-    def open(self, listener: ListenerContext) -> None:
-        """Get ready. May block. Raising stops the start with the message."""
 
     @abstractmethod
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
@@ -112,9 +107,10 @@ class CredentialStore(ABC):
         return None
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        """One of the credentials, chosen by `draw` (>= 0), e.g. by `draw % number`; None if that cannot be said.
+        """One of the credentials, chosen by `draw` (0 to 2 ** 64 - 1); None if the store cannot list them.
 
-        Users that do not exist are answered as if they had one like it.
+        Users that do not exist are answered as if they had one of the same form: iterations, length of the salt. Order
+        credentials by their form and take number `draw * count >> 64`, so that a name keeps its form when users change.
         """
         return None
 
@@ -126,12 +122,6 @@ class CredentialStore(ABC):
         """
         return {}
 
-    def reload(self) -> None:
-        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
-
-    def close(self) -> None:
-        """Give back what `open` took. Called exactly once if `open` returned."""
-
 
 @dataclass(frozen=True, slots=True)
 class SaslContext:
@@ -141,21 +131,12 @@ class SaslContext:
     stores: Sequence[CredentialStore]
 
 
-class SaslMechanism(ABC):
-    """One mechanism of one listener. Clients name it as TOML does: the provider's name is the mechanism's."""
+class SaslMechanism(Part[SaslContext], ABC):
+    """One mechanism of one listener. Clients name it as TOML does: the provider's name is the mechanism's.
 
-    def __init__(self, settings: Any = None) -> None:
-        self.settings = settings
-
-    def open(self, context: SaslContext) -> None:
-        """Get ready; the stores are open. May block. Raising stops the start with the message."""
+    The authenticator `sasl` opens and reloads it, after the stores; other settings take effect at the next start.
+    """
 
     @abstractmethod
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServer:
         """For a client that has named this mechanism. Must not block. Raises as `SaslServer.evaluate` does."""
-
-    def reload(self) -> None:
-        """SIGHUP: read files again. Raising keeps what was there, and is logged."""
-
-    def close(self) -> None:
-        """Give back what `open` took. Called exactly once if `open` returned."""

@@ -84,7 +84,7 @@ def _blocked(options: argparse.Namespace) -> list[str]:
     if file is not None and options.command != "init":
         from pathlib import Path
 
-        from klamm.config.plan import blocked_plugins
+        from klamm.config.tables import blocked_plugins
 
         blocked += blocked_plugins(Path(file))
     return blocked

@@ -7,8 +7,10 @@ import logging
 import sys
 from pathlib import Path
 
-from klamm.config.plan import ServerPlan, load_plan
+from klamm.config.plan import ServerPlan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.logs.escaping import EscapingFormatter
 
 
 def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
@@ -23,9 +25,9 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Serve until a signal ends it."""
     plan = plan_of(options, plugins, files=True)
-    logging.basicConfig(
-        level=plan.server.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(EscapingFormatter())
+    logging.basicConfig(level=plan.server.log_level, handlers=[handler])
     from klamm.server.serving import run as serve
 
     ready_file = Path(options.ready_file) if options.ready_file else None

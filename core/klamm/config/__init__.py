@@ -1,6 +1,20 @@
-"""From a TOML file to checked settings and a plan of the server; every problem with its file, line and key."""
+"""From a TOML file to checked settings and a plan of the server; every problem with its file, line and key.
 
-from klamm.config.problems import ConfigError, Problem
-from klamm.config.setting import SettingSpec, setting, specs_of
+The names listed here are public: what a plugin needs to describe, check or read settings of its own.
+"""
 
-__all__ = ["ConfigError", "Problem", "SettingSpec", "setting", "specs_of"]
+from klamm.api.described_config import DescribedConfig
+from klamm.config.checks import check_networks
+from klamm.config.setting import SettingSpec, specs_of
+from klamm.config.table_loader import check_table, load_settings
+from klamm.config.tables import read_tables
+
+__all__ = [
+    "DescribedConfig",
+    "SettingSpec",
+    "check_networks",
+    "check_table",
+    "load_settings",
+    "read_tables",
+    "specs_of",
+]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from klamm.config import toml_positions as positions
-from klamm.config.plan import read_tables
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.setting import convert, flatten, specs_of
+from klamm.config.tables import read_tables
 
 
 def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,8 +1,62 @@
-"""Names that clients choose, in lines of a log."""
+"""Log lines that no client can forge: what clients choose is written with its control characters escaped."""
 
 from __future__ import annotations
 
+import logging
+from typing import Final
 
-def in_one_line(text: str) -> str:
-    """The text if it can be printed as it is, else quoted and escaped: no client begins a line of the log."""
-    return text if text.isprintable() else ascii(text)
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_INDENT: Final = "    "
+LOGGED_CHARACTERS: Final = 256
+"""So much of a string that a client has chosen stands in a log line."""
+
+
+def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
+    """The text, or its first characters and how many it has. For strings that a client has chosen, in log lines."""
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}… ({len(text)} characters)"
+
+
+def escape_control_characters(text: str) -> str:
+    """The text with every unprintable character written as Python writes it: a newline as `\\n`.
+
+    Unprintable are control and format characters, line separators and lone surrogates; all else stays.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+class EscapingFormatter(logging.Formatter):
+    """Writes each record as one line, whatever its arguments hold. Tracebacks follow, each line indented and escaped.
+
+    `klamm serve` installs it for all handlers, so no logging call needs to escape what a client has chosen.
+    """
+
+    def __init__(self, format: str = FORMAT) -> None:
+        super().__init__(format)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, then its traceback and stack, if it has them."""
+        record.message = record.getMessage()
+        record.asctime = self.formatTime(record)
+        lines = [escape_control_characters(self.formatMessage(record))]
+        # Not `record.exc_text` first: another handler's formatter may have put it there as it was.
+        if record.exc_info:
+            lines += _indented(self.formatException(record.exc_info))
+        elif record.exc_text:
+            lines += _indented(record.exc_text)
+        if record.stack_info:
+            lines += _indented(self.formatStack(record.stack_info))
+        return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return [_INDENT + escape_control_characters(line) for line in text.split("\n")]
+
+
+in_one_line = escape_control_characters

@@ -9,6 +9,7 @@ Kafka has the number as an attribute of an MBean without `name`, the attribute s
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 log = logging.getLogger("klamm.metrics")
+
+_NAME: Final = re.compile(r"[A-Za-z][\w.]*:type=[\w-]+,name=[\w-]+", re.ASCII)
+_LABEL: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = Mapping[str, str]
@@ -140,19 +144,29 @@ class MetricsRegistry:
         self._failed: set[str] = set()
 
     def counter(self, name: str, doc: str, **labels: str) -> Counter:
-        """A new counter."""
+        """A new counter. Raises ValueError as `register` does."""
+        _check_labels(name, labels)
         counter = Counter()
         self.register(name, "counter", doc, lambda: ((labels, counter.value),))
         return counter
 
     def gauge(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> Callable[[], None]:
-        """A number that `read` gives; the function returned takes it away again."""
+        """A number that `read` returns; the function returned removes it. Raises ValueError as `register` does."""
+        _check_labels(name, labels)
         return self.register(name, "gauge", doc, lambda: ((labels, read()),))
 
     def register(self, name: str, kind: Kind, doc: str, read: Read) -> Callable[[], None]:
-        """Samples whose labels are not known before, given by `read`; the function returned takes them away again."""
+        """Samples whose labels are known only when `read` is called; the function returned removes them.
+
+        Raises ValueError for a name that is not of the form `DOMAIN:type=TYPE,name=NAME`, and for one that is
+        registered with another kind.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f'the metric name "{name}" is not of the form DOMAIN:type=TYPE,name=NAME')
         with self._lock:
-            reads = self._families.setdefault(name, (kind, doc, []))[2]
+            known, _, reads = self._families.setdefault(name, (kind, doc, []))
+            if known != kind:
+                raise ValueError(f"the metric {name} is a {known}, it cannot be a {kind} as well")
             reads.append(read)
 
         def remove() -> None:
@@ -186,3 +200,9 @@ class MetricsRegistry:
             # Once: a scraper comes back every few seconds.
             self._failed.add(name)
             log.exception("metric %s cannot be read", name)
+
+
+def _check_labels(name: str, labels: Labels) -> None:
+    for label in labels:
+        if not _LABEL.fullmatch(label):
+            raise ValueError(f'the metric {name} cannot have a label "{label}"')

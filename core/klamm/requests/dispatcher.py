@@ -38,7 +38,6 @@ log = logging.getLogger("klamm.requests")
 _HEADER_V0: Final = Struct(">ii")
 _HEADER_V1: Final = Struct(">iiB")
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
-_PRODUCE: Final = int(ApiKey.PRODUCE)
 _TELLS_SOFTWARE: Final = 3
 """The first version of ApiVersions that says who the client is (KIP-511)."""
 
@@ -54,7 +53,6 @@ class Route:
         "count_errors",
         "counts",
         "decode",
-        "encode",
         "flexible_from",
         "handle",
         "has_errors_inside",
@@ -71,12 +69,6 @@ class Route:
         spec = spec_of(handler.api_key)
         self.name = handler.name
         self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
-        self.encode: Callable[[Any, int], bytes] | None = None
-        if handler.api_key == _PRODUCE:
-            from klamm.wire import one_batch
-
-            if handler.module is one_batch.MODULE:
-                self.decode, self.encode = one_batch.decode_request, one_batch.encode_response
         self.handle = handler.handle
         self.unchanged_while = handler.unchanged_while
         self.min_version = handler.min_version
@@ -325,7 +317,7 @@ class RequestDispatcher:
                 # Whatever can encode itself is a response.
                 request.errors = None
         if not route.has_records:
-            body = response.encode(version) if route.encode is None else route.encode(response, version)
+            body = response.encode(version)
             size_bytes = request.response_bytes = len(body)
             if version >= route.flexible_from:
                 return [_HEADER_V1.pack(size_bytes + 5, request.correlation_id, 0) + body]

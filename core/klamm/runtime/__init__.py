@@ -1,1 +1,19 @@
-"""Time, threads and waiting: clock, scheduler, workers, purgatory, rates."""
+"""Clock, timers, threads and rates: what parts use to measure and to wait. The names listed here are public."""
+
+from klamm.runtime.clock import Clock, SystemClock
+from klamm.runtime.purgatory import DelayedOperation, Purgatory
+from klamm.runtime.rates import Rate, TokenBucket
+from klamm.runtime.scheduler import Scheduler, Timer
+from klamm.runtime.workers import Workers
+
+__all__ = [
+    "Clock",
+    "DelayedOperation",
+    "Purgatory",
+    "Rate",
+    "Scheduler",
+    "SystemClock",
+    "Timer",
+    "TokenBucket",
+    "Workers",
+]

@@ -6,25 +6,25 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import RequestContext, ServerContext, ServerServices
+from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
-from klamm.metrics.server import ServerMetrics
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.listener import BindError, Listener, PartError
+from klamm.server.parts import ServerParts, StartError
+from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.server")
 
+__all__ = ["SocketServer", "StartError"]
+
 _PARKED_GRACE_NS = 250_000_000
-
-
-class StartError(Exception):
-    """The server cannot start; the message says what and why. Everything that was opened is closed again."""
 
 
 class SocketServer:
@@ -54,7 +52,7 @@ class SocketServer:
         self.extensions: list[ServerExtension] = []
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
-        self._opened_sets: list[tuple[str, ApiSet]] = []
+        self._parts = ServerParts(self.services)
         self._temporary: Path | None = None
         self.data_dir = Path()
         self.pool: MemoryPool | None = None
@@ -95,7 +93,10 @@ class SocketServer:
                 clock=self.clock,
             )
         scheduler_plan = self.plan.request_scheduler
-        self.request_channel = RequestChannel(scheduler_plan.build(settings.queued_max_requests))
+        scheduler: RequestScheduler = scheduler_plan.build(settings.queued_max_requests)
+        name = scheduler_plan.name
+        self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
+        self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, _run)
         handlers = self._open_api_sets()
         request_metrics = None
@@ -111,9 +112,17 @@ class SocketServer:
                 request_metrics=request_metrics,
             )
             name = listener.plan.api_set
-            with self._needed(f"api set {name}", self.plan.api_sets[name]):
+            with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
-        ServerMetrics(self).register(self.services.metrics)
+        register_server_metrics(
+            self.services.metrics,
+            listeners=self.listeners,
+            request_channel=self.request_channel,
+            handler_pool=self.handler_pool,
+            pool=self.pool,
+            max_clients=settings.metrics_max_clients,
+            clock=self.clock,
+        )
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
@@ -124,19 +133,8 @@ class SocketServer:
         self._announce_parts()
         self.services.announce("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
-            with self._needed(f"extension {part.name}", part):
+            with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
-
-    @contextmanager
-    def _needed(self, what: str, part: PartPlan) -> Iterator[None]:
-        """What a part raises here stops the start, in the part's name."""
-        try:
-            yield
-        except Exception as error:
-            log.debug("%s failed at start", what, exc_info=True)
-            text = f"{what} ({part.distribution}): {str(error) or repr(error)}"
-            self.services.announce("plugin_failed", text, failed=True)
-            raise StartError(text) from error
 
     def _announce_parts(self) -> None:
         plan = self.plan
@@ -151,8 +149,7 @@ class SocketServer:
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
-        with self._needed(f"extension {part.name}", part):
-            extension.open(self.services)
+        self._parts.open(f"extension {part.name}", f"[{part.name}]", part, extension, self.services)
         self.extensions.append(extension)
 
     def _prepare_data_dir(self) -> None:
@@ -175,21 +172,18 @@ class SocketServer:
             data_dir.mkdir(parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
-            with self._needed(f"api set {name}", part):
-                api_set.open(
-                    ServerContext(
-                        data_dir,
-                        self.clock,
-                        self.scheduler,
-                        contexts,
-                        os.urandom,
-                        temporary_data=self._temporary is not None,
-                        services=self.services,
-                        configs=lambda: described_configs(self.plan),
-                    )
-                )
-            self._opened_sets.append((name, api_set))
-            with self._needed(f"api set {name}", part):
+            context = ServerContext(
+                data_dir,
+                self.clock,
+                self.scheduler,
+                contexts,
+                os.urandom,
+                temporary_data=self._temporary is not None,
+                services=self.services,
+                configs=lambda: described_configs(self.plan),
+            )
+            self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
+            with self._parts.needed(f"api set {name}", part):
                 handlers[name] = list(api_set.handlers())
         return handlers
 
@@ -202,7 +196,7 @@ class SocketServer:
             deadline_ms = self.plan.server.shutdown_deadline_ms
         self.services.announce("server_stopping")
         for extension in self.extensions:
-            self._try(extension, extension.stopping)
+            self._parts.attempt(extension, extension.stopping)
         for listener in self.listeners:
             listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
@@ -214,33 +208,22 @@ class SocketServer:
             processor.join()
         if self._handlers_started and not self.handler_pool.shutdown(timeout_s=max(0.1, deadline_ms / 1000)):
             log.warning("request handlers were still busy after the shutdown deadline of %d ms", deadline_ms)
-        for name, api_set in reversed(self._opened_sets):
-            try:
-                api_set.close()
-            except Exception:
-                log.exception("api set %s failed to close", name)
+        self._parts.close(lambda part: not isinstance(part, ServerExtension))
         self.scheduler.stop()
-        for extension in reversed(self.extensions):
-            self._try(extension, extension.close)
+        self._parts.close(lambda part: True)
         for listener in self.listeners:
             listener.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
-    @staticmethod
-    def _try(extension: ServerExtension, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception:
-            log.exception("extension %r failed", extension)
-
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
-        """Give parts of listeners the settings of a new plan: the tables that count from now on, and what went wrong.
+        """Give parts the settings of a new plan: the tables that count from now on, and what went wrong.
 
-        `self.plan` tells what counts; what is still different in the new plan needs another start.
+        `self.plan` has the settings that count; what is still different in the new plan needs another start.
         """
-        taken: list[str] = []
-        problems: list[str] = []
+        changed, taken, problems = self._parts.reconfigure(plan.counterpart)
+        for old, new in changed:
+            self.plan = self.plan.with_part(old, new)
         wanted = {listener_plan.name: listener_plan for listener_plan in plan.listeners}
         for listener in self.listeners:
             if listener.name in wanted:
@@ -274,12 +257,7 @@ class SocketServer:
     def reload(self) -> list[str]:
         """Let the parts read their files again; the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
-        for extension in self.extensions:
-            try:
-                extension.reload()
-            except Exception as error:
-                log.exception("reload of %r failed", extension)
-                problems.append(f"extension {type(extension).__name__}: {error}")
+        problems += self._parts.reload()
         self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 

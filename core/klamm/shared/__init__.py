@@ -1,1 +1,36 @@
-"""Tables and values that several parts of one server read."""
+"""Tables and values that several parts of one server read. The names listed here are public."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from klamm.shared.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, quotas_by_entity
+    from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
+    from klamm.shared.tables import Row, SharedState, Table, TableStore
+
+__all__ = [
+    "CLIENT_QUOTAS",
+    "JavaRegexError",
+    "QuotaEntity",
+    "Row",
+    "SharedState",
+    "Table",
+    "TableStore",
+    "client_quota_key",
+    "compile_java",
+    "java_replacement",
+    "quotas_by_entity",
+]
+
+if not TYPE_CHECKING:
+    # Loaded when first asked for: most servers use a few of these modules.
+    _MODULES = ("client_quotas", "java_regex", "tables")
+
+    def __getattr__(name):
+        if name in __all__:
+            from importlib import import_module
+
+            for module in _MODULES:
+                found = vars(import_module(f"{__name__}.{module}"))
+                if name in found:
+                    return found[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

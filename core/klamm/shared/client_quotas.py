@@ -23,7 +23,7 @@ def client_quota_key(entity: QuotaEntity) -> str:
     return json.dumps(entity, sort_keys=True, separators=(",", ":"))
 
 
-def client_quotas(rows: Mapping[str, Row]) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
+def quotas_by_entity(rows: Mapping[str, Row]) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
     """Entities and their quotas, from a snapshot of the table."""
     for row in rows.values():
         yield row["entity"], row["quotas"]

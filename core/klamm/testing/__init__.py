@@ -1,6 +1,11 @@
 """For tests of klamm, of plugins, and of programs that talk to Kafka: a server inside the process, and raw clients."""
 
+from klamm.runtime.clock import ManualClock
 from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.raw_client import RawClient
 
-__all__ = ["EmbeddedServer", "RawClient"]
+__all__ = [
+    "EmbeddedServer",
+    "ManualClock",
+    "RawClient",
+]

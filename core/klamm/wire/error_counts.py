@@ -1,6 +1,6 @@
 """Which errors a response carries, for metrics: Kafka's `AbstractResponse.errorCounts`, less its count of NONE.
 
-Runs for every response, so what `response_errors` knows of a class is made into functions that look at nothing else.
+This runs for every response. So a class's `ERRORS` are turned into a function that looks at these fields only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from klamm.wire.response_errors import Plan, plan_of
+from klamm.wire.response_errors import error_fields
+from klamm.wire.struct_base import ErrorFields
 
 ErrorCounts: TypeAlias = dict[int, int]
 _Walk: TypeAlias = Callable[[Any, ErrorCounts], None]
@@ -16,16 +17,16 @@ _Walk: TypeAlias = Callable[[Any, ErrorCounts], None]
 
 def has_only_own_code(response_class: type) -> bool:
     """Whether `error_code` is all there is to count."""
-    plan = plan_of(response_class)
-    return plan.codes == ("error_code",) and not plan.lists
+    fields = error_fields(response_class)
+    return fields.codes == ("error_code",) and not fields.lists
 
 
 def error_counter(response_class: type) -> Callable[[Any], ErrorCounts | None]:
     """A function that counts the codes other than NONE in all error fields of a response; None if there are none."""
-    plan = plan_of(response_class)
-    if not plan.codes and not plan.lists:
+    fields = error_fields(response_class)
+    if not fields.codes and not fields.lists:
         return _no_errors
-    walk = _walker(plan)
+    walk = _walker(fields)
 
     def count(response: Any) -> ErrorCounts | None:
         found: ErrorCounts = {}
@@ -45,13 +46,13 @@ def _own_code(struct: Any, found: ErrorCounts) -> None:
         found[code] = found.get(code, 0) + 1
 
 
-def _walker(plan: Plan) -> _Walk:
-    if plan.codes == ("error_code",) and not plan.lists:
+def _walker(fields: ErrorFields) -> _Walk:
+    if fields.codes == ("error_code",) and not fields.lists:
         return _own_code
-    below = [(field, _walker(inner)) for field, inner in plan.lists]
-    if len(below) == 1 and not plan.codes:
+    below = [(field, _walker(inner)) for field, inner in fields.lists]
+    if len(below) == 1 and not fields.codes:
         return _list_walker(*below[0])
-    codes = plan.codes
+    codes = fields.codes
 
     def walk_all(struct: Any, found: ErrorCounts) -> None:
         for field in codes:

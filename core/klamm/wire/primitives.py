@@ -27,6 +27,8 @@ _MAX_STRING: Final = 32767
 
 DECODE_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
 ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
+HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
+"""What the short way of a message may raise where its shape is another."""
 
 
 class WireError(Exception):

@@ -5,28 +5,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import SCRAM_CREDENTIALS, ApiHandler, ApiSet, KafkaError, Purgatory, Scheduler, bind_handlers
-from klamm_broker import broker_metrics, meta_properties
-from klamm_broker.auto_creation import MAX_WAITING_PARTITIONS, AutoTopicCreation, new_topic
-from klamm_broker.configs import ConfigRegistry, server_keys
-from klamm_broker.delegation_tokens import DelegationTokens, secret_key
-from klamm_broker.fetch_session import FetchSessionCache
+from klamm import ApiHandler, ApiSet, bind_handlers
+from klamm.runtime import Purgatory, Scheduler
+from klamm.sasl import SCRAM_CREDENTIALS
+from klamm_broker import broker_metrics
+from klamm_broker.configs.registry import ConfigRegistry, server_keys
+from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
-from klamm_broker.handlers import HANDLERS
+from klamm_broker.handlers.registry import HANDLERS
 from klamm_broker.log import FileOperations, LogManager
-from klamm_broker.producer_ids import ProducerIds
-from klamm_broker.replica_assignment import check_replication_factor
+from klamm_broker.security.delegation_tokens import DelegationTokens
+from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.services import BrokerServices
 from klamm_broker.settings import BrokerSettings
-from klamm_broker.shared_tables import SharedTables
-from klamm_broker.store import Store
-from klamm_broker.topics import KRAFT_METADATA_TOPIC, NewTopic, Topic, TopicRegistry
+from klamm_broker.storage import meta_properties
+from klamm_broker.storage.producer_ids import ProducerIds
+from klamm_broker.storage.shared_tables import SharedTables
+from klamm_broker.storage.store import Store
+from klamm_broker.topics.auto_creation import AutoTopicCreation
+from klamm_broker.topics.registry import Topic, TopicRegistry
 
 if TYPE_CHECKING:
-    from klamm import Clock, RequestContext, ServerContext, Table
+    from klamm import ServerContext
+    from klamm.runtime import Clock
+    from klamm.shared import Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -122,15 +128,18 @@ class Broker(ApiSet):
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
-            self._create_all, max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
+            self.topics,
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
         self.groups.load()
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
+        key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
         self.delegation_tokens = DelegationTokens(
-            settings, secret_key(settings), server.services.shared, server.clock, server.random_bytes
+            settings, key, server.services.shared, server.clock, server.random_bytes
         )
         self.delegation_tokens.load()
         self.fetch_sessions = FetchSessionCache(
@@ -200,42 +209,25 @@ class Broker(ApiSet):
         )
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """One per module `k…`; see `klamm_broker.handlers`."""
-        return bind_handlers(HANDLERS, self)
-
-    # What more than one handler does
-
-    def create_topic(self, name: str) -> Topic:
-        """A topic as a client gets it that asks for nothing special. Raises KafkaError."""
-        check_replication_factor(self.settings.default_replication_factor)
-        return self.topics.create(name, self.settings.num_partitions, {})
-
-    def create_topics_later(self, names: Sequence[str], context: RequestContext) -> None:
-        """Make topics in the background, those that are not being made yet and that the asker's quota allows."""
-        if self.settings.default_replication_factor != 1:
-            return
-        topics: dict[str, NewTopic] = {}
-        for name in self.auto_creation.not_under_way(names):
-            if name == KRAFT_METADATA_TOPIC:
-                continue
-            topic = new_topic(name, self.settings.num_partitions)
-            try:
-                context.charge_mutations(topic.partitions, strict=True)
-            except KafkaError:
-                break
-            topics[name] = topic
-        self.auto_creation.create(topics)
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic and the offsets that groups committed for it. Raises StoreError."""
-        self.topics.delete(topic)
-
-    def _create_all(self, topics: Mapping[str, NewTopic]) -> Mapping[str, Topic | KafkaError]:
-        try:
-            return self.topics.create_all(topics)
-        finally:
-            # Who was told that there is no such topic, and could not get one, must be able to try again.
-            self.topics.metadata_changed()
+        """One per module `klamm_broker.handlers.k…`."""
+        services = BrokerServices(
+            settings=self.settings,
+            node_id=self.node_id,
+            cluster_id=self.cluster_id,
+            data_dir=self.data_dir,
+            clock=self.clock,
+            logs=self.logs,
+            topics=self.topics,
+            auto_creation=self.auto_creation,
+            configs=self.configs,
+            groups=self.groups,
+            producer_ids=self.producer_ids,
+            scram_credentials=self.scram_credentials,
+            delegation_tokens=self.delegation_tokens,
+            fetch_sessions=self.fetch_sessions,
+            fetch_purgatory=self.fetch_purgatory,
+        )
+        return bind_handlers(HANDLERS, services)
 
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()

@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from klamm import MetricsRegistry
+from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    from klamm_broker.topics import Partition, TopicRegistry, TopicTraffic
+    from klamm_broker.topics.registry import Partition, TopicRegistry, TopicTraffic
 
 PARTITIONS_TOLD: Final = 1000
 TOPICS_TOLD: Final = 1000

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm_broker.security.token_secret import read_secret_key
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -287,14 +288,10 @@ class BrokerSettings:
                 f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
                 f" ({self.log_cleaner_max_compaction_lag_ms})",
             )
-        if self.delegation_token_secret_key_file is None and self.delegation_token_secret_key_env is None:
-            return
-        from klamm_broker.delegation_tokens import secret_key
-
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:
-            secret_key(self)
+            read_secret_key(file, self.delegation_token_secret_key_env)
         except OSError as error:
             yield key, f"{file}: {error.strerror}"
         except ValueError as error:

@@ -6,19 +6,18 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import (
+from klamm import ErrorCode, KafkaError
+from klamm.acl import (
     CLUSTER_NAME,
     WILDCARD,
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermission,
-    ErrorCode,
-    KafkaError,
     PatternType,
     ResourceType,
-    Table,
 )
+from klamm.shared import Table
 from klamm_authorizers.authorizing import IndexAuthorizer
 from klamm_authorizers.index import AclIndex
 from klamm_authorizers.rules import check_host

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from klamm import Authorizer, Counter, in_one_line
+from klamm.acl import Authorizer
+from klamm.metrics import Counter
 from klamm_authorizers.index import AclIndex
 from klamm_authorizers.rates import RatePerMinute
 
 if TYPE_CHECKING:
-    from klamm import AclOperation, ListenerContext, RequestContext, ResourceType
+    from klamm import ListenerContext, RequestContext
+    from klamm.acl import AclOperation, ResourceType
     from klamm_authorizers.settings import AclSettings, StaticSettings
 
 log = logging.getLogger("klamm.authorizer")
@@ -85,12 +87,12 @@ class IndexAuthorizer(Authorizer):
                 level,
                 "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s rule=%s",
                 context.listener.name,
-                in_one_line(principal),
+                principal,
                 "allowed" if verdict.allowed else "denied",
                 operation.name,
                 context.client_address.host,
                 resource_type.name,
-                in_one_line(resource_name),
+                resource_name,
                 verdict.rule or "default",
             )
         return self._counted(verdict.allowed)

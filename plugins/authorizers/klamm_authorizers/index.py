@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
-from klamm import (
-    WILDCARD,
-    AclBinding,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
+from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 
 ANYBODY: Final = "User:*"
 

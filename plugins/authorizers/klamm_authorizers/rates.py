@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from klamm import Clock
+from klamm.runtime import Clock
 
 _STEP_NS: Final = 5_000_000_000
 _MINUTE_NS: Final = 60_000_000_000

@@ -5,15 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from klamm import (
-    CLUSTER_NAME,
-    WILDCARD,
-    AclBinding,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
+from klamm.acl import CLUSTER_NAME, WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 
 _PERMISSIONS: Final = {"allow": AclPermission.ALLOW, "deny": AclPermission.DENY}
 _NOT_IN_RULES: Final = ("UNKNOWN", "ANY")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,12 +10,17 @@ from fnmatch import fnmatchcase
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from klamm import Family, HistogramValue, MetricsRegistry
+from klamm.metrics import Family, HistogramValue, MetricsRegistry
 from klamm_metrics.names import exposed_name, label_name, prometheus_name
+
+log = logging.getLogger("klamm.prometheus")
 
 
 class RegistryCollector(Collector):
-    """Collects a `MetricsRegistry`: names that match a pattern of `include` and none of `exclude`."""
+    """Collects a `MetricsRegistry`: names that match a pattern of `include` and none of `exclude`.
+
+    A family that Prometheus cannot have is left out and logged once: it hides no other.
+    """
 
     def __init__(
         self,
@@ -27,13 +33,27 @@ class RegistryCollector(Collector):
         self._include = include
         self._exclude = exclude
         self._labels = dict(labels or {})
+        self._left_out: set[str] = set()
 
     def collect(self) -> Iterator[Metric]:
+        mbeans: dict[str, str] = {}
         for family in self._registry.collect():
-            if self._wanted(exposed_name(family.name, family.kind)):
+            try:
+                name = exposed_name(family.name, family.kind)
+                if not self._wanted(name):
+                    continue
+                if name in mbeans:
+                    raise ValueError(f"{mbeans[name]} has the same name in Prometheus, {name}")
+                mbeans[name] = family.name
                 # Reading much at once would hold the interpreter for long: let the processors have it in between.
                 time.sleep(0)
-                yield self._metric(family)
+                metric = self._metric(family)
+            except Exception as error:
+                if family.name not in self._left_out:
+                    self._left_out.add(family.name)
+                    log.error("metric %s is left out: %s", family.name, error)
+                continue
+            yield metric
 
     def _wanted(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self._include) and not any(
@@ -42,13 +62,13 @@ class RegistryCollector(Collector):
 
     def _metric(self, family: Family) -> Metric:
         name = prometheus_name(family.name, family.kind)
-        metric = Metric(name, family.doc, family.kind)
+        metric = Metric(name, str(family.doc), family.kind)
         for sample in family.samples:
             labels = {label_name(key): str(value) for key, value in sample.labels.items()} | self._labels
             if isinstance(sample.value, HistogramValue):
                 self._add_histogram(metric, name, labels, sample.value)
             else:
-                metric.add_sample(exposed_name(family.name, family.kind), labels, sample.value)
+                metric.add_sample(exposed_name(family.name, family.kind), labels, float(sample.value))
         return metric
 
     @staticmethod

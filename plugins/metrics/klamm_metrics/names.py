@@ -1,4 +1,4 @@
-"""Names of MBeans as Prometheus can have them, in the way of the JMX exporter's usual rules for Kafka.
+"""Prometheus names of MBeans, by the rules that the JMX exporter is usually given for Kafka.
 
 `kafka.network:type=RequestChannel,name=RequestQueueSize` becomes `kafka_network_requestchannel_requestqueuesize`:
 domain, type and name in lower case, everything else an underscore. A meter `…PerSec` loses that word and, as every
@@ -28,10 +28,11 @@ def prometheus_name(mbean: str, kind: str) -> str:
 
 
 def exposed_name(mbean: str, kind: str) -> str:
-    """The name by which one asks Prometheus; a histogram has `_bucket`, `_sum` and `_count` after it."""
+    """The name in Prometheus queries; a histogram's samples have `_bucket`, `_sum` or `_count` after it."""
     return prometheus_name(mbean, kind) + ("_total" if kind == "counter" else "")
 
 
 def label_name(label: str) -> str:
-    """A label's name, as Kafka spells it where Prometheus can have it so."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", label)
+    """A label's name as Kafka spells it, with underscores for characters that Prometheus does not allow."""
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", label)
+    return f"_{name}" if name[:1].isdigit() or not name else name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from klamm import Address, Admission, Clock, ConnectionGate, Delay, ListenerContext, Refuse
+from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
+from klamm.runtime import Clock
 from klamm_quotas.addresses import NetworkMap, host_of
 from klamm_quotas.settings import AuthenticationPenaltySettings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from klamm import ListenerContext, Scheduler
+from klamm import ListenerContext
+from klamm.runtime import Scheduler
 
 # Connections that are only being set up cannot be given up yet.
 _LOOK_AGAIN_MS: Final = 100

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from klamm import CLIENT_QUOTAS, Rate, Row, ServerServices, client_quotas
+from klamm import ServerServices
+from klamm.runtime import Rate
+from klamm.shared import CLIENT_QUOTAS, Row, quotas_by_entity
 from klamm_quotas.addresses import IpAddress, parse
 
 _KEY: Final = "connection_creation_rate"
@@ -58,7 +60,7 @@ class ConnectionRates:
     def _take_limits(self, _changes: Mapping[str, Row | None]) -> None:
         limits: dict[IpAddress, float] = {}
         default = None
-        for entity, quotas in client_quotas(self._table.rows):
+        for entity, quotas in quotas_by_entity(self._table.rows):
             if "ip" in entity and _KEY in quotas:
                 address = entity["ip"]
                 if address is None:

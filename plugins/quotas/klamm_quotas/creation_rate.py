@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Rate
+from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext
+from klamm.runtime import Rate
 from klamm_quotas.addresses import NetworkMap, host_of
 from klamm_quotas.connection_rates import ConnectionRates, RecentMean
 from klamm_quotas.settings import UNLIMITED, CreationRateSettings

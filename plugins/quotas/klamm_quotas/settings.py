@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from klamm import check_networks, setting
+from klamm import setting
+from klamm.config import check_networks
 
 UNLIMITED: Final = 2_147_483_647
 """Kafka's default for every number of connections."""

@@ -6,20 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import (
-    ANONYMOUS,
-    AuthenticationStep,
-    Authenticator,
-    Buffer,
-    ErrorCode,
-    KafkaPrincipal,
-    SaslAuthenticationError,
-    SaslChallenge,
-    SaslError,
-    SaslServer,
-    SaslSuccess,
-    SaslTask,
-)
+from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal
+from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslServer, SaslSuccess, SaslTask
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.error_responses import error_response
 from klamm.wire.headers import decode_request_header, response_header_size
@@ -29,7 +17,9 @@ from klamm.wire.primitives import WireError
 from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
-    from klamm import ConnectionContext, Counter, SaslMechanism, TransportLayer
+    from klamm import ConnectionContext, TransportLayer
+    from klamm.metrics import Counter
+    from klamm.sasl import SaslMechanism
     from klamm_sasl.credential_checks import Check
 
 log = logging.getLogger("klamm.sasl")

@@ -1,4 +1,4 @@
-"""Looking users up in several stores, and the credentials of users that do not exist."""
+"""Looks users up in several stores, and makes fake credentials for names that do not exist."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from klamm import MIN_ITERATIONS, CredentialStore, ScramCredential, ScramMechanism, ServerServices
+from klamm import ServerServices
+from klamm.sasl import MIN_ITERATIONS, CredentialStore, ScramCredential, ScramMechanism
 
 _TABLE: Final = "sasl"
 _SECRET: Final = "unknown_users_secret"  # noqa: S105
 _SALT_BYTES: Final = 24
 _BASE_36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+DRAW_BITS: Final = 64
+"""`CredentialStore.any_credential` gets a number below 2 to this power."""
 
 
 class Credentials:
-    """The stores of one listener as one, which also answers for users that nobody knows.
+    """The stores of one listener as one store, which also makes credentials for names that no store knows.
 
-    Such a user's credential is made of its name and a secret of the server: it is the same each time, looks like those
-    of real users, and no password fits. So neither an answer nor its time tells who exists. The secret is in the
-    shared table `sasl`, so that a restart does not change what unknown users get.
+    The credential of an unknown name is derived from the name and a secret of the server. It is the same each time,
+    has the form of real ones, and no password matches it. So neither an answer nor its time tells which names exist.
+    Users and delegation tokens are derived apart: a name gets another salt as a user than as a token, whether or not
+    it is one. The secret is in the shared table `sasl`, so a restart does not change what unknown names get.
     """
 
     def __init__(self, stores: Sequence[CredentialStore], services: ServerServices) -> None:
@@ -34,7 +38,7 @@ class Credentials:
         self._models: tuple[list[Mapping[str, ScramCredential]], list[ScramCredential]] = ([], [])
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """What the first store that knows the user has. May block if `blocking`."""
+        """The credential in the first store that knows the user, or None. May block if `blocking`."""
         for store in self._stores:
             credential = store.scram_credential(user, mechanism)
             if credential is not None:
@@ -42,7 +46,7 @@ class Credentials:
         return None
 
     def find_for_plain(self, user: str) -> ScramCredential | None:
-        """What the first store that knows the user has, for whichever mechanism. May block if `blocking`."""
+        """As `find`, of any mechanism. May block if `blocking`."""
         for store in self._stores:
             credential = _any_mechanism(store, user)
             if credential is not None:
@@ -50,7 +54,10 @@ class Credentials:
         return None
 
     def ask_for_plain(self, user: str, password: str) -> bool | ScramCredential | None:
-        """What the first store that knows the user says of the password, or has to check it by. May block."""
+        """The verdict of the first store that knows the user, or the credential to check the password against.
+
+        None if no store knows the user. May block.
+        """
         for store in self._stores:
             found = store.verify_password(user, password)
             answer = _any_mechanism(store, user) if found is None else found
@@ -58,56 +65,79 @@ class Credentials:
                 return answer
         return None
 
-    def imaginary(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """The credential of a user that nobody knows. To be asked for also for those who exist: that takes time."""
+    def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        """The credential of a user that does not exist. Call it for users that exist too: it takes time."""
         return self._like(user, mechanism, self._any_credential(mechanism, self._draw(user, mechanism)))
 
-    def imaginary_for_plain(self, user: str) -> ScramCredential:
-        """As `imaginary`, of a mechanism as often as users of PLAIN are checked by it."""
+    def fake_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
+        """The credential of a delegation token that does not exist, in the form that real tokens have.
+
+        Call it for tokens that exist too: it takes time.
+        """
+        return self._like(token_id, mechanism, None, kind=b"token")
+
+    def fake_for_plain(self, user: str) -> ScramCredential:
+        """As `fake`. The mechanisms are as frequent as those of the credentials that PLAIN checks."""
         models = self._plain_models()
         if not models:
             usual = (one for one in ScramMechanism if self._any_credential(one, 0))
-            return self.imaginary(user, next(usual, ScramMechanism.SCRAM_SHA_256))
-        model = models[self._draw(user, ScramMechanism.SCRAM_SHA_256) % len(models)]
+            return self.fake(user, next(usual, ScramMechanism.SCRAM_SHA_256))
+        model = models[self._draw(user, ScramMechanism.SCRAM_SHA_256) * len(models) >> DRAW_BITS]
         return self._like(user, model.mechanism, model)
 
     def _plain_models(self) -> list[ScramCredential]:
-        """What PLAIN finds for each of all users; put together anew when a store has changed."""
+        """The credential that PLAIN checks, for each user; collected again when a store has changed."""
         now = [store.plain_credentials() for store in self._stores]
         seen, models = self._models
         if len(seen) != len(now) or any(one is not other for one, other in zip(seen, now, strict=True)):
             merged: dict[str, ScramCredential] = {}
             for credentials in reversed(now):
                 merged.update(credentials)
-            models = list(merged.values())
+            models = sorted(merged.values(), key=form)
             self._models = (now, models)
         return models
 
     def _draw(self, user: str, mechanism: ScramMechanism) -> int:
-        return int.from_bytes(self._noise(mechanism, user, b"draw")[:8], "big")
+        """A number below 2 ** DRAW_BITS, always the same for a name."""
+        return int.from_bytes(self._derive(mechanism, user, b"user", b"draw")[: DRAW_BITS // 8], "big")
 
-    def _like(self, user: str, mechanism: ScramMechanism, model: ScramCredential | None) -> ScramCredential:
-        noise = self._noise(mechanism, user, b"salt") + self._noise(mechanism, user, b"more salt")
+    def _like(
+        self, name: str, mechanism: ScramMechanism, model: ScramCredential | None, kind: bytes = b"user"
+    ) -> ScramCredential:
+        def derive(purpose: bytes) -> bytes:
+            return self._derive(mechanism, name, kind, purpose)
+
+        noise = derive(b"salt") + derive(b"more salt")
         salt, iterations = noise[:_SALT_BYTES], MIN_ITERATIONS
         if model is not None:
             iterations = model.iterations
             salt = noise[: len(model.salt)]
-            if all(chr(byte) in _BASE_36 for byte in model.salt):
-                # Salts that Kafka's tools make are text.
+            if is_text(model.salt):
+                # Kafka's tools make salts that are text.
                 salt = "".join(_BASE_36[byte % 36] for byte in salt).encode()
-        # Of what no password is known: the hash has no preimage at hand.
-        stored_key = self._noise(mechanism, user, b"stored key")
-        return ScramCredential(mechanism, salt, stored_key, self._noise(mechanism, user, b"server key"), iterations)
+        # No password is known for the stored key, since it is not made from one.
+        return ScramCredential(mechanism, salt, derive(b"stored key"), derive(b"server key"), iterations)
 
     def _any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         found = (store.any_credential(mechanism, draw) for store in self._stores)
         return next((credential for credential in found if credential is not None), None)
 
-    def _noise(self, mechanism: ScramMechanism, user: str, purpose: bytes) -> bytes:
+    def _derive(self, mechanism: ScramMechanism, name: str, kind: bytes, purpose: bytes) -> bytes:
         row = self._table.get(_SECRET)
         assert row is not None
-        what = purpose + b"\0" + mechanism.mechanism_name.encode() + b"\0" + user.encode()
+        what = b"\0".join((kind, purpose, mechanism.mechanism_name.encode(), name.encode()))
         return hmac.digest(bytes.fromhex(row["hex"]), what, mechanism.hash_name)
+
+
+def is_text(salt: bytes) -> bool:
+    """Whether a salt has the form that Kafka's tools give it."""
+    return all(chr(byte) in _BASE_36 for byte in salt)
+
+
+def form(credential: ScramCredential) -> tuple[str, int, int, bool]:
+    """What a client sees of a credential besides the bytes of its salt; also the order in which models are drawn."""
+    salt = credential.salt
+    return credential.mechanism.mechanism_name, credential.iterations, len(salt), is_text(salt)
 
 
 def _any_mechanism(store: CredentialStore, user: str) -> ScramCredential | None:

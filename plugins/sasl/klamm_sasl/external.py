@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm import ANONYMOUS, KafkaPrincipal, SaslAuthenticationError, SaslError, SaslMechanism, SaslServer, SaslSuccess
+from klamm import ANONYMOUS, KafkaPrincipal
+from klamm.sasl import SaslAuthenticationError, SaslError, SaslMechanism, SaslServer, SaslSuccess
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer

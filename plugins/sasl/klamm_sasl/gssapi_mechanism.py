@@ -11,16 +11,8 @@ try:
 except ImportError as missing:
     raise ImportError(f"the SASL mechanism GSSAPI needs klamm[gssapi]: {missing}") from missing
 
-from klamm import (
-    KafkaPrincipal,
-    SaslChallenge,
-    SaslContext,
-    SaslError,
-    SaslMechanism,
-    SaslServer,
-    SaslSuccess,
-    SaslTask,
-)
+from klamm import KafkaPrincipal
+from klamm.sasl import SaslChallenge, SaslContext, SaslError, SaslMechanism, SaslServer, SaslSuccess, SaslTask
 from klamm_sasl.kerberos_names import KerberosShortNamer, NoMatchingRuleError
 from klamm_sasl.settings import GssapiSettings
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm import JavaRegexError, compile_java, java_replacement
+from klamm.shared import JavaRegexError, compile_java, java_replacement
 
 _RULE: Final = re.compile(
     r"(?P<default>DEFAULT)|RULE:\[(?P<count>\d+):(?P<format>[^\]]*)\](\((?P<match>[^)]*)\))?"

@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from klamm import (
-    KafkaPrincipal,
+from klamm import KafkaPrincipal
+from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,
     SaslContext,

@@ -14,8 +14,8 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from klamm import (
-    KafkaPrincipal,
+from klamm import KafkaPrincipal
+from klamm.sasl import (
     SaslAuthenticationError,
     SaslContext,
     SaslError,
@@ -60,8 +60,8 @@ class PlainMechanism(SaslMechanism):
         """
         if not self.knows_passwords:
             return None
-        imaginary = self.credentials.imaginary_for_plain(user)
-        return self._recall(self._mark(password, self.credentials.find_for_plain(user) or imaginary))
+        fake = self.credentials.fake_for_plain(user)
+        return self._recall(self._mark(password, self.credentials.find_for_plain(user) or fake))
 
     def _recall(self, mark: bytes) -> bool | None:
         with self._lock:
@@ -73,15 +73,15 @@ class PlainMechanism(SaslMechanism):
 
     def check(self, user: str, password: str) -> bool:
         """Whether that is the user's password; takes its time also for users that do not exist."""
-        imaginary = self.credentials.imaginary_for_plain(user)
+        fake = self.credentials.fake_for_plain(user)
         answer = self.credentials.ask_for_plain(user, password)
         if answer is True:
             return True
-        credential = answer if isinstance(answer, ScramCredential) else imaginary
+        credential = answer if isinstance(answer, ScramCredential) else fake
         mark = self._mark(password, credential)
         known = self._recall(mark)
         if known is None:
-            known = credential.verifies(password) and credential is not imaginary
+            known = credential.verifies(password) and credential is not fake
             # Apart, so that no storm of wrong passwords makes right ones forgotten.
             memory = self._right if known else self._wrong
             with self._lock:

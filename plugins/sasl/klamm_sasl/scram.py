@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from klamm import (
+from klamm import KafkaPrincipal, ServerServices
+from klamm.sasl import (
     DELEGATION_TOKENS,
     DelegationTokenCache,
-    KafkaPrincipal,
     SaslAuthenticationError,
     SaslChallenge,
     SaslContext,
@@ -25,7 +25,6 @@ from klamm import (
     SaslTask,
     ScramCredential,
     ScramMechanism,
-    ServerServices,
 )
 from klamm_sasl.credentials import Credentials
 
@@ -44,6 +43,10 @@ _CLIENT_FINAL: Final = re.compile(
     rf"(?P<unproved>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
 _NONCE_BYTES: Final = 24
+_REPEATED_NONCE: Final = (
+    "the client nonce is repeated in the client final message: a defect of librdkafka before 2.6.1 (kcat of Debian 12,"
+    " older confluent-kafka), which Apache Kafka 4 refuses too; update the client"
+)
 _TOKEN_AUTH: Final = "tokenauth"  # noqa: S105
 
 
@@ -57,7 +60,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Who the client says it is, and what would prove it; `real` is False for somebody who does not exist."""
+    """Who the client claims to be, and what would prove it. `real` is False for a name that does not exist."""
 
     principal: KafkaPrincipal
     credential: ScramCredential
@@ -66,7 +69,7 @@ class _Claim:
 
 
 class ScramServerMechanism(SaslMechanism):
-    """One of the two, for one listener."""
+    """SCRAM-SHA-256 or SCRAM-SHA-512 for one listener."""
 
     scram: ClassVar[ScramMechanism]
 
@@ -92,7 +95,7 @@ class ScramSha512(ScramServerMechanism):
 
 
 class ScramServer(SaslServer):
-    """One exchange. Users that do not exist go through all of it, and fail at its end as wrong passwords do."""
+    """One exchange. For a user that does not exist it takes all its steps and fails at the end, as a wrong password."""
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class ScramServer(SaslServer):
         self._state = _State.RECEIVE_CLIENT_FIRST
         self._claim: _Claim
         self._gs2_header = ""
+        self._client_nonce = ""
         self._nonce = ""
         self._first_messages = ""
 
@@ -135,7 +139,8 @@ class ScramServer(SaslServer):
             )
         extensions = dict(part.split("=", 1) for part in match["extensions"].split(",") if part)
         self._gs2_header = match["gs2"]
-        self._nonce = match["nonce"] + base64.b64encode(self._services.random_bytes(_NONCE_BYTES)).decode()
+        self._client_nonce = match["nonce"]
+        self._nonce = self._client_nonce + base64.b64encode(self._services.random_bytes(_NONCE_BYTES)).decode()
         bare = match["bare"]
         if extensions.get(_TOKEN_AUTH, "").lower() == "true":
             return self._challenge(bare, self._token_owner(user))
@@ -145,14 +150,14 @@ class ScramServer(SaslServer):
 
     def _user(self, user: str) -> _Claim:
         found = self._credentials.find(user, self._mechanism)
-        imaginary = self._credentials.imaginary(user, self._mechanism)
-        return _Claim(KafkaPrincipal(user), found or imaginary, found is not None)
+        fake = self._credentials.fake(user, self._mechanism)
+        return _Claim(KafkaPrincipal(user), found or fake, found is not None)
 
     def _token_owner(self, token_id: str) -> _Claim:
         token = self._tokens.tokens.get(token_id)
-        imaginary = self._credentials.imaginary(token_id, self._mechanism)
+        fake = self._credentials.fake_token(token_id, self._mechanism)
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
-            return _Claim(KafkaPrincipal(token_id), imaginary, False)
+            return _Claim(KafkaPrincipal(token_id), fake, False)
         owner = KafkaPrincipal(token.owner.name, token.owner.type, token_authenticated=True)
         return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms)
 
@@ -176,7 +181,8 @@ class ScramServer(SaslServer):
         if binding != self._gs2_header.encode():
             raise SaslError("the channel binding is not that of the first message")
         if not hmac.compare_digest(match["nonce"].encode(), self._nonce.encode()):
-            raise SaslError("the nonce is not that of the first messages")
+            repeated = match["nonce"] == self._client_nonce + self._nonce
+            raise SaslError(_REPEATED_NONCE if repeated else "the nonce is not that of the server first message")
         mechanism, claim = self._mechanism, self._claim
         auth_message = (self._first_messages + match["unproved"]).encode()
         signature = mechanism.hmac(claim.credential.stored_key, auth_message)

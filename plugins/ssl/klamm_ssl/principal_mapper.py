@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from klamm import JavaRegexError, compile_java, in_one_line, java_replacement
+from klamm.shared import JavaRegexError, compile_java, java_replacement
 
 _RULE: Final = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(?:,\s*|$)")
@@ -37,7 +37,7 @@ class SslPrincipalMapper:
             name = rule(distinguished_name)
             if name is not None:
                 return name
-        raise NoMatchingRuleError(f"no rule of principal_mapping_rules applies to {in_one_line(distinguished_name)}")
+        raise NoMatchingRuleError(f"no rule of principal_mapping_rules applies to {distinguished_name}")
 
 
 _Rule = Callable[[str], str | None]

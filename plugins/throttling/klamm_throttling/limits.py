@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from klamm import QuotaEntity, Row, client_quotas
+from klamm.shared import QuotaEntity, Row, quotas_by_entity
 from klamm_throttling.settings import DEFAULT_NAME, ClientQuotaSettings
 
 DEFAULT: Final = None
@@ -36,7 +36,7 @@ class QuotaLimits:
         for user, clients in settings.user_clients.items():
             for client_id, quotas in clients.items():
                 self._put((_name(user), _name(client_id)), quotas)
-        for entity, quotas_of_entity in client_quotas(rows):
+        for entity, quotas_of_entity in quotas_by_entity(rows):
             if "ip" not in entity:
                 self._put(_pair(entity), quotas_of_entity)
         self.keys = frozenset(key for quotas in self._quotas.values() for key in quotas)

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from klamm import CLIENT_QUOTAS, Rate, RequestContext, Row, ServerServices, TokenBucket
+from klamm import RequestContext, ServerServices
+from klamm.runtime import Rate, TokenBucket
+from klamm.shared import CLIENT_QUOTAS, Row
 from klamm_throttling.limits import Limit, QuotaLimits
 from klamm_throttling.sensors import RateSensor, Sensor, TokenSensor
 from klamm_throttling.settings import QUOTA_KEYS, ClientQuotaSettings

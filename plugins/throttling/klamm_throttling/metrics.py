@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from klamm import MetricsRegistry
+from klamm.metrics import MetricsRegistry
 from klamm_throttling.manager import ClientQuotaManager, Usage
 from klamm_throttling.settings import QUOTA_KEYS
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from klamm import Rate, TokenBucket
+from klamm.runtime import Rate, TokenBucket
 from klamm_throttling.limits import Limit
 
 

@@ -2,17 +2,9 @@
 
 import json
 
-from klamm import (
-    AclOperation,
-    Address,
-    ConnectionContext,
-    KafkaPrincipal,
-    ListenerContext,
-    ManualClock,
-    RequestContext,
-    ResourceType,
-    ServerServices,
-)
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
+from klamm.acl import AclOperation, ResourceType
+from klamm.testing import ManualClock
 from klamm.wire.api_keys import load
 from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditObserver
@@ -87,7 +79,7 @@ class Observing:
 
     def events(self):
         self.flush()
-        paths = sorted((*self.sink.spool.folder.glob("*.jsonl"), *self.sink.spool.folder.glob("*.open")))
+        paths = sorted((*self.sink.spool.path.glob("*.jsonl"), *self.sink.spool.path.glob("*.open")))
         return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
 
     def requests(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm import specs_of
+from klamm.config import specs_of
 from klamm_spark.spark_settings import SparkSettings
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,17 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from klamm import (
-    AclOperation,
-    Address,
-    ConnectionContext,
-    KafkaPrincipal,
-    ListenerContext,
-    ManualClock,
-    RequestContext,
-    ResourceType,
-    ServerServices,
-)
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
+from klamm.acl import AclOperation, ResourceType
+from klamm.logs.escaping import EscapingFormatter
+from klamm.testing import ManualClock
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import Reply
@@ -86,7 +79,7 @@ def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
     with caplog.at_level(logging.INFO, "klamm.authorizer"):
         authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
-    assert "\n" not in caplog.messages[0]
+    assert "\n" not in EscapingFormatter().format(caplog.records[0])
 
 
 def test_rates_and_rules_are_told_by_kafkas_names() -> None:

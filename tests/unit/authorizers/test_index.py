@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm_authorizers.index import ANYBODY, AclIndex
 from klamm_authorizers.rules import parse_rule
 

@@ -9,20 +9,19 @@ from typing import Any
 
 from klamm import (
     ANONYMOUS,
-    LATER,
-    NO_RESPONSE,
     Address,
     ApiHandler,
     ConnectionContext,
-    DescribedConfig,
     KafkaError,
     ListenerContext,
-    ManualClock,
     RequestContext,
-    Scheduler,
     ServerContext,
     ServerServices,
 )
+from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.config import DescribedConfig
+from klamm.runtime import Scheduler
+from klamm.testing import ManualClock
 from klamm.wire.error_responses import error_response
 from klamm.wire.messages import create_topics, fetch, produce
 from klamm.wire.records import Record, encode_batch

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm import AclOperation, AclPermission, ErrorCode, PatternType, ResourceType
+from klamm import ErrorCode
+from klamm.acl import AclOperation, AclPermission, PatternType, ResourceType
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

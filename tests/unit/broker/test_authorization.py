@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from klamm import AclOperation, Authorizer, ErrorCode, RequestContext, ResourceType
+from klamm import ErrorCode, RequestContext
+from klamm.acl import AclOperation, Authorizer, ResourceType
 from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest

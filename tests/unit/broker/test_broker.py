@@ -14,9 +14,9 @@ from klamm.wire.messages import elect_leaders, init_producer_id, list_partition_
 from klamm_broker import klamm_api_sets
 from klamm_broker.broker import Broker
 from klamm_broker.log import DataDirectoryLockedError
-from klamm_broker.meta_properties import MetaPropertiesError, random_uuid, uuid_bytes, uuid_text
 from klamm_broker.settings import BrokerSettings
-from klamm_broker.store import StoreError
+from klamm_broker.storage.meta_properties import MetaPropertiesError, random_uuid, uuid_bytes, uuid_text
+from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness
 
 
@@ -192,7 +192,7 @@ def test_files_of_deleted_topics_go_after_a_while(harness: BrokerHarness) -> Non
     harness.create_topic("t", file_delete_delay_ms="1000")
     topic = harness.broker.topics.get("t")
     assert topic is not None
-    harness.broker.delete_topic(topic)
+    harness.broker.topics.delete(topic)
     assert list(harness.data_dir.glob("t-0.*-delete"))
     harness.advance_ms(60_000)
     assert not list(harness.data_dir.glob("t-0*"))

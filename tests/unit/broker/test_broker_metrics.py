@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, HistogramValue, KafkaError
+from klamm import ErrorCode, KafkaError
+from klamm.metrics import HistogramValue
 from klamm.wire.compression import Codec
 from klamm.wire.messages import delete_topics, produce
 from klamm.wire.records import TRANSACTIONAL, Record, encode_batch

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm import DELEGATION_TOKENS, DelegationTokenCache, ErrorCode, KafkaPrincipal, ScramMechanism
+from klamm import ErrorCode, KafkaPrincipal
+from klamm.sasl import DELEGATION_TOKENS, DelegationTokenCache, ScramMechanism
 from klamm.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from klamm.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,

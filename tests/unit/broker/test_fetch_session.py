@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from klamm import ErrorCode, KafkaError, ManualClock
+from klamm import ErrorCode, KafkaError
+from klamm.testing import ManualClock
 from klamm.wire.messages import fetch
 from klamm.wire.records import iterate_batches
-from klamm_broker.fetch_session import FetchSessionCache, context_of, next_epoch
+from klamm_broker.fetch.sessions import FetchSessionCache, context_of, next_epoch
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 VERSION = 12
@@ -109,7 +110,7 @@ def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: Broke
     assert errors(first) == {topic_id: ErrorCode.NONE, never: ErrorCode.UNKNOWN_TOPIC_ID}
     topic = harness.broker.topics.get("t")
     assert topic is not None
-    harness.broker.delete_topic(topic)
+    harness.broker.topics.delete(topic)
     assert errors(fetch_ids(first.session_id, 1)) == {
         topic_id: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         never: ErrorCode.UNKNOWN_TOPIC_ID,
@@ -123,12 +124,12 @@ def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: Broke
 
 
 def test_only_some_deleted_topics_are_known_by_name(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm_broker.topics._MOST_DELETED", 1)
+    monkeypatch.setattr("klamm_broker.topics.registry._MOST_DELETED", 1)
     topics = harness.broker.topics
     first, second = harness.create_topic("a"), harness.create_topic("b")
     before = topics.generation
     for topic in topics.all():
-        harness.broker.delete_topic(topic)
+        harness.broker.topics.delete(topic)
     assert [topics.name_of_deleted(each, before) for each in (first, second)] == [None, "b"]
     assert topics.name_of_deleted(second, topics.generation) is None
 

@@ -10,9 +10,9 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import describe_cluster, describe_topic_partitions, metadata
-from klamm_broker.auto_creation import MAX_WAITING_PARTITIONS
-from klamm_broker.store import Statement, StoreError
-from klamm_broker.topics import NewTopic
+from klamm_broker.storage.store import Statement, StoreError
+from klamm_broker.topics.auto_creation import MAX_WAITING_PARTITIONS
+from klamm_broker.topics.registry import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
 NOT_ASKED = -(2**31)

@@ -16,7 +16,7 @@ from klamm.wire.messages import (
     produce,
 )
 from klamm.wire.records import Record, encode_batch
-from klamm_broker.k02_list_offsets import find_offsets
+from klamm_broker.handlers.k02_list_offsets import find_offsets
 from tests.unit.broker.broker_harness import BrokerHarness, Reply
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)

@@ -7,7 +7,8 @@ from base64 import b64encode
 
 import pytest
 
-from klamm import ErrorCode, ScramCredential, ScramMechanism
+from klamm import ErrorCode
+from klamm.sasl import ScramCredential, ScramMechanism
 from klamm.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,

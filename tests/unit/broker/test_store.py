@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
-from klamm_broker.store import MIGRATIONS, Statement, Store, StoreError
+from klamm_broker.storage.store import MIGRATIONS, Statement, Store, StoreError
 
 Outcome = tuple[str, StoreError | None]
 
@@ -236,7 +236,7 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
     program = textwrap.dedent(
         """
         import itertools, os, pathlib, sys
-        from klamm_broker.store import Store
+        from klamm_broker.storage.store import Store
 
         store = Store(pathlib.Path(sys.argv[1]))
         store.open()

@@ -11,9 +11,8 @@ import klamm_dispatch
 import klamm_echo
 import klamm_plaintext
 import klamm_quotas
-from klamm import Provider, hookimpl, setting
-from klamm.config import ConfigError
-from klamm.config.plan import load_plan
+from klamm import ConfigError, Provider, hookimpl, setting
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 
 

@@ -1,7 +1,7 @@
 """Administrative acts reach whoever subscribes, early or late."""
 
-from klamm import ManualClock
 from klamm.shared.admin_events import AdminEvent, Announcements
+from klamm.testing import ManualClock
 
 
 def test_subscribers_hear_what_was_and_what_comes():

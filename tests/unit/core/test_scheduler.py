@@ -2,9 +2,9 @@
 
 import pytest
 
-from klamm.runtime.clock import ManualClock
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.scheduler import Scheduler
+from klamm.testing import ManualClock
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from klamm import ErrorCode, ManualClock, Scheduler
+from klamm import ErrorCode
+from klamm.runtime import Scheduler
+from klamm.testing import ManualClock
 from klamm_broker.groups import (
     CommitRequest,
     GroupCoordinator,
@@ -23,7 +25,7 @@ from klamm_broker.groups import (
     SyncResult,
 )
 from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
-from klamm_broker.store import Store
+from klamm_broker.storage.store import Store
 
 R = TypeVar("R")
 
@@ -188,7 +190,7 @@ class Playbook:
 
     def state(self, group_id: str = GROUP) -> str | None:
         """The group's state as an administrator sees it, None if there is no group."""
-        described = self.coordinator.describe(group_id)
+        described = self.coordinator.administration.describe(group_id)
         return described.state if described is not None else None
 
     # Whole scenes

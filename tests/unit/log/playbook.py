@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from klamm import ManualClock
+from klamm.testing import ManualClock
 from klamm.wire.records import Record, RecordBatchHeader, decode_records, encode_batch, iterate_batches
 from klamm_broker.log import FileOperations, LogConfig, PartitionLog
 from klamm_broker.log.context import LogContext

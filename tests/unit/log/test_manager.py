@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm import ErrorCode, KafkaError, ManualClock
+from klamm import ErrorCode, KafkaError
+from klamm.testing import ManualClock
 from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, LogManager, PartitionLog
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
 from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, config, fetch, produced

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from klamm import Histogram, MetricsRegistry
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
+from klamm.metrics import Histogram, MetricsRegistry
 from klamm.server.server import ServerServices
 from klamm.testing import EmbeddedServer
 from klamm_metrics import files, top
@@ -61,6 +61,39 @@ def test_every_name_is_one_for_prometheus_and_stands_for_one_mbean():
     names = [exposed_name(name, kind) for name, kind in families.items()]
     assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in names)
     assert len(set(names)) == len(names)
+
+
+def bad_families():
+    """Registered families that Prometheus cannot have, however they came to be."""
+    registry = MetricsRegistry()
+    read = lambda value, labels=None: lambda: [(labels or {}, value)]  # noqa: E731
+    registry.register("klamm:type=Bad,name=NotANumber", "gauge", "Bad.", read("x"))
+    registry.register("klamm:type=Bad,name=Nothing", "gauge", "Bad.", read(None))
+    registry.register("klamm:type=Bad,name=Labels", "gauge", "Bad.", read(1, "no mapping"))
+    registry.register("klamm:type=Bad,name=Doc", "gauge", None, read(1))
+    registry.register("klamm:type=Bad,name=Same-Name", "gauge", "Bad.", read(1))
+    registry.register("klamm:type=Bad,name=Same_Name", "gauge", "Bad.", read(2))
+    registry.register("klamm:type=Bad,name=Kind", "summary", "Bad.", read(1))
+    registry._families["no MBean"] = ("gauge", "Bad.", [read(1)])
+    return registry
+
+
+@pytest.mark.parametrize("generate", [generate_latest, generate_openmetrics])
+def test_a_bad_family_hides_no_other(generate, caplog):
+    registry = bad_families()
+    registry.counter("klamm:type=Alone,name=EventsPerSec", "Events.").add(3)
+    registry.gauge("zebra:type=Last,name=Level", "A level.", lambda: 0.5)
+    prometheus = CollectorRegistry()
+    prometheus.register(RegistryCollector(registry))
+    for _ in range(3):
+        text = generate(prometheus).decode()
+    assert "klamm_alone_events_total 3.0" in text
+    assert "zebra_last_level 0.5" in text
+    assert text.count("klamm_bad_same_name 1.0") == 1
+    assert "klamm_bad_same_name 2.0" not in text
+    left_out = [record.args[0] for record in caplog.records if "is left out" in record.message]
+    assert sorted(set(left_out)) == sorted(left_out), "each once"
+    assert {"no MBean", "klamm:type=Bad,name=NotANumber", "klamm:type=Bad,name=Same_Name"} <= set(left_out)
 
 
 @pytest.fixture

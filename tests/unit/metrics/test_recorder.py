@@ -13,7 +13,7 @@ from klamm.metrics.requests import (
     RequestMetrics,
     RequestRecorder,
 )
-from klamm.runtime.clock import ManualClock
+from klamm.testing import ManualClock
 from klamm.wire.api_keys import ApiKey, spec_of
 
 METADATA = int(ApiKey.METADATA)

@@ -57,6 +57,33 @@ def test_a_source_that_raises_costs_only_its_own_samples_and_is_logged_once(capl
     assert "klamm:type=Test,name=Value" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["requests", "", "klamm:name=X,type=Y", "klamm:type=X", "klamm:type=X,name=", "9x:type=X,name=Y",
+     "klamm:type=X,name=Y,place=here", "klamm:type=X,name=Y\n", "klämm:type=X,name=Y", "klamm:type=a b,name=Y"],
+)  # fmt: skip
+def test_a_name_that_is_no_mbean_is_refused_when_it_is_registered(name):
+    registry = MetricsRegistry()
+    for register in (
+        lambda: registry.counter(name, "Doc."),
+        lambda: registry.gauge(name, "Doc.", lambda: 1.0),
+        lambda: registry.register(name, "gauge", "Doc.", list),
+    ):
+        with pytest.raises(ValueError, match="is not of the form DOMAIN:type=TYPE,name=NAME"):
+            register()
+    assert list(registry.collect()) == []
+
+
+def test_a_metric_has_one_kind_and_labels_have_names():
+    registry = MetricsRegistry()
+    registry.counter("klamm:type=Test,name=Events", "Events.")
+    with pytest.raises(ValueError, match="is a counter"):
+        registry.gauge("klamm:type=Test,name=Events", "Events.", lambda: 1.0)
+    for label in ("", "a b", "9a"):
+        with pytest.raises(ValueError, match="cannot have a label"):
+            registry.counter("klamm:type=Test,name=Other", "Others.", **{label: "x"})
+
+
 def test_only_what_is_wanted_is_read():
     registry = MetricsRegistry()
     registry.gauge("klamm:type=Test,name=Wanted", "", lambda: 1.0)

@@ -1,10 +1,11 @@
 """Small stand-ins that the network tests share."""
 
-from klamm import Interest, ManualClock, TransportLayer
+from klamm import Interest, TransportLayer
 from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.poller import HANG_UP
 from klamm.network.selector import Selector
+from klamm.testing import ManualClock
 
 
 def connection_context(name="test"):

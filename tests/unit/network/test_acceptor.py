@@ -6,12 +6,14 @@ import queue
 
 import pytest
 
-from klamm import Delay, ManualClock, Scheduler
+from klamm import Delay
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.network.acceptor import Acceptor
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.poller import READ
+from klamm.runtime import Scheduler
+from klamm.testing import ManualClock
 from tests.waiting import wait_until
 
 SECOND_NS = 1_000_000_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import ManualClock
 from klamm.network.memory_pool import Claim, MemoryPool
 from klamm.network.receive import InvalidReceiveError, NetworkReceive
+from klamm.testing import ManualClock
 
 KIB = 1024
 

@@ -2,18 +2,10 @@
 
 import pytest
 
-from klamm import (
-    CLIENT_QUOTAS,
-    Address,
-    ConnectionContext,
-    KafkaPrincipal,
-    ListenerContext,
-    ManualClock,
-    RequestContext,
-    Scheduler,
-    ServerServices,
-    client_quota_key,
-)
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
+from klamm.runtime import Scheduler
+from klamm.shared import CLIENT_QUOTAS, client_quota_key
+from klamm.testing import ManualClock
 from klamm_throttling.client_quota import ClientQuota
 from klamm_throttling.settings import ClientQuotaSettings
 

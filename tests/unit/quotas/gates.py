@@ -2,15 +2,10 @@
 
 import itertools
 
-from klamm import (
-    CLIENT_QUOTAS,
-    Address,
-    ListenerContext,
-    ManualClock,
-    Scheduler,
-    ServerServices,
-    client_quota_key,
-)
+from klamm import Address, ListenerContext, ServerServices
+from klamm.runtime import Scheduler
+from klamm.shared import CLIENT_QUOTAS, client_quota_key
+from klamm.testing import ManualClock
 
 
 class Door:

@@ -232,7 +232,7 @@ def test_sensors_go_an_hour_after_their_last_use(throttled):
     ],
 )
 def test_wrong_settings_are_told(settings, complaint):
-    from klamm import specs_of
+    from klamm.config import specs_of
 
     ((key, value),) = settings.items()
     assert complaint in (specs_of(ClientQuotaSettings)[key].check(value) or "")

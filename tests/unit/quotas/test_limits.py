@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import client_quota_key
+from klamm.shared import client_quota_key
 from klamm_throttling.limits import Limit, QuotaLimits
 from klamm_throttling.settings import ClientQuotaSettings
 

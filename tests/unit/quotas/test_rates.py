@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import Rate, TokenBucket
+from klamm.runtime import Rate, TokenBucket
 
 
 def test_a_first_burst_counts_over_ten_whole_windows():

@@ -7,14 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from klamm import (
-    Address,
-    AuthenticationStep,
-    ConnectionContext,
-    Counter,
-    KafkaPrincipal,
-    ListenerContext,
-    ManualClock,
+from klamm import Address, AuthenticationStep, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices
+from klamm.metrics import Counter
+from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,
     SaslError,
@@ -23,9 +18,9 @@ from klamm import (
     SaslServer,
     SaslSuccess,
     SaslTask,
-    ServerServices,
 )
 from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.testing import ManualClock
 from klamm.wire.api_keys import load
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.messages.api_versions import ApiVersionsRequest

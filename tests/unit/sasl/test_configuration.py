@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from klamm import ScramCredential, ScramMechanism
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError
+from klamm.sasl import ScramCredential, ScramMechanism
 from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest

@@ -92,4 +92,13 @@ def test_any_token_is_answered_or_refused(token, version):
     book.handshake(version=version)
     step = book.raw(token if version == 0 else framed(SaslAuthenticateRequest(token), 2))
     assert step.failed or step.send
-    assert book.authenticator.complete == token.startswith((b"user ", b"until "))
+    word, _, argument = token.decode(errors="replace").partition(" ")
+    assert book.authenticator.complete == (word == "user" or (word == "until" and is_number(argument)))
+
+
+def is_number(text):
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True

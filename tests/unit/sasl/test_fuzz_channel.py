@@ -20,15 +20,13 @@ from klamm import (
     Address,
     AuthenticatorFactory,
     ConnectionContext,
-    Counter,
     ListenerContext,
-    ManualClock,
-    SaslContext,
     ServerServices,
     bind_handlers,
     handles,
 )
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics import Counter
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.network.channel import ChannelState, KafkaChannel
@@ -37,7 +35,9 @@ from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
 from klamm.requests.dispatcher import RequestDispatcher
+from klamm.sasl import SaslContext
 from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.testing import ManualClock
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages import metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest

@@ -2,7 +2,8 @@
 
 import pytest
 
-from klamm import CredentialStore, ErrorCode, KafkaPrincipal, ScramMechanism
+from klamm import ErrorCode, KafkaPrincipal
+from klamm.sasl import CredentialStore, ScramMechanism
 from klamm_sasl.plain import PlainMechanism
 from tests.unit.sasl.users import DictStore, Silent, anew, credential, listening
 

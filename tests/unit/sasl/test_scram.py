@@ -2,17 +2,20 @@
 
 import base64
 import itertools
+import random
 
 import pytest
 import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ErrorCode, KafkaPrincipal, ScramMechanism
+from klamm import ErrorCode, KafkaPrincipal
+from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramMechanism
 from klamm_sasl.scram import ScramSha256, ScramSha512
 from tests.unit.sasl.users import SALT, DictStore, Silent, anew, credential, listening
 
 MECHANISMS = {ScramMechanism.SCRAM_SHA_256: ScramSha256, ScramMechanism.SCRAM_SHA_512: ScramSha512}
+PLENTY = credential("x")
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
 
 
@@ -83,7 +86,51 @@ def test_users_that_do_not_exist_look_like_others(extensions):
         salt, iterations = first_answer(anew(book), f"nobody{number}", extensions)
         assert (salt, iterations) == first_answer(anew(book), f"nobody{number}", extensions), "the same each time"
         shapes.add((len(salt), salt.isascii() and salt.isalnum(), iterations))
-    assert shapes == {(26, True, 8192), (20, False, 4096)}
+    # Tokens have no password that a user chooses: all of them have one form.
+    assert shapes == ({(24, False, 4096)} if extensions else {(26, True, 8192), (20, False, 4096)})
+
+
+def test_no_answer_tells_which_names_are_users_or_tokens():
+    """All that a client can see of a name: its salts by both mechanisms, as a user and as a token, and which agree."""
+    names = [f"{kind}-{number}" for kind in ("user", "token", "both", "neither") for number in range(5)]
+    users = [
+        (name, credential("x", mechanism, salt=random.randbytes(24)))
+        for name in names
+        for mechanism in MECHANISMS
+        if name.startswith(("user", "both")) and not (name.endswith("1") and mechanism is ScramMechanism.SCRAM_SHA_256)
+    ]
+    books = {mechanism: open_scram(*users, mechanism=mechanism) for mechanism in MECHANISMS}
+    first, second = books.values()
+    second.services.shared.table("sasl").update(dict(first.services.shared.table("sasl").rows))
+    for book in books.values():
+        tokens = {name: token_of(book, name) for name in names if name.startswith(("token", "both"))}
+        book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = tokens
+    seen = {}
+    for name in names:
+        salts = [
+            first_answer(anew(book), name, extensions)
+            for book in books.values()
+            for extensions in ("", ",tokenauth=true", ",tokenauth=false")
+        ]
+        assert salts[0] == salts[2] != salts[1]
+        assert salts[3] == salts[5] != salts[4]
+        seen[name] = tuple((salts.index(salt), len(salt[0]), salt[1]) for salt in salts)
+    assert len(set(seen.values())) == 1, seen
+
+
+def test_the_form_of_a_fake_stays_when_users_come_and_go():
+    def forms(count, rare=1):
+        store = DictStore(
+            [(f"a{number}", credential("x", iterations=8192, salt=bytes(20))) for number in range(rare)]
+            + [(f"b{number}", PLENTY) for number in range(count)]
+        )
+        book = listening("SCRAM-SHA-256", ScramSha256(), store)
+        book.services.shared.table("sasl").update({"unknown_users_secret": {"hex": "00" * 32}})
+        return [first_answer(anew(book), f"nobody{number}") for number in range(100)]
+
+    assert forms(20, rare=0) == forms(21, rare=0) == forms(40, rare=0)
+    changed = sum(one != other for one, other in zip(forms(20), forms(21), strict=True))
+    assert changed <= 3
 
 
 def test_the_secret_behind_them_survives_a_restart():
@@ -155,6 +202,22 @@ def test_a_final_message_that_is_changed(change):
     assert response.error_message == INVALID
 
 
+def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_says_what_to_do():
+    book = open_scram(("alice", credential("sesame")))
+    step, response = log_in(book, "alice", "sesame", change=repeat_nonce)
+    assert response.error_message == INVALID
+    assert "librdkafka before 2.6.1" in step.failed
+    assert "update the client" in step.failed
+    other, _ = log_in(anew(book), "alice", "sesame", change=lambda text: text.replace(",r=", ",r=x"))
+    assert "librdkafka" not in other.failed
+
+
+def repeat_nonce(final):
+    """What librdkafka before 2.6.1 sends. Its proof is for that text, but the nonce is looked at first."""
+    binding, nonce, proof = final.split(",")
+    return f"{binding},r={nonce[2:66]}{nonce[2:]},{proof}"
+
+
 def test_a_final_message_cannot_be_played_again():
     book = open_scram(("alice", credential("sesame")))
     sent = []
@@ -189,14 +252,18 @@ def test_whatever_is_sent_lets_nobody_in(messages):
 # ---- delegation tokens
 
 
-def with_token(expires_in_ms=60_000, mechanism=ScramMechanism.SCRAM_SHA_256):
-    book = open_scram(("token-1", credential("not the token")), mechanism=mechanism)
+def token_of(book, token_id, expires_in_ms=60_000):
     now_ms = book.clock.wall_ms()
     owner = KafkaPrincipal("owner")
-    token = DelegationToken(
-        "token-1", owner, owner, (), now_ms, now_ms + expires_in_ms, now_ms + 10**9,
-        {each: credential("the hmac", each) for each in ScramMechanism},
+    return DelegationToken(
+        token_id, owner, owner, (), now_ms, now_ms + expires_in_ms, now_ms + 10**9,
+        {each: credential("the hmac", each, salt=random.randbytes(24)) for each in ScramMechanism},
     )  # fmt: skip
+
+
+def with_token(expires_in_ms=60_000, mechanism=ScramMechanism.SCRAM_SHA_256):
+    book = open_scram(("token-1", credential("not the token")), mechanism=mechanism)
+    token = token_of(book, "token-1", expires_in_ms)
     book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache).tokens = {"token-1": token}
     return book
 

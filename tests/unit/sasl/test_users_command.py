@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from klamm import ScramCredential
 from klamm.cli.main import main
-from klamm_sasl.stores.file import parse
+from klamm.sasl import ScramCredential
+from klamm_sasl.stores.users_file import parse_users
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def file(tmp_path):
 
 
 def users(file):
-    return {(user, one.mechanism.mechanism_name): one for user, one in parse(file.read_text())}
+    return {(user, one.mechanism.mechanism_name): one for user, one in parse_users(file.read_text())}
 
 
 def test_add_list_and_remove(file, type_in, capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from klamm import CredentialStore, SaslContext, SaslMechanism, ScramCredential, ScramMechanism
+from klamm.sasl import CredentialStore, SaslContext, SaslMechanism, ScramCredential, ScramMechanism
 from klamm_sasl.stores.inline import UserTable
 from tests.unit.sasl.playbook import Playbook
 

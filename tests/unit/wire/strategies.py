@@ -1,12 +1,13 @@
-"""Hypothesis strategies for messages, from `schemas.json`: what each version can carry, and nothing else."""
+"""Hypothesis strategies for messages, from their descriptions: what each version can carry, and nothing else."""
 
 import importlib
-import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+
+from tools.messages.descriptions import committed
+from tools.messages.schema import Field, Schema, Struct, Versions, snake
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -28,15 +29,16 @@ _PLAIN: dict[str, st.SearchStrategy[Any]] = {
 
 
 class Described:
-    """One line of `schemas.json`: a message class, its versions and the fields of its structs."""
+    """A message class, its versions and the fields of its structs."""
 
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self.name: str = raw["message"]
-        self.api_key: int = raw["api_key"]
-        self.versions = range(raw["versions"][0], raw["versions"][1] + 1)
-        self.module = importlib.import_module(f"klamm.wire.messages.{raw['module']}")
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.name = schema.name
+        self.api_key = schema.api_key
+        self.versions = range(schema.versions.low, schema.versions.high + 1)
+        module = snake(schema.name.removesuffix("Request").removesuffix("Response"))
+        self.module = importlib.import_module(f"klamm.wire.messages.{module}")
         self.message_class = vars(self.module)[self.name]
-        self._classes = raw["classes"]
 
     def __repr__(self) -> str:
         return self.name
@@ -44,22 +46,28 @@ class Described:
     @cache  # noqa: B019 - lives as long as the tests
     def values(self, version: int) -> st.SearchStrategy[Any]:
         """Instances whose every field that `version` can carry is drawn."""
-        return self._struct(self.name, version)
+        return self._struct(self.schema.root, version)
 
-    def _struct(self, name: str, version: int) -> st.SearchStrategy[Any]:
+    def class_of(self, struct: Struct) -> Any:
+        """The class of a struct. Where request and response share its name, each has one with a prefix."""
+        prefix = "Response" if self.schema.is_response else "Request"
+        return vars(self.module).get(prefix + struct.name) or vars(self.module)[struct.name]
+
+    def _struct(self, struct: Struct, version: int) -> st.SearchStrategy[Any]:
+        here = Versions(version, version)
         drawn = {
-            field: self._field(kind, version, nullable[0] <= version <= nullable[1])
-            for field, kind, (first, last), nullable in self._classes[name]
-            if first <= version <= last
+            field.name: self._field(field, field.type, version, bool(field.nullable & here))
+            for field in struct.fields
+            if field.versions & here
         }
-        return st.builds(vars(self.module)[name], **drawn)
+        return st.builds(self.class_of(struct), **drawn)
 
-    def _field(self, kind: str, version: int, nullable: bool) -> st.SearchStrategy[Any]:
+    def _field(self, field: Field, kind: str, version: int, nullable: bool) -> st.SearchStrategy[Any]:
         if kind.startswith("[]"):
-            values: st.SearchStrategy[Any] = st.lists(self._field(kind[2:], version, False), max_size=3)
+            values: st.SearchStrategy[Any] = st.lists(self._field(field, kind[2:], version, False), max_size=3)
         else:
-            values = _PLAIN[kind] if kind in _PLAIN else self._struct(kind, version)
+            values = _PLAIN[kind] if field.struct is None else self._struct(field.struct, version)
         return st.none() | values if nullable else values
 
 
-DESCRIBED = [Described(raw) for raw in json.loads((Path(__file__).parent / "schemas.json").read_text())]
+DESCRIBED = [Described(Schema(raw)) for raw in committed().values()]

@@ -19,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 25
 NAME: Final = "AddOffsetsToTxn"
@@ -83,6 +83,7 @@ class AddOffsetsToTxnResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code")
     API_KEY: ClassVar[int] = 25
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 24
 NAME: Final = "AddPartitionsToTxn"
@@ -140,6 +140,7 @@ class AddPartitionsToTxnPartitionResult(WireStruct):
     """Part of AddPartitionsToTxnResponse."""
 
     __slots__ = ("partition_index", "partition_error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("partition_error_code",), (), None, False)
 
     def __init__(
         self,
@@ -154,6 +155,9 @@ class AddPartitionsToTxnTopicResult(WireStruct):
     """Part of AddPartitionsToTxnResponse."""
 
     __slots__ = ("name", "results_by_partition")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("results_by_partition", AddPartitionsToTxnPartitionResult.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -168,6 +172,9 @@ class AddPartitionsToTxnResult(WireStruct):
     """Part of AddPartitionsToTxnResponse."""
 
     __slots__ = ("transactional_id", "topic_results")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("topic_results", AddPartitionsToTxnTopicResult.ERRORS),), "transactional_id", False
+    )
 
     def __init__(
         self,
@@ -183,6 +190,15 @@ class AddPartitionsToTxnResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "results_by_transaction", "results_by_topic_v3_and_below")
     API_KEY: ClassVar[int] = 24
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",),
+        (
+            ("results_by_transaction", AddPartitionsToTxnResult.ERRORS),
+            ("results_by_topic_v3_and_below", AddPartitionsToTxnTopicResult.ERRORS),
+        ),
+        None,
+        False,
+    )
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 80
 NAME: Final = "AddRaftVoter"
@@ -113,6 +113,7 @@ class AddRaftVoterResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
     API_KEY: ClassVar[int] = 80
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

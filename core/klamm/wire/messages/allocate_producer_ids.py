@@ -9,7 +9,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from klamm.wire.primitives import DECODE_ERRORS, ENCODE_ERRORS, ReadBuffer, WireError, skip_tagged_fields
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 67
 NAME: Final = "AllocateProducerIds"
@@ -67,6 +67,7 @@ class AllocateProducerIdsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "producer_id_start", "producer_id_len")
     API_KEY: ClassVar[int] = 67
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

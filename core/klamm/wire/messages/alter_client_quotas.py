@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 49
 NAME: Final = "AlterClientQuotas"
@@ -152,6 +152,7 @@ class ResponseEntryData(WireStruct):
     """Part of AlterClientQuotasResponse."""
 
     __slots__ = ("error_code", "error_message", "entity")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -169,6 +170,7 @@ class AlterClientQuotasResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "entries")
     API_KEY: ClassVar[int] = 49
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("entries", ResponseEntryData.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 33
 NAME: Final = "AlterConfigs"
@@ -122,6 +122,7 @@ class AlterConfigsResourceResponse(WireStruct):
     """Part of AlterConfigsResponse."""
 
     __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "resource_name", False)
 
     def __init__(
         self,
@@ -141,6 +142,7 @@ class AlterConfigsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "responses")
     API_KEY: ClassVar[int] = 33
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("responses", AlterConfigsResourceResponse.ERRORS),), None, False)
 
     def __init__(
         self,

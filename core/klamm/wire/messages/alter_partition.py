@@ -21,7 +21,7 @@ from klamm.wire.primitives import (
     skip_tagged_fields,
     write_compact_array_length,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 56
 NAME: Final = "AlterPartition"
@@ -157,6 +157,7 @@ class ResponsePartitionData(WireStruct):
         "leader_recovery_state",
         "partition_epoch",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -181,6 +182,7 @@ class ResponseTopicData(WireStruct):
     """Part of AlterPartitionResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", ResponsePartitionData.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -196,6 +198,7 @@ class AlterPartitionResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "topics")
     API_KEY: ClassVar[int] = 56
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 45
 NAME: Final = "AlterPartitionReassignments"
@@ -117,6 +117,7 @@ class ReassignablePartitionResponse(WireStruct):
     """Part of AlterPartitionReassignmentsResponse."""
 
     __slots__ = ("partition_index", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -133,6 +134,9 @@ class ReassignableTopicResponse(WireStruct):
     """Part of AlterPartitionReassignmentsResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ReassignablePartitionResponse.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -148,6 +152,9 @@ class AlterPartitionReassignmentsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses")
     API_KEY: ClassVar[int] = 45
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", ReassignableTopicResponse.ERRORS),), None, False
+    )
 
     def __init__(
         self,

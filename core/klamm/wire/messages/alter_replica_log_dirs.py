@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 34
 NAME: Final = "AlterReplicaLogDirs"
@@ -110,6 +110,7 @@ class AlterReplicaLogDirPartitionResult(WireStruct):
     """Part of AlterReplicaLogDirsResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -124,6 +125,9 @@ class AlterReplicaLogDirTopicResult(WireStruct):
     """Part of AlterReplicaLogDirsResponse."""
 
     __slots__ = ("topic_name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", AlterReplicaLogDirPartitionResult.ERRORS),), "topic_name", False
+    )
 
     def __init__(
         self,
@@ -139,6 +143,7 @@ class AlterReplicaLogDirsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 34
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", AlterReplicaLogDirTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 91
 NAME: Final = "AlterShareGroupOffsets"
@@ -112,6 +112,7 @@ class AlterShareGroupOffsetsResponsePartition(WireStruct):
     """Part of AlterShareGroupOffsetsResponse."""
 
     __slots__ = ("partition_index", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -128,6 +129,9 @@ class AlterShareGroupOffsetsResponseTopic(WireStruct):
     """Part of AlterShareGroupOffsetsResponse."""
 
     __slots__ = ("topic_name", "topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", AlterShareGroupOffsetsResponsePartition.ERRORS),), "topic_name", True
+    )
 
     def __init__(
         self,
@@ -145,6 +149,9 @@ class AlterShareGroupOffsetsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
     API_KEY: ClassVar[int] = 91
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", AlterShareGroupOffsetsResponseTopic.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 51
 NAME: Final = "AlterUserScramCredentials"
@@ -122,6 +122,7 @@ class AlterUserScramCredentialsResult(WireStruct):
     """Part of AlterUserScramCredentialsResponse."""
 
     __slots__ = ("user", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "user", False)
 
     def __init__(
         self,
@@ -139,6 +140,7 @@ class AlterUserScramCredentialsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 51
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", AlterUserScramCredentialsResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 18
 NAME: Final = "ApiVersions"
@@ -153,6 +153,7 @@ class ApiVersionsResponse(WireStruct):
         "zk_migration_ready",
     )
     API_KEY: ClassVar[int] = 18
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from klamm.wire.primitives import (
     skip_tagged_fields,
     write_compact_array_length,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 73
 NAME: Final = "AssignReplicasToDirs"
@@ -125,6 +125,7 @@ class ResponsePartitionData(WireStruct):
     """Part of AssignReplicasToDirsResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -139,6 +140,7 @@ class ResponseTopicData(WireStruct):
     """Part of AssignReplicasToDirsResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", ResponsePartitionData.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -153,6 +155,7 @@ class ResponseDirectoryData(WireStruct):
     """Part of AssignReplicasToDirsResponse."""
 
     __slots__ = ("id", "topics")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,
@@ -168,6 +171,9 @@ class AssignReplicasToDirsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "directories")
     API_KEY: ClassVar[int] = 73
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("directories", ResponseDirectoryData.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 53
 NAME: Final = "BeginQuorumEpoch"
@@ -157,6 +157,7 @@ class ResponsePartitionData(WireStruct):
     """Part of BeginQuorumEpochResponse."""
 
     __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -175,6 +176,9 @@ class ResponseTopicData(WireStruct):
     """Part of BeginQuorumEpochResponse."""
 
     __slots__ = ("topic_name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ResponsePartitionData.ERRORS),), "topic_name", False
+    )
 
     def __init__(
         self,
@@ -206,6 +210,7 @@ class BeginQuorumEpochResponse(WireStruct):
 
     __slots__ = ("error_code", "topics", "node_endpoints")
     API_KEY: ClassVar[int] = 53
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,

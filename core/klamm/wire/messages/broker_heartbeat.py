@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 63
 NAME: Final = "BrokerHeartbeat"
@@ -102,6 +102,7 @@ class BrokerHeartbeatResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "is_caught_up", "is_fenced", "should_shut_down")
     API_KEY: ClassVar[int] = 63
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

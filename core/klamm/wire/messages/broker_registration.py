@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 62
 NAME: Final = "BrokerRegistration"
@@ -156,6 +156,7 @@ class BrokerRegistrationResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "broker_epoch")
     API_KEY: ClassVar[int] = 62
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 69
 NAME: Final = "ConsumerGroupDescribe"
@@ -175,6 +175,7 @@ class DescribedGroup(WireStruct):
         "members",
         "authorized_operations",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
@@ -204,6 +205,7 @@ class ConsumerGroupDescribeResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 69
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("groups", DescribedGroup.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 68
 NAME: Final = "ConsumerGroupHeartbeat"
@@ -164,6 +164,7 @@ class ConsumerGroupHeartbeatResponse(WireStruct):
         "assignment",
     )
     API_KEY: ClassVar[int] = 68
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 7
 NAME: Final = "ControlledShutdown"
@@ -105,6 +105,7 @@ class ControlledShutdownResponse(WireStruct):
 
     __slots__ = ("error_code", "remaining_partitions")
     API_KEY: ClassVar[int] = 7
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

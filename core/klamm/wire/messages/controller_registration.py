@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 70
 NAME: Final = "ControllerRegistration"
@@ -128,6 +128,7 @@ class ControllerRegistrationResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
     API_KEY: ClassVar[int] = 70
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 30
 NAME: Final = "CreateAcls"
@@ -123,6 +123,7 @@ class AclCreationResult(WireStruct):
     """Part of CreateAclsResponse."""
 
     __slots__ = ("error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -138,6 +139,7 @@ class CreateAclsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 30
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", AclCreationResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 38
 NAME: Final = "CreateDelegationToken"
@@ -130,6 +130,7 @@ class CreateDelegationTokenResponse(WireStruct):
         "throttle_time_ms",
     )
     API_KEY: ClassVar[int] = 38
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

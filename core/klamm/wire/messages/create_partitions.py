@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 37
 NAME: Final = "CreatePartitions"
@@ -121,6 +121,7 @@ class CreatePartitionsTopicResult(WireStruct):
     """Part of CreatePartitionsResponse."""
 
     __slots__ = ("name", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "name", False)
 
     def __init__(
         self,
@@ -138,6 +139,7 @@ class CreatePartitionsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 37
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", CreatePartitionsTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

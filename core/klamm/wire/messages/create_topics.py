@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 19
 NAME: Final = "CreateTopics"
@@ -185,6 +185,15 @@ class CreatableTopicResult(WireStruct):
         "replication_factor",
         "configs",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (
+            "error_code",
+            "topic_config_error_code",
+        ),
+        (),
+        "name",
+        True,
+    )
 
     def __init__(
         self,
@@ -212,6 +221,7 @@ class CreateTopicsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 19
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", CreatableTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

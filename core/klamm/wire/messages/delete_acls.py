@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 31
 NAME: Final = "DeleteAcls"
@@ -133,6 +133,7 @@ class DeleteAclsMatchingAcl(WireStruct):
         "operation",
         "permission_type",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "resource_name", False)
 
     def __init__(
         self,
@@ -161,6 +162,9 @@ class DeleteAclsFilterResult(WireStruct):
     """Part of DeleteAclsResponse."""
 
     __slots__ = ("error_code", "error_message", "matching_acls")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("matching_acls", DeleteAclsMatchingAcl.ERRORS),), None, False
+    )
 
     def __init__(
         self,
@@ -178,6 +182,7 @@ class DeleteAclsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "filter_results")
     API_KEY: ClassVar[int] = 31
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("filter_results", DeleteAclsFilterResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 42
 NAME: Final = "DeleteGroups"
@@ -80,6 +80,7 @@ class DeletableGroupResult(WireStruct):
     """Part of DeleteGroupsResponse."""
 
     __slots__ = ("group_id", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class DeleteGroupsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 42
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", DeletableGroupResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 21
 NAME: Final = "DeleteRecords"
@@ -115,6 +115,7 @@ class DeleteRecordsPartitionResult(WireStruct):
     """Part of DeleteRecordsResponse."""
 
     __slots__ = ("partition_index", "low_watermark", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -131,6 +132,9 @@ class DeleteRecordsTopicResult(WireStruct):
     """Part of DeleteRecordsResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", DeleteRecordsPartitionResult.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -146,6 +150,7 @@ class DeleteRecordsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 21
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", DeleteRecordsTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 92
 NAME: Final = "DeleteShareGroupOffsets"
@@ -93,6 +93,7 @@ class DeleteShareGroupOffsetsResponseTopic(WireStruct):
     """Part of DeleteShareGroupOffsetsResponse."""
 
     __slots__ = ("topic_name", "topic_id", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "topic_name", True)
 
     def __init__(
         self,
@@ -112,6 +113,9 @@ class DeleteShareGroupOffsetsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "responses")
     API_KEY: ClassVar[int] = 92
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", DeleteShareGroupOffsetsResponseTopic.ERRORS),), None, False
+    )
 
     def __init__(
         self,

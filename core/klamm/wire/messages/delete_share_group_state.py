@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 86
 NAME: Final = "DeleteShareGroupState"
@@ -110,6 +110,7 @@ class PartitionResult(WireStruct):
     """Part of DeleteShareGroupStateResponse."""
 
     __slots__ = ("partition", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -126,6 +127,7 @@ class DeleteStateResult(WireStruct):
     """Part of DeleteShareGroupStateResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResult.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -141,6 +143,7 @@ class DeleteShareGroupStateResponse(WireStruct):
 
     __slots__ = ("results",)
     API_KEY: ClassVar[int] = 86
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", DeleteStateResult.ERRORS),), None, False)
 
     def __init__(
         self,

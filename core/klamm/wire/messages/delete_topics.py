@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 20
 NAME: Final = "DeleteTopics"
@@ -105,6 +105,7 @@ class DeletableTopicResult(WireStruct):
     """Part of DeleteTopicsResponse."""
 
     __slots__ = ("name", "topic_id", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "name", True)
 
     def __init__(
         self,
@@ -124,6 +125,7 @@ class DeleteTopicsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "responses")
     API_KEY: ClassVar[int] = 20
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("responses", DeletableTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 29
 NAME: Final = "DescribeAcls"
@@ -145,6 +145,7 @@ class DescribeAclsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources")
     API_KEY: ClassVar[int] = 29
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 48
 NAME: Final = "DescribeClientQuotas"
@@ -153,6 +153,7 @@ class DescribeClientQuotasResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "entries")
     API_KEY: ClassVar[int] = 48
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 60
 NAME: Final = "DescribeCluster"
@@ -119,6 +119,7 @@ class DescribeClusterResponse(WireStruct):
         "cluster_authorized_operations",
     )
     API_KEY: ClassVar[int] = 60
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 32
 NAME: Final = "DescribeConfigs"
@@ -170,6 +170,7 @@ class DescribeConfigsResult(WireStruct):
     """Part of DescribeConfigsResponse."""
 
     __slots__ = ("error_code", "error_message", "resource_type", "resource_name", "configs")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "resource_name", False)
 
     def __init__(
         self,
@@ -191,6 +192,7 @@ class DescribeConfigsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "results")
     API_KEY: ClassVar[int] = 32
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", DescribeConfigsResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 41
 NAME: Final = "DescribeDelegationToken"
@@ -164,6 +164,7 @@ class DescribeDelegationTokenResponse(WireStruct):
 
     __slots__ = ("error_code", "tokens", "throttle_time_ms")
     API_KEY: ClassVar[int] = 41
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

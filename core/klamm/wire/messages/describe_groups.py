@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 15
 NAME: Final = "DescribeGroups"
@@ -127,6 +127,7 @@ class DescribedGroup(WireStruct):
         "members",
         "authorized_operations",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
@@ -154,6 +155,7 @@ class DescribeGroupsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 15
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("groups", DescribedGroup.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 35
 NAME: Final = "DescribeLogDirs"
@@ -137,6 +137,7 @@ class DescribeLogDirsResult(WireStruct):
     """Part of DescribeLogDirsResponse."""
 
     __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -160,6 +161,9 @@ class DescribeLogDirsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "results")
     API_KEY: ClassVar[int] = 35
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("results", DescribeLogDirsResult.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 61
 NAME: Final = "DescribeProducers"
@@ -124,6 +124,7 @@ class PartitionResponse(WireStruct):
     """Part of DescribeProducersResponse."""
 
     __slots__ = ("partition_index", "error_code", "error_message", "active_producers")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class TopicResponse(WireStruct):
     """Part of DescribeProducersResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResponse.ERRORS),), "name", False)
 
     def __init__(
         self,
@@ -157,6 +159,7 @@ class DescribeProducersResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 61
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", TopicResponse.ERRORS),), None, False)
 
     def __init__(
         self,

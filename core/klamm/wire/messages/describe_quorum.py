@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 55
 NAME: Final = "DescribeQuorum"
@@ -159,6 +159,7 @@ class ResponsePartitionData(WireStruct):
         "current_voters",
         "observers",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -185,6 +186,9 @@ class ResponseTopicData(WireStruct):
     """Part of DescribeQuorumResponse."""
 
     __slots__ = ("topic_name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ResponsePartitionData.ERRORS),), "topic_name", False
+    )
 
     def __init__(
         self,
@@ -230,6 +234,7 @@ class DescribeQuorumResponse(WireStruct):
 
     __slots__ = ("error_code", "error_message", "topics", "nodes")
     API_KEY: ClassVar[int] = 55
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 90
 NAME: Final = "DescribeShareGroupOffsets"
@@ -116,6 +116,7 @@ class DescribeShareGroupOffsetsResponsePartition(WireStruct):
     """Part of DescribeShareGroupOffsetsResponse."""
 
     __slots__ = ("partition_index", "start_offset", "leader_epoch", "lag", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -138,6 +139,9 @@ class DescribeShareGroupOffsetsResponseTopic(WireStruct):
     """Part of DescribeShareGroupOffsetsResponse."""
 
     __slots__ = ("topic_name", "topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", DescribeShareGroupOffsetsResponsePartition.ERRORS),), "topic_name", True
+    )
 
     def __init__(
         self,
@@ -154,6 +158,9 @@ class DescribeShareGroupOffsetsResponseGroup(WireStruct):
     """Part of DescribeShareGroupOffsetsResponse."""
 
     __slots__ = ("group_id", "topics", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("topics", DescribeShareGroupOffsetsResponseTopic.ERRORS),), "group_id", False
+    )
 
     def __init__(
         self,
@@ -173,6 +180,9 @@ class DescribeShareGroupOffsetsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 90
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("groups", DescribeShareGroupOffsetsResponseGroup.ERRORS),), None, False
+    )
 
     def __init__(
         self,

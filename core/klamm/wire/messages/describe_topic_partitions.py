@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 75
 NAME: Final = "DescribeTopicPartitions"
@@ -125,6 +125,7 @@ class DescribeTopicPartitionsResponsePartition(WireStruct):
         "last_known_elr",
         "offline_replicas",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -153,6 +154,9 @@ class DescribeTopicPartitionsResponseTopic(WireStruct):
     """Part of DescribeTopicPartitionsResponse."""
 
     __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("partitions", DescribeTopicPartitionsResponsePartition.ERRORS),), "name", True
+    )
 
     def __init__(
         self,
@@ -190,6 +194,9 @@ class DescribeTopicPartitionsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics", "next_cursor")
     API_KEY: ClassVar[int] = 75
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("topics", DescribeTopicPartitionsResponseTopic.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 65
 NAME: Final = "DescribeTransactions"
@@ -102,6 +102,7 @@ class TransactionState(WireStruct):
         "producer_epoch",
         "topics",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "transactional_id", False)
 
     def __init__(
         self,
@@ -129,6 +130,7 @@ class DescribeTransactionsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "transaction_states")
     API_KEY: ClassVar[int] = 65
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("transaction_states", TransactionState.ERRORS),), None, False)
 
     def __init__(
         self,

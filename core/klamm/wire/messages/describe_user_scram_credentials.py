@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 50
 NAME: Final = "DescribeUserScramCredentials"
@@ -107,6 +107,7 @@ class DescribeUserScramCredentialsResult(WireStruct):
     """Part of DescribeUserScramCredentialsResponse."""
 
     __slots__ = ("user", "error_code", "error_message", "credential_infos")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "user", False)
 
     def __init__(
         self,
@@ -126,6 +127,9 @@ class DescribeUserScramCredentialsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
     API_KEY: ClassVar[int] = 50
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("results", DescribeUserScramCredentialsResult.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 43
 NAME: Final = "ElectLeaders"
@@ -109,6 +109,7 @@ class PartitionResult(WireStruct):
     """Part of ElectLeadersResponse."""
 
     __slots__ = ("partition_id", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -125,6 +126,7 @@ class ReplicaElectionResult(WireStruct):
     """Part of ElectLeadersResponse."""
 
     __slots__ = ("topic", "partition_result")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partition_result", PartitionResult.ERRORS),), "topic", False)
 
     def __init__(
         self,
@@ -140,6 +142,9 @@ class ElectLeadersResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "replica_election_results")
     API_KEY: ClassVar[int] = 43
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("replica_election_results", ReplicaElectionResult.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 54
 NAME: Final = "EndQuorumEpoch"
@@ -171,6 +171,7 @@ class ResponsePartitionData(WireStruct):
     """Part of EndQuorumEpochResponse."""
 
     __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -189,6 +190,9 @@ class ResponseTopicData(WireStruct):
     """Part of EndQuorumEpochResponse."""
 
     __slots__ = ("topic_name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ResponsePartitionData.ERRORS),), "topic_name", False
+    )
 
     def __init__(
         self,
@@ -220,6 +224,7 @@ class EndQuorumEpochResponse(WireStruct):
 
     __slots__ = ("error_code", "topics", "node_endpoints")
     API_KEY: ClassVar[int] = 54
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,

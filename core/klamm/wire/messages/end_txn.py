@@ -19,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 26
 NAME: Final = "EndTxn"
@@ -84,6 +84,7 @@ class EndTxnResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch")
     API_KEY: ClassVar[int] = 26
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

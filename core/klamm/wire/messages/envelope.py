@@ -19,7 +19,7 @@ from klamm.wire.primitives import (
     write_compact_bytes,
     write_compact_nullable_bytes,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 58
 NAME: Final = "Envelope"
@@ -76,6 +76,7 @@ class EnvelopeResponse(WireStruct):
 
     __slots__ = ("response_data", "error_code")
     API_KEY: ClassVar[int] = 58
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 1
 NAME: Final = "Fetch"
@@ -316,6 +316,7 @@ class PartitionData(WireStruct):
         "preferred_read_replica",
         "records",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -348,6 +349,7 @@ class FetchableTopicResponse(WireStruct):
     """Part of FetchResponse."""
 
     __slots__ = ("topic", "topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionData.ERRORS),), "topic", True)
 
     def __init__(
         self,
@@ -383,6 +385,9 @@ class FetchResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints")
     API_KEY: ClassVar[int] = 1
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", FetchableTopicResponse.ERRORS),), None, False
+    )
 
     def __init__(
         self,

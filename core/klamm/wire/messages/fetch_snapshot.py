@@ -32,7 +32,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 59
 NAME: Final = "FetchSnapshot"
@@ -187,6 +187,7 @@ class ResponsePartitionSnapshot(WireStruct):
     """Part of FetchSnapshotResponse."""
 
     __slots__ = ("index", "error_code", "snapshot_id", "current_leader", "size", "position", "unaligned_records")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -211,6 +212,7 @@ class ResponseTopicSnapshot(WireStruct):
     """Part of FetchSnapshotResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", ResponsePartitionSnapshot.ERRORS),), "name", False)
 
     def __init__(
         self,
@@ -242,6 +244,9 @@ class FetchSnapshotResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "topics", "node_endpoints")
     API_KEY: ClassVar[int] = 59
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("topics", ResponseTopicSnapshot.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 10
 NAME: Final = "FindCoordinator"
@@ -95,6 +95,7 @@ class Coordinator(WireStruct):
     """Part of FindCoordinatorResponse."""
 
     __slots__ = ("key", "node_id", "host", "port", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "key", False)
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class FindCoordinatorResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "node_id", "host", "port", "coordinators")
     API_KEY: ClassVar[int] = 10
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("coordinators", Coordinator.ERRORS),), None, False)
 
     def __init__(
         self,

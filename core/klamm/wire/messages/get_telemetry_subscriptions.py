@@ -22,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 71
 NAME: Final = "GetTelemetrySubscriptions"
@@ -91,6 +91,7 @@ class GetTelemetrySubscriptionsResponse(WireStruct):
         "requested_metrics",
     )
     API_KEY: ClassVar[int] = 71
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 12
 NAME: Final = "Heartbeat"
@@ -89,6 +89,7 @@ class HeartbeatResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code")
     API_KEY: ClassVar[int] = 12
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 44
 NAME: Final = "IncrementalAlterConfigs"
@@ -130,6 +130,7 @@ class AlterConfigsResourceResponse(WireStruct):
     """Part of IncrementalAlterConfigsResponse."""
 
     __slots__ = ("error_code", "error_message", "resource_type", "resource_name")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "resource_name", False)
 
     def __init__(
         self,
@@ -149,6 +150,7 @@ class IncrementalAlterConfigsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "responses")
     API_KEY: ClassVar[int] = 44
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("responses", AlterConfigsResourceResponse.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_nullable_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 22
 NAME: Final = "InitProducerId"
@@ -108,6 +108,7 @@ class InitProducerIdResponse(WireStruct):
         "ongoing_txn_producer_epoch",
     )
     API_KEY: ClassVar[int] = 22
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 83
 NAME: Final = "InitializeShareGroupState"
@@ -114,6 +114,7 @@ class PartitionResult(WireStruct):
     """Part of InitializeShareGroupStateResponse."""
 
     __slots__ = ("partition", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class InitializeStateResult(WireStruct):
     """Part of InitializeShareGroupStateResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResult.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class InitializeShareGroupStateResponse(WireStruct):
 
     __slots__ = ("results",)
     API_KEY: ClassVar[int] = 83
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", InitializeStateResult.ERRORS),), None, False)
 
     def __init__(
         self,

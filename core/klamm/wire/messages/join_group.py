@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 11
 NAME: Final = "JoinGroup"
@@ -162,6 +162,7 @@ class JoinGroupResponse(WireStruct):
         "members",
     )
     API_KEY: ClassVar[int] = 11
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 4
 NAME: Final = "LeaderAndIsr"
@@ -210,6 +210,7 @@ class LeaderAndIsrPartitionError(WireStruct):
     """Part of LeaderAndIsrResponse."""
 
     __slots__ = ("topic_name", "partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "topic_name", False)
 
     def __init__(
         self,
@@ -226,6 +227,9 @@ class LeaderAndIsrTopicError(WireStruct):
     """Part of LeaderAndIsrResponse."""
 
     __slots__ = ("topic_id", "partition_errors")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partition_errors", LeaderAndIsrPartitionError.ERRORS),), None, True
+    )
 
     def __init__(
         self,
@@ -241,6 +245,15 @@ class LeaderAndIsrResponse(WireStruct):
 
     __slots__ = ("error_code", "partition_errors", "topics")
     API_KEY: ClassVar[int] = 4
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",),
+        (
+            ("partition_errors", LeaderAndIsrPartitionError.ERRORS),
+            ("topics", LeaderAndIsrTopicError.ERRORS),
+        ),
+        None,
+        False,
+    )
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 13
 NAME: Final = "LeaveGroup"
@@ -108,6 +108,7 @@ class MemberResponse(WireStruct):
     """Part of LeaveGroupResponse."""
 
     __slots__ = ("member_id", "group_instance_id", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -125,6 +126,7 @@ class LeaveGroupResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "members")
     API_KEY: ClassVar[int] = 13
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("members", MemberResponse.ERRORS),), None, False)
 
     def __init__(
         self,

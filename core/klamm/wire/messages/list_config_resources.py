@@ -22,7 +22,7 @@ from klamm.wire.primitives import (
     write_compact_array_length,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 74
 NAME: Final = "ListConfigResources"
@@ -92,6 +92,7 @@ class ListConfigResourcesResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "config_resources")
     API_KEY: ClassVar[int] = 74
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 16
 NAME: Final = "ListGroups"
@@ -105,6 +105,7 @@ class ListGroupsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "groups")
     API_KEY: ClassVar[int] = 16
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 2
 NAME: Final = "ListOffsets"
@@ -132,6 +132,7 @@ class ListOffsetsPartitionResponse(WireStruct):
     """Part of ListOffsetsResponse."""
 
     __slots__ = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -152,6 +153,9 @@ class ListOffsetsTopicResponse(WireStruct):
     """Part of ListOffsetsResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ListOffsetsPartitionResponse.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -167,6 +171,7 @@ class ListOffsetsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 2
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", ListOffsetsTopicResponse.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 46
 NAME: Final = "ListPartitionReassignments"
@@ -127,6 +127,7 @@ class ListPartitionReassignmentsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics")
     API_KEY: ClassVar[int] = 46
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

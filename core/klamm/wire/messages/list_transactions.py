@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 66
 NAME: Final = "ListTransactions"
@@ -102,6 +102,7 @@ class ListTransactionsResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states")
     API_KEY: ClassVar[int] = 66
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

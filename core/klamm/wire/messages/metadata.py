@@ -31,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 3
 NAME: Final = "Metadata"
@@ -152,6 +152,7 @@ class MetadataResponsePartition(WireStruct):
         "isr_nodes",
         "offline_replicas",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -176,6 +177,9 @@ class MetadataResponseTopic(WireStruct):
     """Part of MetadataResponse."""
 
     __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("partitions", MetadataResponsePartition.ERRORS),), "name", True
+    )
 
     def __init__(
         self,
@@ -207,6 +211,9 @@ class MetadataResponse(WireStruct):
         "error_code",
     )
     API_KEY: ClassVar[int] = 3
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("topics", MetadataResponseTopic.ERRORS),), None, False
+    )
 
     def __init__(
         self,

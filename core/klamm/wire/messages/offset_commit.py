@@ -31,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 8
 NAME: Final = "OffsetCommit"
@@ -149,6 +149,7 @@ class OffsetCommitResponsePartition(WireStruct):
     """Part of OffsetCommitResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -163,6 +164,9 @@ class OffsetCommitResponseTopic(WireStruct):
     """Part of OffsetCommitResponse."""
 
     __slots__ = ("name", "topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", OffsetCommitResponsePartition.ERRORS),), "name", True
+    )
 
     def __init__(
         self,
@@ -180,6 +184,7 @@ class OffsetCommitResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 8
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", OffsetCommitResponseTopic.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from klamm.wire.primitives import (
     write_array_length,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 47
 NAME: Final = "OffsetDelete"
@@ -104,6 +104,7 @@ class OffsetDeleteResponsePartition(WireStruct):
     """Part of OffsetDeleteResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -118,6 +119,9 @@ class OffsetDeleteResponseTopic(WireStruct):
     """Part of OffsetDeleteResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", OffsetDeleteResponsePartition.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -133,6 +137,9 @@ class OffsetDeleteResponse(WireStruct):
 
     __slots__ = ("error_code", "throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 47
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("topics", OffsetDeleteResponseTopic.ERRORS),), None, False
+    )
 
     def __init__(
         self,

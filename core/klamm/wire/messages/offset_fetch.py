@@ -31,7 +31,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 9
 NAME: Final = "OffsetFetch"
@@ -152,6 +152,7 @@ class OffsetFetchResponsePartition(WireStruct):
     """Part of OffsetFetchResponse."""
 
     __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -172,6 +173,9 @@ class OffsetFetchResponseTopic(WireStruct):
     """Part of OffsetFetchResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", OffsetFetchResponsePartition.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -186,6 +190,7 @@ class OffsetFetchResponsePartitions(WireStruct):
     """Part of OffsetFetchResponse."""
 
     __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -206,6 +211,9 @@ class OffsetFetchResponseTopics(WireStruct):
     """Part of OffsetFetchResponse."""
 
     __slots__ = ("name", "topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", OffsetFetchResponsePartitions.ERRORS),), "name", True
+    )
 
     def __init__(
         self,
@@ -222,6 +230,9 @@ class OffsetFetchResponseGroup(WireStruct):
     """Part of OffsetFetchResponse."""
 
     __slots__ = ("group_id", "topics", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("topics", OffsetFetchResponseTopics.ERRORS),), "group_id", False
+    )
 
     def __init__(
         self,
@@ -239,6 +250,15 @@ class OffsetFetchResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics", "error_code", "groups")
     API_KEY: ClassVar[int] = 9
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",),
+        (
+            ("topics", OffsetFetchResponseTopic.ERRORS),
+            ("groups", OffsetFetchResponseGroup.ERRORS),
+        ),
+        None,
+        False,
+    )
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 23
 NAME: Final = "OffsetForLeaderEpoch"
@@ -125,6 +125,7 @@ class EpochEndOffset(WireStruct):
     """Part of OffsetForLeaderEpochResponse."""
 
     __slots__ = ("error_code", "partition", "leader_epoch", "end_offset")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -143,6 +144,7 @@ class OffsetForLeaderTopicResult(WireStruct):
     """Part of OffsetForLeaderEpochResponse."""
 
     __slots__ = ("topic", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", EpochEndOffset.ERRORS),), "topic", False)
 
     def __init__(
         self,
@@ -158,6 +160,7 @@ class OffsetForLeaderEpochResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 23
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", OffsetForLeaderTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,

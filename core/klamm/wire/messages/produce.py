@@ -12,6 +12,7 @@ from klamm.wire.primitives import (
     DECODE_ERRORS,
     EMPTY,
     ENCODE_ERRORS,
+    HOT_ENCODE_ERRORS,
     ZERO_UUID,
     ChunkBuffer,
     ReadBuffer,
@@ -40,13 +41,23 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 0
 NAME: Final = "Produce"
 VERSIONS: Final = range(3, 14)
 DECODABLE: Final = range(0, 14)
 FLEXIBLE_FROM: Final = 9
+_S_BhiBB = Struct(">BhiBB")
+_unpack_BhiBB = _S_BhiBB.unpack_from
+_S_BiBBB = Struct(">BiBBB")
+_unpack_BiBBB = _S_BiBBB.unpack_from
+_S_BhiBuBiBBB = Struct(">BhiB16sBiBBB")
+_unpack_BhiBuBiBBB = _S_BhiBuBiBBB.unpack_from
+_S_BihqqqBBBBiB = Struct(">BihqqqBBBBiB")
+_pack_BihqqqBBBBiB = _S_BihqqqBBBBiB.pack
+_S_BuBihqqqBBBBiB = Struct(">B16sBihqqqBBBBiB")
+_pack_BuBihqqqBBBBiB = _S_BuBihqqqBBBBiB.pack
 _S_i = Struct(">i")
 _unpack_i = _S_i.unpack_from
 _pack_i = _S_i.pack
@@ -68,6 +79,7 @@ _pack_q = _S_q.pack
 _S_ihqqq = Struct(">ihqqq")
 _unpack_ihqqq = _S_ihqqq.unpack_from
 _pack_ihqqq = _S_ihqqq.pack
+_HEADS_2 = tuple(bytes((2, length + 1)) for length in range(127))
 
 
 class PartitionProduceData(WireStruct):
@@ -121,14 +133,75 @@ class ProduceRequest(WireStruct):
     @staticmethod
     def decode(version: int, buffer: ReadBuffer, offset: int = 0) -> ProduceRequest:
         """Read a body. Raises WireError."""
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceRequest has no version {version}")
+        view: Any = memoryview(buffer)
         try:
-            return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
-                memoryview(buffer), offset, version
-            )[0]
-        except DECODE_ERRORS as error:
-            raise WireError(f"ProduceRequest v{version}: {error}") from error
+            if 9 <= version <= 12:
+                _c0, acks, timeout_ms, _c1, name_size = _unpack_BhiBB(buffer, offset)
+                name_at = offset + 9
+                name_end = name_at + name_size - 1
+                _c3, index, _records_1, _records_2, _records_3 = _unpack_BiBBB(buffer, name_end)
+                if _records_1 < 0x80:
+                    records_at = name_end + 6
+                    records_end = records_at + _records_1 - 1
+                elif _records_2 < 0x80:
+                    records_at = name_end + 7
+                    records_end = records_at + (_records_1 & 0x7F | _records_2 << 7) - 1
+                elif _records_3 < 0x80:
+                    records_at = name_end + 8
+                    records_end = records_at + (_records_1 & 0x7F | (_records_2 & 0x7F) << 7 | _records_3 << 14) - 1
+                else:
+                    records_at, records_end = 1, 0
+                if (
+                    not _c0
+                    and _c1 == 2
+                    and 0 < name_size < 0x80
+                    and _c3 == 2
+                    and records_end >= records_at
+                    and view[records_end:] == b"\x00\x00\x00"
+                ):
+                    return ProduceRequest(
+                        None,
+                        acks,
+                        timeout_ms,
+                        [
+                            TopicProduceData(
+                                str(view[name_at:name_end], "utf-8"),
+                                ZERO_UUID,
+                                [PartitionProduceData(index, view[records_at:records_end])],
+                            )
+                        ],
+                    )
+            elif version == 13:
+                _c0, acks, timeout_ms, _c1, topic_id, _c2, index, _records_1, _records_2, _records_3 = (
+                    _unpack_BhiBuBiBBB(buffer, offset)
+                )
+                if _records_1 < 0x80:
+                    records_at = offset + 30
+                    records_end = records_at + _records_1 - 1
+                elif _records_2 < 0x80:
+                    records_at = offset + 31
+                    records_end = records_at + (_records_1 & 0x7F | _records_2 << 7) - 1
+                elif _records_3 < 0x80:
+                    records_at = offset + 32
+                    records_end = records_at + (_records_1 & 0x7F | (_records_2 & 0x7F) << 7 | _records_3 << 14) - 1
+                else:
+                    records_at, records_end = 1, 0
+                if (
+                    not _c0
+                    and _c1 == 2
+                    and _c2 == 2
+                    and records_end >= records_at
+                    and view[records_end:] == b"\x00\x00\x00"
+                ):
+                    return ProduceRequest(
+                        None,
+                        acks,
+                        timeout_ms,
+                        [TopicProduceData("", topic_id, [PartitionProduceData(index, view[records_at:records_end])])],
+                    )
+        except DECODE_ERRORS:
+            pass
+        return _decode_produce_request(version, buffer, offset)
 
     def encode_chunks(self, version: int) -> list[Any]:
         """The body as buffers and file regions. Raises WireError."""
@@ -144,6 +217,17 @@ class ProduceRequest(WireStruct):
     def encode(self, version: int) -> bytes:
         """The body; file regions are read. Raises WireError."""
         return join_chunks(self.encode_chunks(version))
+
+
+def _decode_produce_request(version: int, buffer: ReadBuffer, offset: int) -> ProduceRequest:
+    if not 0 <= version <= 13:
+        raise WireError(f"ProduceRequest has no version {version}")
+    try:
+        return (_read_produce_request_compact if version >= 9 else _read_produce_request)(
+            memoryview(buffer), offset, version
+        )[0]
+    except DECODE_ERRORS as error:
+        raise WireError(f"ProduceRequest v{version}: {error}") from error
 
 
 class BatchIndexAndErrorMessage(WireStruct):
@@ -187,6 +271,7 @@ class PartitionProduceResponse(WireStruct):
         "error_message",
         "current_leader",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -213,6 +298,9 @@ class TopicProduceResponse(WireStruct):
     """Part of ProduceResponse."""
 
     __slots__ = ("name", "topic_id", "partition_responses")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partition_responses", PartitionProduceResponse.ERRORS),), "name", True
+    )
 
     def __init__(
         self,
@@ -248,6 +336,7 @@ class ProduceResponse(WireStruct):
 
     __slots__ = ("responses", "throttle_time_ms", "node_endpoints")
     API_KEY: ClassVar[int] = 0
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("responses", TopicProduceResponse.ERRORS),), None, False)
 
     def __init__(
         self,
@@ -273,14 +362,75 @@ class ProduceResponse(WireStruct):
 
     def encode(self, version: int) -> bytes:
         """The body. Raises WireError."""
-        out = bytearray()
-        if not 0 <= version <= 13:
-            raise WireError(f"ProduceResponse has no version {version}")
-        try:
-            (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, self, version)
-        except ENCODE_ERRORS as error:
-            raise WireError(f"ProduceResponse v{version}: {error}") from error
-        return bytes(out)
+        if version >= 9:
+            try:
+                (responses_item,) = self.responses
+                (partition_responses_item,) = responses_item.partition_responses
+                if 9 <= version <= 12:
+                    if not (
+                        self.node_endpoints
+                        or partition_responses_item.current_leader is not None
+                        and partition_responses_item.current_leader != LeaderIdAndEpoch()
+                        or partition_responses_item.record_errors != []
+                        or partition_responses_item.error_message is not None
+                    ):
+                        name = responses_item.name.encode()
+                        return (
+                            _HEADS_2[len(name)]
+                            + name
+                            + _pack_BihqqqBBBBiB(
+                                2,
+                                partition_responses_item.index,
+                                partition_responses_item.error_code,
+                                partition_responses_item.base_offset,
+                                partition_responses_item.log_append_time_ms,
+                                partition_responses_item.log_start_offset,
+                                1,
+                                0,
+                                0,
+                                0,
+                                self.throttle_time_ms,
+                                0,
+                            )
+                        )
+                elif version == 13:
+                    if not (
+                        self.node_endpoints
+                        or partition_responses_item.current_leader is not None
+                        and partition_responses_item.current_leader != LeaderIdAndEpoch()
+                        or partition_responses_item.record_errors != []
+                        or partition_responses_item.error_message is not None
+                    ):
+                        return _pack_BuBihqqqBBBBiB(
+                            2,
+                            responses_item.topic_id,
+                            2,
+                            partition_responses_item.index,
+                            partition_responses_item.error_code,
+                            partition_responses_item.base_offset,
+                            partition_responses_item.log_append_time_ms,
+                            partition_responses_item.log_start_offset,
+                            1,
+                            0,
+                            0,
+                            0,
+                            self.throttle_time_ms,
+                            0,
+                        )
+            except HOT_ENCODE_ERRORS:
+                pass
+        return _encode_produce_response(self, version)
+
+
+def _encode_produce_response(message: ProduceResponse, version: int) -> bytes:
+    out = bytearray()
+    if not 0 <= version <= 13:
+        raise WireError(f"ProduceResponse has no version {version}")
+    try:
+        (_write_produce_response_compact if version >= 9 else _write_produce_response)(out, message, version)
+    except ENCODE_ERRORS as error:
+        raise WireError(f"ProduceResponse v{version}: {error}") from error
+    return bytes(out)
 
 
 def _read_partition_produce_data(b: ReadBuffer, p: int, version: int) -> tuple[PartitionProduceData, int]:

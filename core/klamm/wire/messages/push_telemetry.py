@@ -18,7 +18,7 @@ from klamm.wire.primitives import (
     skip_tagged_fields,
     write_compact_bytes,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 72
 NAME: Final = "PushTelemetry"
@@ -82,6 +82,7 @@ class PushTelemetryResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code")
     API_KEY: ClassVar[int] = 72
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 84
 NAME: Final = "ReadShareGroupState"
@@ -136,6 +136,7 @@ class PartitionResult(WireStruct):
     """Part of ReadShareGroupStateResponse."""
 
     __slots__ = ("partition", "error_code", "error_message", "state_epoch", "start_offset", "state_batches")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -158,6 +159,7 @@ class ReadStateResult(WireStruct):
     """Part of ReadShareGroupStateResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResult.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -173,6 +175,7 @@ class ReadShareGroupStateResponse(WireStruct):
 
     __slots__ = ("results",)
     API_KEY: ClassVar[int] = 84
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", ReadStateResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 87
 NAME: Final = "ReadShareGroupStateSummary"
@@ -126,6 +126,7 @@ class PartitionResult(WireStruct):
         "start_offset",
         "delivery_complete_count",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class ReadStateSummaryResult(WireStruct):
     """Part of ReadShareGroupStateSummaryResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResult.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -165,6 +167,7 @@ class ReadShareGroupStateSummaryResponse(WireStruct):
 
     __slots__ = ("results",)
     API_KEY: ClassVar[int] = 87
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", ReadStateSummaryResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from klamm.wire.primitives import (
     skip_tagged_fields,
     write_compact_nullable_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 81
 NAME: Final = "RemoveRaftVoter"
@@ -78,6 +78,7 @@ class RemoveRaftVoterResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
     API_KEY: ClassVar[int] = 81
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

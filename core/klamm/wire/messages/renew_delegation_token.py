@@ -19,7 +19,7 @@ from klamm.wire.primitives import (
     write_bytes,
     write_compact_bytes,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 39
 NAME: Final = "RenewDelegationToken"
@@ -79,6 +79,7 @@ class RenewDelegationTokenResponse(WireStruct):
 
     __slots__ = ("error_code", "expiry_timestamp_ms", "throttle_time_ms")
     API_KEY: ClassVar[int] = 39
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_nullable_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 36
 NAME: Final = "SaslAuthenticate"
@@ -81,6 +81,7 @@ class SaslAuthenticateResponse(WireStruct):
 
     __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms")
     API_KEY: ClassVar[int] = 36
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from klamm.wire.primitives import (
     write_array_length,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 17
 NAME: Final = "SaslHandshake"
@@ -71,6 +71,7 @@ class SaslHandshakeResponse(WireStruct):
 
     __slots__ = ("error_code", "mechanisms")
     API_KEY: ClassVar[int] = 17
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

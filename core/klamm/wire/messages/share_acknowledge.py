@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 79
 NAME: Final = "ShareAcknowledge"
@@ -158,6 +158,7 @@ class PartitionData(WireStruct):
     """Part of ShareAcknowledgeResponse."""
 
     __slots__ = ("partition_index", "error_code", "error_message", "current_leader")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -176,6 +177,7 @@ class ShareAcknowledgeTopicResponse(WireStruct):
     """Part of ShareAcknowledgeResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionData.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -216,6 +218,9 @@ class ShareAcknowledgeResponse(WireStruct):
         "node_endpoints",
     )
     API_KEY: ClassVar[int] = 79
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", ShareAcknowledgeTopicResponse.ERRORS),), None, False
+    )
 
     def __init__(
         self,

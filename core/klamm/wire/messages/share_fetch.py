@@ -29,7 +29,7 @@ from klamm.wire.primitives import (
     write_compact_records,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 78
 NAME: Final = "ShareFetch"
@@ -239,6 +239,15 @@ class PartitionData(WireStruct):
         "records",
         "acquired_records",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (
+            "error_code",
+            "acknowledge_error_code",
+        ),
+        (),
+        None,
+        False,
+    )
 
     def __init__(
         self,
@@ -265,6 +274,7 @@ class ShareFetchableTopicResponse(WireStruct):
     """Part of ShareFetchResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionData.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -305,6 +315,9 @@ class ShareFetchResponse(WireStruct):
         "node_endpoints",
     )
     API_KEY: ClassVar[int] = 78
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("responses", ShareFetchableTopicResponse.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 77
 NAME: Final = "ShareGroupDescribe"
@@ -160,6 +160,7 @@ class DescribedGroup(WireStruct):
         "members",
         "authorized_operations",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
@@ -189,6 +190,7 @@ class ShareGroupDescribeResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 77
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("groups", DescribedGroup.ERRORS),), None, False)
 
     def __init__(
         self,

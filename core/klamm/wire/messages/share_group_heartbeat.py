@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 76
 NAME: Final = "ShareGroupHeartbeat"
@@ -128,6 +128,7 @@ class ShareGroupHeartbeatResponse(WireStruct):
         "assignment",
     )
     API_KEY: ClassVar[int] = 76
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

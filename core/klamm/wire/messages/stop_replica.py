@@ -26,7 +26,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 5
 NAME: Final = "StopReplica"
@@ -180,6 +180,7 @@ class StopReplicaPartitionError(WireStruct):
     """Part of StopReplicaResponse."""
 
     __slots__ = ("topic_name", "partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "topic_name", False)
 
     def __init__(
         self,
@@ -197,6 +198,9 @@ class StopReplicaResponse(WireStruct):
 
     __slots__ = ("error_code", "partition_errors")
     API_KEY: ClassVar[int] = 5
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("partition_errors", StopReplicaPartitionError.ERRORS),), None, False
+    )
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 89
 NAME: Final = "StreamsGroupDescribe"
@@ -293,6 +293,7 @@ class DescribedGroup(WireStruct):
         "members",
         "authorized_operations",
     )
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), "group_id", False)
 
     def __init__(
         self,
@@ -322,6 +323,7 @@ class StreamsGroupDescribeResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "groups")
     API_KEY: ClassVar[int] = 89
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("groups", DescribedGroup.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 88
 NAME: Final = "StreamsGroupHeartbeat"
@@ -372,6 +372,7 @@ class StreamsGroupHeartbeatResponse(WireStruct):
         "partitions_by_user_endpoint",
     )
     API_KEY: ClassVar[int] = 88
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 14
 NAME: Final = "SyncGroup"
@@ -127,6 +127,7 @@ class SyncGroupResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "protocol_type", "protocol_name", "assignment")
     API_KEY: ClassVar[int] = 14
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from klamm.wire.primitives import (
     write_nullable_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 28
 NAME: Final = "TxnOffsetCommit"
@@ -154,6 +154,7 @@ class TxnOffsetCommitResponsePartition(WireStruct):
     """Part of TxnOffsetCommitResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -168,6 +169,9 @@ class TxnOffsetCommitResponseTopic(WireStruct):
     """Part of TxnOffsetCommitResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", TxnOffsetCommitResponsePartition.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -183,6 +187,7 @@ class TxnOffsetCommitResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "topics")
     API_KEY: ClassVar[int] = 28
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", TxnOffsetCommitResponseTopic.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from klamm.wire.primitives import (
     skip_tagged_fields,
     write_compact_nullable_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 64
 NAME: Final = "UnregisterBroker"
@@ -73,6 +73,7 @@ class UnregisterBrokerResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message")
     API_KEY: ClassVar[int] = 64
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 57
 NAME: Final = "UpdateFeatures"
@@ -110,6 +110,7 @@ class UpdatableFeatureResult(WireStruct):
     """Part of UpdateFeaturesResponse."""
 
     __slots__ = ("feature", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -127,6 +128,9 @@ class UpdateFeaturesResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "error_message", "results")
     API_KEY: ClassVar[int] = 57
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        ("error_code",), (("results", UpdatableFeatureResult.ERRORS),), None, False
+    )
 
     def __init__(
         self,

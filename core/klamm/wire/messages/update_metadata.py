@@ -34,7 +34,7 @@ from klamm.wire.primitives import (
     write_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 6
 NAME: Final = "UpdateMetadata"
@@ -228,6 +228,7 @@ class UpdateMetadataResponse(WireStruct):
 
     __slots__ = ("error_code",)
     API_KEY: ClassVar[int] = 6
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 82
 NAME: Final = "UpdateRaftVoter"
@@ -160,6 +160,7 @@ class UpdateRaftVoterResponse(WireStruct):
 
     __slots__ = ("throttle_time_ms", "error_code", "current_leader")
     API_KEY: ClassVar[int] = 82
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_tagged,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 52
 NAME: Final = "Vote"
@@ -152,6 +152,7 @@ class ResponsePartitionData(WireStruct):
     """Part of VoteResponse."""
 
     __slots__ = ("partition_index", "error_code", "leader_id", "leader_epoch", "vote_granted")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -172,6 +173,9 @@ class ResponseTopicData(WireStruct):
     """Part of VoteResponse."""
 
     __slots__ = ("topic_name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", ResponsePartitionData.ERRORS),), "topic_name", False
+    )
 
     def __init__(
         self,
@@ -203,6 +207,7 @@ class VoteResponse(WireStruct):
 
     __slots__ = ("error_code", "topics", "node_endpoints")
     API_KEY: ClassVar[int] = 52
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (("topics", ResponseTopicData.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from klamm.wire.primitives import (
     write_compact_nullable_string,
     write_compact_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 85
 NAME: Final = "WriteShareGroupState"
@@ -144,6 +144,7 @@ class PartitionResult(WireStruct):
     """Part of WriteShareGroupStateResponse."""
 
     __slots__ = ("partition", "error_code", "error_message")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -160,6 +161,7 @@ class WriteStateResult(WireStruct):
     """Part of WriteShareGroupStateResponse."""
 
     __slots__ = ("topic_id", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("partitions", PartitionResult.ERRORS),), None, True)
 
     def __init__(
         self,
@@ -175,6 +177,7 @@ class WriteShareGroupStateResponse(WireStruct):
 
     __slots__ = ("results",)
     API_KEY: ClassVar[int] = 85
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("results", WriteStateResult.ERRORS),), None, False)
 
     def __init__(
         self,

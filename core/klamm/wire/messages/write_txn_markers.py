@@ -25,7 +25,7 @@ from klamm.wire.primitives import (
     write_compact_string,
     write_string,
 )
-from klamm.wire.struct_base import WireStruct
+from klamm.wire.struct_base import ErrorFields, WireStruct
 
 API_KEY: Final = 27
 NAME: Final = "WriteTxnMarkers"
@@ -134,6 +134,7 @@ class WritableTxnMarkerPartitionResult(WireStruct):
     """Part of WriteTxnMarkersResponse."""
 
     __slots__ = ("partition_index", "error_code")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(("error_code",), (), None, False)
 
     def __init__(
         self,
@@ -148,6 +149,9 @@ class WritableTxnMarkerTopicResult(WireStruct):
     """Part of WriteTxnMarkersResponse."""
 
     __slots__ = ("name", "partitions")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields(
+        (), (("partitions", WritableTxnMarkerPartitionResult.ERRORS),), "name", False
+    )
 
     def __init__(
         self,
@@ -162,6 +166,7 @@ class WritableTxnMarkerResult(WireStruct):
     """Part of WriteTxnMarkersResponse."""
 
     __slots__ = ("producer_id", "topics")
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("topics", WritableTxnMarkerTopicResult.ERRORS),), None, False)
 
     def __init__(
         self,
@@ -177,6 +182,7 @@ class WriteTxnMarkersResponse(WireStruct):
 
     __slots__ = ("markers",)
     API_KEY: ClassVar[int] = 27
+    ERRORS: ClassVar[ErrorFields] = ErrorFields((), (("markers", WritableTxnMarkerResult.ERRORS),), None, False)
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 
 if TYPE_CHECKING:
-    from klamm import Timer
+    from klamm.runtime import Timer
 
 
 @dataclass(slots=True, eq=False)

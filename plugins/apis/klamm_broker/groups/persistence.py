@@ -15,8 +15,8 @@ from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import STABLE
 
 if TYPE_CHECKING:
-    from klamm import Clock
-    from klamm_broker.store import Statement, Store
+    from klamm.runtime import Clock
+    from klamm_broker.storage.store import Statement, Store
 
 _PUT_GROUP: Final = (
     "INSERT INTO groups (group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms)"

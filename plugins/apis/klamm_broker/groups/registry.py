@@ -10,7 +10,7 @@ from klamm_broker.groups.group import Group
 from klamm_broker.groups.state import DEAD, EMPTY
 
 if TYPE_CHECKING:
-    from klamm import Clock
+    from klamm.runtime import Clock
 
 
 class GroupRegistry:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from klamm import Clock
+from klamm.runtime import Clock
 from klamm_broker.log.files import FileOperations, OpenFiles
 from klamm_broker.log.flusher import Flushable
 

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from klamm import SCRAM_CREDENTIALS, CredentialStore, ListenerContext, ScramCredential, ScramMechanism, Table
+from klamm import ListenerContext
+from klamm.sasl import SCRAM_CREDENTIALS, CredentialStore, ScramCredential, ScramMechanism
+from klamm.shared import Table
 from klamm_sasl.stores.inline import UserTable
 
 log = logging.getLogger("klamm.sasl")

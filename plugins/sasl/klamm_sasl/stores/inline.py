@@ -1,10 +1,11 @@
-"""Users that stand in the configuration itself."""
+"""Users in the configuration file itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from klamm import CredentialStore, ScramCredential, ScramMechanism
+from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
+from klamm_sasl.credentials import DRAW_BITS, form
 
 
 class UserTable:
@@ -20,7 +21,7 @@ class UserTable:
                 if other is mechanism:
                     self.plain.setdefault(user, credential)
         self._by_mechanism: dict[ScramMechanism, list[ScramCredential]] = {}
-        for credential in self._credentials.values():
+        for credential in sorted(self._credentials.values(), key=form):
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def __len__(self) -> int:
@@ -31,13 +32,16 @@ class UserTable:
         return self._credentials.get((user, mechanism))
 
     def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
-        """Anybody's credential."""
+        """The credential at a fraction of the way through all of them, ordered by their form.
+
+        So the form that a fake credential gets hardly ever changes when users come and go.
+        """
         credentials = self._by_mechanism.get(mechanism)
-        return credentials[number % len(credentials)] if credentials else None
+        return credentials[number * len(credentials) >> DRAW_BITS] if credentials else None
 
 
 class InlineStore(CredentialStore):
-    """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user stand in one string, with spaces between."""
+    """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user are separated by spaces."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         super().__init__()

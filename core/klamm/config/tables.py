@@ -1,0 +1,39 @@
+"""The tables of a configuration file, as TOML has them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.config.problems import ConfigError, Problem
+
+DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
+
+
+def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
+    """The tables of a file and its text. Raises ConfigError for what cannot be read or is no TOML."""
+    if file is None:
+        return copy.deepcopy(dict(DEFAULT)), ""
+    # Most programs that import this read no file.
+    import tomli
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([Problem(str(file), "", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(str(file), "", f"is not UTF-8: {error.reason} at byte {error.start}")]) from error
+    try:
+        return tomli.loads(text), text
+    except tomli.TOMLDecodeError as error:
+        place = f"{file}:{error.lineno}:{error.colno}"
+        raise ConfigError([Problem(place, "", error.msg)]) from error
+
+
+def blocked_plugins(file: Path | None) -> tuple[str, ...]:
+    """`[plugins] block`, which counts before any plugin is loaded."""
+    tables, _ = read_tables(file)
+    block = tables.get("plugins", {}).get("block", ()) if isinstance(tables.get("plugins", {}), dict) else ()
+    return tuple(name for name in block if isinstance(name, str)) if isinstance(block, list) else ()

@@ -1,0 +1,102 @@
+"""The parts of a server that no listener owns: its request scheduler, its handler sets and its extensions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klamm.api.context import ServerServices
+    from klamm.api.part import Part
+    from klamm.config.plan import PartPlan
+
+log = logging.getLogger("klamm.server")
+
+
+class StartError(Exception):
+    """The server cannot start; the message says what and why. Everything that was opened is closed again."""
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    role: str
+    table: str
+    plan: PartPlan
+    part: Part[Any]
+
+
+class ServerParts:
+    """Opens, reloads, reconfigures and closes parts; a part that raises is logged and costs no other part anything."""
+
+    def __init__(self, services: ServerServices) -> None:
+        self._services = services
+        self._open: list[_OpenPart] = []
+
+    @contextmanager
+    def needed(self, role: str, plan: PartPlan) -> Iterator[None]:
+        """What a part raises here becomes a StartError that names its role and distribution."""
+        try:
+            yield
+        except Exception as error:
+            log.debug("%s failed at start", role, exc_info=True)
+            text = f"{role} ({plan.distribution}): {str(error) or repr(error)}"
+            self._services.announce("plugin_failed", text, failed=True)
+            raise StartError(text) from error
+
+    def open(self, role: str, table: str, plan: PartPlan, part: Part[Any], host: object) -> None:
+        """Open a part. `role` names it in messages, `table` is where its settings stand. Raises StartError."""
+        with self.needed(role, plan):
+            part.open(host)
+        self._open.append(_OpenPart(role, table, plan, part))
+
+    def attempt(self, part: Part[Any], call: Callable[[], object]) -> None:
+        """Call a part; what it raises is logged."""
+        try:
+            call()
+        except Exception:
+            log.exception("%r failed", part)
+
+    def reload(self) -> list[str]:
+        """Let every part read its files again; one line for each that failed."""
+        problems = []
+        for one in self._open:
+            try:
+                one.part.reload()
+            except Exception as error:
+                log.exception("reload of %r failed", one.part)
+                problems.append(f"{one.role}: {error}")
+        return problems
+
+    def reconfigure(
+        self, new_plan: Callable[[PartPlan], PartPlan | None]
+    ) -> tuple[list[tuple[PartPlan, PartPlan]], list[str], list[str]]:
+        """Offer each part its settings in a new plan: the plans that changed, their tables, and the problems."""
+        changed, taken, problems = [], [], []
+        for one in self._open:
+            new = new_plan(one.plan)
+            if new is None or new == one.plan or new.parts != one.plan.parts:
+                continue
+            try:
+                if not one.part.reconfigure(new.settings):
+                    continue
+            except Exception as error:
+                log.exception("%r cannot take new settings", one.part)
+                problems.append(f"{one.table} stays as it was: {error}")
+                self._services.announce("config_reload_failed", f"{one.role}: {error}", failed=True)
+                continue
+            changed.append((one.plan, new))
+            taken.append(one.table)
+            one.plan = new
+        return changed, taken, problems
+
+    def close(self, parts: Callable[[Part[Any]], bool]) -> None:
+        """Close the open parts that `parts` selects, the last opened first."""
+        for one in reversed([one for one in self._open if parts(one.part)]):
+            self._open.remove(one)
+            try:
+                one.part.close()
+            except Exception:
+                log.exception("%s failed to close", one.role)

@@ -1,0 +1,196 @@
+"""Changing configs: AlterConfigs and IncrementalAlterConfigs, for one resource at a time.
+
+Follows Kafka's `ConfigAdminManager` and `ConfigurationControlManager`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclOperation
+from klamm_broker.configs.registry import (
+    DYNAMIC_KEYS,
+    Operation,
+    ResourceType,
+    check_topic_configs,
+    check_value,
+    is_list,
+    text_of,
+    topic_key_of,
+)
+from klamm_broker.configs.topic_config import TOPIC_CONFIGS
+from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.topics.names import check_topic_name
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+class Change(NamedTuple):
+    """One operation on one config."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Resource(NamedTuple):
+    """What configs belong to: type and name."""
+
+    kind: int
+    name: str
+
+
+class Outcome(NamedTuple):
+    """What came of a resource's changes."""
+
+    resource: Resource
+    error_code: int = ErrorCode.NONE
+    error_message: str | None = None
+
+
+T = TypeVar("T")
+
+_OPERATIONS = frozenset(int(operation) for operation in Operation)
+
+
+def for_each_resource(
+    context: RequestContext, requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]
+) -> list[Outcome]:
+    """Change each resource that the asker may; one that fails does not keep the others from being changed."""
+    times = Counter(resource for resource, _ in requests)
+    outcomes = []
+    for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
+        try:
+            if times[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+            _require(context, resource)
+            change(resource, wanted)
+            outcomes.append(Outcome(resource))
+        except KafkaError as error:
+            outcomes.append(Outcome(resource, error.error_code, error.message))
+    return outcomes
+
+
+def _require(context: RequestContext, resource: Resource) -> None:
+    if resource.kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+        require_cluster(context, AclOperation.ALTER_CONFIGS)
+    elif resource.kind == ResourceType.GROUP:
+        require_group(context, AclOperation.ALTER_CONFIGS, resource.name)
+    elif resource.kind == ResourceType.TOPIC:
+        require_topic(context, AclOperation.ALTER_CONFIGS, resource.name)
+
+
+def replace(
+    broker: BrokerServices, resource: Resource, wanted: Iterable[tuple[str, str | None]], validate_only: bool
+) -> None:
+    """Let a resource have these configs and no others. Raises KafkaError."""
+    pairs = list(wanted)
+    _check_duplicates(name for name, _ in pairs)
+    values = {}
+    for name, value in pairs:
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+        values[name] = value
+    with broker.configs.changing:
+        _apply(broker, resource, values, validate_only)
+
+
+def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+    """Change some configs of a resource and leave the others. Raises KafkaError."""
+    _check_duplicates(change.name for change in changes)
+    with broker.configs.changing:
+        values = _current(broker, resource)
+        for change in changes:
+            _alter_one(resource.kind, values, change)
+        _apply(broker, resource, values, validate_only)
+
+
+def _check_duplicates(names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"named more than once: {', '.join(twice)}")
+
+
+def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
+    name = change.name
+    if change.operation == Operation.DELETE:
+        values.pop(name, None)
+        return
+    if change.operation not in _OPERATIONS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {change.operation}")
+    if change.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} has no value")
+    if change.operation == Operation.SET:
+        values[name] = change.value
+        return
+    operation = Operation(change.operation)
+    if not is_list(topic_key_of(name) if kind == ResourceType.BROKER else name):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
+    items = [item for item in _effective(kind, values, name).split(",") if item]
+    # As in Kafka, an empty value is an empty item, which few lists allow.
+    for item in change.value.rstrip(",").split(","):
+        if operation is Operation.APPEND and item not in items:
+            items.append(item)
+        elif operation is Operation.SUBTRACT and item in items:
+            items.remove(item)
+    values[name] = ",".join(items)
+
+
+def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
+    """What a list operation starts from; a list that is not set has Kafka's default, nothing that is inherited."""
+    if name in values:
+        return values[name]
+    return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
+
+
+def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
+    if resource.kind == ResourceType.BROKER:
+        return broker.configs.dynamic(resource.name)
+    _check_kind(resource)
+    topic = broker.topics.get(resource.name)
+    return dict(topic.overrides) if topic is not None else {}
+
+
+def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:
+    if resource.kind == ResourceType.BROKER:
+        broker.configs.check_broker_name(resource.name)
+        for name, value in values.items():
+            if name not in DYNAMIC_KEYS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+            _check_broker_value(name, value)
+        try:
+            broker.configs.check_dynamic(resource.name, values)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+        if not validate_only:
+            broker.configs.set_dynamic(resource.name, values)
+        return
+    _check_kind(resource)
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common configs: a topic must be named")
+    check_topic_name(resource.name)
+    check_topic_configs(values)
+    # Also what no value tells alone: whether they fit together.
+    broker.configs.log_config(values)
+    topic = broker.topics.get(resource.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
+    if not validate_only:
+        broker.topics.set_overrides(topic, values)
+
+
+def _check_broker_value(name: str, value: str) -> None:
+    try:
+        check_value(topic_key_of(name), value)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+
+def _check_kind(resource: Resource) -> None:
+    if resource.kind != ResourceType.TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.kind} have no configs here")

@@ -1,0 +1,79 @@
+"""Rules of client quotas that their two APIs share: entities, keys and values (KIP-546, KIP-612)."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.shared import CLIENT_QUOTAS
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity, Table
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+
+# The largest value of each key whose value is a whole number; None takes fractions.
+_USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
+    "producer_byte_rate": 2**63 - 1,
+    "consumer_byte_rate": 2**63 - 1,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
+}
+_IP_KEYS: Final[dict[str, float | None]] = {"connection_creation_rate": 2**31 - 1}
+_WHOLE_ENOUGH: Final = 1e-6
+
+
+def quota_table(context: RequestContext) -> Table:
+    """The shared table that throttles and connection gates read."""
+    return context.listener.services.shared.table(CLIENT_QUOTAS)
+
+
+def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
+    """The quotas that an entity can have, with their largest values.
+
+    Raises KafkaError INVALID_REQUEST for an entity that cannot be; follows
+    `ClientQuotaControlManager.configKeysForEntityType`.
+    """
+    if not entity:
+        raise _invalid("an entity has at least one type")
+    for entity_type, name in entity.items():
+        if entity_type not in ENTITY_TYPES:
+            raise _invalid(f"there is no entity type {entity_type}")
+        if name == "":
+            raise _invalid(f"the name of a {entity_type} must not be empty")
+    if IP not in entity:
+        return _USER_AND_CLIENT_KEYS
+    if len(entity) > 1:
+        raise _invalid("an ip goes with no other entity type")
+    address = entity[IP]
+    try:
+        if address is not None:
+            ipaddress.ip_address(address)
+    except ValueError:
+        raise _invalid(f"{address} is no address") from None
+    return _IP_KEYS
+
+
+def check_value(keys: dict[str, float | None], key: str, value: float) -> None:
+    """Raises KafkaError INVALID_REQUEST; follows `ClientQuotaControlManager.validateQuotaKeyValue`."""
+    if key not in keys:
+        raise _invalid(f"such an entity has no quota {key}")
+    if not 0 < value < math.inf:
+        raise _invalid(f"{key} must be a number above 0")
+    largest = keys[key]
+    if largest is None:
+        return
+    if value > largest:
+        raise _invalid(f"{key} must be at most {largest:.0f}")
+    if value % 1.0 > _WHOLE_ENOUGH:
+        raise _invalid(f"{key} must be a whole number")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

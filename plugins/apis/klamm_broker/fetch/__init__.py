@@ -1,0 +1,1 @@
+"""Fetch: sessions, limits, and the wait for more data."""

@@ -1,0 +1,274 @@
+"""Reading for Fetch: limits, errors per partition, and the wait for more.
+
+Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclOperation
+from klamm.runtime import DelayedOperation
+from klamm.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from klamm_broker.security.authorization import may_topic
+from klamm_broker.topics.registry import LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm.wire.messages.fetch import FetchRequest
+    from klamm_broker.fetch.sessions import Answered, FetchContext, TopicKey, Wanted
+    from klamm_broker.log.reader import LogRead
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Partition, Topic
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+_READ_COMMITTED = 1
+# What Kafka does not count as failed: a client can bring these about, or the disk has them counted elsewhere.
+_TO_BE_EXPECTED = frozenset(
+    (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+)
+
+
+class Reading:
+    """What one pass over the wanted partitions gave.
+
+    `sizes` are the bytes of records per answer, `failed` whether a log refused (which ends any wait), `ends` the
+    partitions that were read with the end of what could be read of them.
+    """
+
+    __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.answered: list[Answered] = []
+        self.sizes: list[int] = []
+        self.size_bytes = 0
+        self.failed = False
+        self.ends: list[tuple[Partition, int]] = []
+
+    def add(self, topic: TopicKey, data: PartitionData, size_bytes: int = 0) -> None:
+        """One more partition."""
+        self.answered.append((topic, data))
+        self.sizes.append(size_bytes)
+        self.size_bytes += size_bytes
+
+    def fail(self, topic: TopicKey, index: int, error_code: int) -> None:
+        """One more partition, which a log refused."""
+        self.failed = True
+        self.add(topic, PartitionData(index, error_code, -1, aborted_transactions=None))
+
+    def close(self) -> None:
+        """Let go of the files: this is not going to be sent."""
+        for _topic, data in self.answered:
+            close_records(data.records)
+
+
+class PendingFetch:
+    """One Fetch request under way: who asked, and how far the answer may go."""
+
+    __slots__ = (
+        "_by_id",
+        "_committed_only",
+        "_denied",
+        "_find_topic",
+        "_max_bytes",
+        "_topics",
+        "_wanted",
+        "context",
+        "min_bytes",
+        "session",
+    )
+
+    def __init__(
+        self, broker: BrokerServices, request: FetchRequest, context: RequestContext, session: FetchContext
+    ) -> None:
+        self.context = context
+        self.session = session
+        self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._topics = broker.topics
+        self._find_topic: Any = broker.topics.by_id if self._by_id else broker.topics.get
+        self._committed_only = request.isolation_level == _READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        self.min_bytes = request.min_bytes
+        if context.listener.throttles:
+            # More than a quota lets through at once would be throttled each time.
+            limit = context.max_record_bytes
+            if limit is not None:
+                self._max_bytes = min(self._max_bytes, limit)
+                self.min_bytes = min(self.min_bytes, self._max_bytes)
+        self._wanted: Sequence[Wanted] = session.wanted()
+        self._denied = self._denied_topics() if context.listener.authorizer is not None else None
+
+    def _denied_topics(self) -> frozenset[TopicKey]:
+        found = {key: self._find_topic(key) if self._by_id else None for key, _ in self._wanted}
+        return frozenset(
+            key
+            for key, topic in found.items()
+            if isinstance(name := topic.name if topic is not None else key, str)
+            and not may_topic(self.context, AclOperation.READ, name)
+        )
+
+    def read(self, *, again: bool = False) -> Reading:
+        """Read every wanted partition, in order, as far as the limits allow.
+
+        The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
+        read `again` after a wait has been counted as asked for.
+        """
+        reading = Reading()
+        remaining = self._max_bytes
+        at_least_one = True
+        find_topic = self._find_topic
+        committed_only = self._committed_only
+        denied = self._denied
+        for key, asked in self._wanted:
+            index = asked.partition
+            topic = find_topic(key)
+            partition = topic.partition(index) if topic is not None else None
+            if partition is None or (denied is not None and key in denied):
+                self._refuse(reading, key, index, topic)
+                continue
+            traffic = partition.topic.traffic
+            if not again:
+                traffic.fetch_requests += 1
+            if asked.current_leader_epoch > LEADER_EPOCH:
+                reading.fail(key, index, ErrorCode.UNKNOWN_LEADER_EPOCH)
+                continue
+            limit = asked.partition_max_bytes
+            try:
+                got = partition.log.read(
+                    asked.fetch_offset,
+                    limit if limit < remaining else remaining,
+                    min_one_message=at_least_one,
+                    committed_only=committed_only,
+                )
+            except KafkaError as error:
+                if error.error_code not in _TO_BE_EXPECTED:
+                    traffic.failed_fetch_requests += 1
+                reading.fail(key, index, error.error_code)
+                continue
+            except Exception:
+                traffic.failed_fetch_requests += 1
+                reading.close()
+                raise
+            size_bytes = got.records.size_bytes if got.records else 0
+            if size_bytes:
+                at_least_one = False
+                remaining = max(0, remaining - size_bytes)
+            reading.ends.append((partition, got.last_stable_offset if committed_only else got.high_watermark))
+            reading.add(key, _partition_data(index, got, committed_only), size_bytes)
+        return reading
+
+    def _refuse(self, reading: Reading, key: TopicKey, index: int, topic: Topic | None) -> None:
+        """Answer for a partition that the client may not read or that does not exist."""
+        if self._denied is not None and key in self._denied:
+            reading.add(key, PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1))
+            return
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and isinstance(key, bytes):
+            error = self._missing(key, index)
+        if error is ErrorCode.INCONSISTENT_TOPIC_ID:
+            reading.fail(key, index, error)
+        else:
+            reading.add(key, PartitionData(index, error, -1))
+
+    def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
+        """What is wrong with a topic id: unknown, or known to this fetch before the topic went, or was made anew."""
+        name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        made_anew = self._topics.get(name) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if made_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
+        """Whether any partition ends elsewhere than it did, or is gone."""
+        if self._committed_only:
+            return any(partition.log.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
+        return any(partition.log.high_watermark != end or partition.topic.deleted for partition, end in ends)
+
+    def response(self, reading: Reading) -> FetchResponse:
+        """The answer: as a whole, what is new to the session, or nothing if a quota says so."""
+        try:
+            if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
+                session_id = self.session.throttled()
+                reading.close()
+                return FetchResponse(session_id=session_id)
+            session_id, answered = self.session.finish(reading.answered, reading.sizes)
+        except KafkaError as error:
+            reading.close()
+            return FetchResponse(error_code=error.error_code)
+        topics: list[FetchableTopicResponse] = []
+        current: TopicKey | None = None
+        for key, data in answered:
+            if key != current:
+                current = key
+                topics.append(
+                    FetchableTopicResponse(topic_id=key) if isinstance(key, bytes) else FetchableTopicResponse(key)
+                )
+            topics[-1].partitions.append(data)
+            if data.records:
+                topic = self._find_topic(key)
+                if topic is not None:
+                    topic.traffic.bytes_out += data.records.size_bytes
+        return FetchResponse(session_id=session_id, responses=topics)
+
+
+class DelayedFetch(DelayedOperation):
+    """Waits until `min_bytes` have come, a partition fails or goes, or `max_wait_ms` are over."""
+
+    __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading")
+
+    def __init__(self, fetch: PendingFetch, first: Reading, max_wait_ms: int, min_bytes: int) -> None:
+        super().__init__(max_wait_ms, fetch.context)
+        self._fetch = fetch
+        self._min_bytes = min_bytes
+        self._ends = first.ends
+        self._reading = first
+        self._expired = False
+        first.close()
+
+    def try_complete(self) -> bool:
+        if not self._fetch.has_news(self._ends):
+            return False
+        reading = self._fetch.read(again=True)
+        if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):
+            self._ends = reading.ends
+            reading.close()
+            return False
+        self._reading = reading
+        if self.force_complete():
+            return True
+        reading.close()
+        return False
+
+    def on_expiration(self) -> None:
+        self._expired = True
+
+    def on_complete(self) -> None:
+        # Only the thread that completes it as satisfied may use that reading: it is closed if expiry came first.
+        reading = self._fetch.read(again=True) if self._expired else self._reading
+        self._fetch.context.respond(self._fetch.response(reading))
+
+
+def _partition_data(index: int, got: LogRead, committed_only: bool) -> PartitionData:
+    aborted = got.aborted_transactions if committed_only else None
+    return PartitionData(
+        index,
+        0,
+        got.high_watermark,
+        got.last_stable_offset,
+        got.log_start_offset,
+        aborted_transactions=None if aborted is None else [AbortedTransaction(*each) for each in aborted],
+        records=got.records or b"",
+    )
+
+
+def close_records(records: Any) -> None:
+    """Let go of the file behind records that will not be sent."""
+    if not isinstance(records, (bytes, bytearray, memoryview)):
+        records.close()

@@ -1,0 +1,349 @@
+"""Incremental fetch sessions (KIP-227): a consumer tells what changed, and is told what changed.
+
+Follows Kafka's `FetchManager`, `FetchSession` and `FetchSessionCache`. A request becomes a `FetchContext`, which says
+what to read and, once that is read, what of it goes into the response.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_EVICTION_NS = 120_000 * 1_000_000
+_RESCAN_NS = 1_000 * 1_000_000
+_MAX_INT32 = 2**31 - 1
+
+TopicKey: TypeAlias = str | bytes
+"""How a request names a topic: by name up to version 12, by 16-byte id from 13 on."""
+
+Wanted: TypeAlias = "tuple[TopicKey, FetchPartition]"
+Answered: TypeAlias = "tuple[TopicKey, PartitionData]"
+
+
+def next_epoch(epoch: int) -> int:
+    """The session epoch after this one; it never comes back to 0, which would ask for a new session."""
+    return 1 if epoch >= _MAX_INT32 else epoch + 1
+
+
+class CachedPartition:
+    """One partition of a session: what the consumer last asked, and what it was last told.
+
+    `topics_generation`: that of the topics when the partition came into the session.
+    """
+
+    __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topics_generation")
+
+    def __init__(self, topic: TopicKey, request: FetchPartition, topics_generation: int) -> None:
+        self.topic = topic
+        self.topics_generation = topics_generation
+        self.request = request
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def note(self, data: PartitionData, size_bytes: int) -> bool:
+        """Remember what is told now; True if there is something new in it. Errors are news each time."""
+        news = size_bytes > 0
+        if data.high_watermark != self.high_watermark:
+            self.high_watermark = data.high_watermark
+            news = True
+        if data.log_start_offset != self.log_start_offset:
+            self.log_start_offset = data.log_start_offset
+            news = True
+        if data.error_code:
+            self.high_watermark = -1
+            news = True
+        return news
+
+
+class FetchSession:
+    """What one consumer fetches. Its lock guards all of it but `last_used_ns`, which is the cache's."""
+
+    __slots__ = ("created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ns: int) -> None:
+        self.id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        self.created_ns = now_ns
+        self.last_used_ns = now_ns
+        self.lock = threading.Lock()
+        self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
+
+    def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
+        """Take over added, changed and forgotten partitions."""
+        partitions = self.partitions
+        for topic_key, wanted in wanted_partitions(request, version):
+            key = (topic_key, wanted.partition)
+            cached = partitions.get(key)
+            if cached is None:
+                partitions[key] = CachedPartition(topic_key, wanted, topics_generation)
+            else:
+                cached.request = wanted
+        for forgotten in request.forgotten_topics_data:
+            topic_key = forgotten.topic_id if version >= 13 else forgotten.topic
+            for index in forgotten.partitions:
+                partitions.pop((topic_key, index), None)
+
+
+class FetchSessionCache:
+    """The sessions of a broker, at most `slots`.
+
+    A full cache gives a slot to a new session by dropping one unused for two minutes, or one that has existed for two
+    minutes and has fewer partitions. Thread-safe.
+    """
+
+    def __init__(self, slots: int, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._refused_size = 0
+        self._refused_until_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session, or None."""
+        return self._sessions.get(session_id)
+
+    def touch(self, session: FetchSession) -> None:
+        """The session was used now."""
+        with self._lock:
+            if session.id in self._sessions:
+                session.last_used_ns = self._clock.monotonic_ns()
+                self._sessions.move_to_end(session.id)
+
+    def remove(self, session_id: int) -> None:
+        """Forget a session, if it is there."""
+        with self._lock:
+            self._sessions.pop(session_id, None)
+
+    def create(self, uses_topic_ids: bool, size: int) -> FetchSession | None:
+        """A new session for `size` partitions; None when no slot can be had."""
+        with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            if len(self._sessions) >= self._slots and not self._evict(size, now_ns):
+                return None
+            session = FetchSession(self._new_id(), uses_topic_ids, now_ns)
+            self._sessions[session.id] = session
+            return session
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = int.from_bytes(self._random_bytes(4), "big") & _MAX_INT32
+            if session_id != NO_SESSION_ID and session_id not in self._sessions:
+                return session_id
+
+    def _evict(self, size: int, now_ns: int) -> bool:
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ns - oldest.last_used_ns > _EVICTION_NS:
+            del self._sessions[oldest.id]
+            return True
+        # Thousands of consumers without a slot must not each search through all sessions at every fetch.
+        if size <= self._refused_size and now_ns < self._refused_until_ns:
+            return False
+        evictable = [session for session in self._sessions.values() if now_ns - session.created_ns > _EVICTION_NS]
+        smallest = min(evictable, key=lambda session: len(session.partitions), default=None)
+        if smallest is None or len(smallest.partitions) >= size:
+            self._refused_size = size
+            self._refused_until_ns = now_ns + _RESCAN_NS
+            return False
+        del self._sessions[smallest.id]
+        return True
+
+
+class FetchContext(Protocol):
+    """A fetch request as its session sees it."""
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        """That of the topics (`TopicRegistry.generation`) when a partition was first asked for.
+
+        The id of a topic that was there then has a name for this fetch, also if the topic is deleted meanwhile.
+        """
+        ...
+
+    def wanted(self) -> Sequence[Wanted]:
+        """What to read, in the order in which to read it."""
+        ...
+
+    def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
+        """The session id of the response and the partitions that go into it; `sizes` are their records in bytes.
+
+        Raises KafkaError(INVALID_FETCH_SESSION_EPOCH) when the session went on meanwhile.
+        """
+        ...
+
+    def throttled(self) -> int:
+        """The session id of a response without partitions, which leaves the session as it is (KIP-219).
+
+        Raises KafkaError as `finish`.
+        """
+        ...
+
+
+class SessionlessContext:
+    """A fetch that stands alone."""
+
+    __slots__ = ("_topics_generation", "_wanted")
+
+    def __init__(self, wanted: Sequence[Wanted], topics_generation: int) -> None:
+        self._wanted = wanted
+        self._topics_generation = topics_generation
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
+
+    def wanted(self) -> Sequence[Wanted]:
+        return self._wanted
+
+    def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:  # noqa: ARG002
+        return NO_SESSION_ID, answered
+
+    def throttled(self) -> int:
+        return NO_SESSION_ID
+
+
+class FullContext:
+    """A fetch that asks for a new session; everything is told."""
+
+    __slots__ = ("_cache", "_topics_generation", "_uses_topic_ids", "_wanted")
+
+    def __init__(
+        self, cache: FetchSessionCache, wanted: Sequence[Wanted], uses_topic_ids: bool, topics_generation: int
+    ) -> None:
+        self._topics_generation = topics_generation
+        self._cache = cache
+        self._wanted = wanted
+        self._uses_topic_ids = uses_topic_ids
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:  # noqa: ARG002
+        return self._topics_generation
+
+    def wanted(self) -> Sequence[Wanted]:
+        return self._wanted
+
+    def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
+        session = self._cache.create(self._uses_topic_ids, len(answered))
+        if session is None:
+            return NO_SESSION_ID, answered
+        by_key = {
+            (topic, data.partition_index): (data, size) for (topic, data), size in zip(answered, sizes, strict=True)
+        }
+        with session.lock:
+            for topic, request in self._wanted:
+                cached = CachedPartition(topic, request, self._topics_generation)
+                cached.note(*by_key[topic, request.partition])
+                session.partitions[topic, request.partition] = cached
+        return session.id, answered
+
+    def throttled(self) -> int:
+        # The consumer asks for a session again.
+        return NO_SESSION_ID
+
+
+class IncrementalContext:
+    """The next fetch of a session; only news are told."""
+
+    __slots__ = ("_epoch", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._epoch = session.epoch
+
+    def topics_generation(self, topic: TopicKey, index: int) -> int:
+        with self._session.lock:
+            cached = self._session.partitions.get((topic, index))
+        # Forgotten by the next request already: whose answer this is has no more use for it.
+        return cached.topics_generation if cached is not None else 0
+
+    def wanted(self) -> Sequence[Wanted]:
+        with self._session.lock:
+            return [(cached.topic, cached.request) for cached in self._session.partitions.values()]
+
+    def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
+        session = self._session
+        news = []
+        with session.lock:
+            if session.epoch != self._epoch:
+                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            for answer, size in zip(answered, sizes, strict=True):
+                key = (answer[0], answer[1].partition_index)
+                cached = session.partitions.get(key)
+                if cached is not None and cached.note(answer[1], size):
+                    news.append(answer)
+                    if size:
+                        # Who had data goes last, so that a full response starves nobody.
+                        session.partitions.move_to_end(key)
+        return session.id, news
+
+    def throttled(self) -> int:
+        session = self._session
+        with session.lock:
+            if session.epoch != self._epoch:
+                raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        return session.id
+
+
+def context_of(
+    cache: FetchSessionCache, request: FetchRequest, version: int, topics_generation: int = 0
+) -> FetchContext:
+    """The context of a request that comes at this generation of the topics.
+
+    Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+    """
+    uses_topic_ids = version >= 13
+    if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:
+        if request.session_id != NO_SESSION_ID:
+            cache.remove(request.session_id)
+        wanted = _each_once(list(wanted_partitions(request, version)))
+        if request.session_epoch == FINAL_EPOCH:
+            return SessionlessContext(wanted, topics_generation)
+        return FullContext(cache, wanted, uses_topic_ids, topics_generation)
+    session = cache.get(request.session_id)
+    if session is None:
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    with session.lock:
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(request, version, topics_generation)
+        if session.partitions:
+            session.epoch = next_epoch(session.epoch)
+            context: FetchContext = IncrementalContext(session)
+        else:
+            context = SessionlessContext((), topics_generation)
+    if isinstance(context, IncrementalContext):
+        cache.touch(session)
+    else:
+        cache.remove(session.id)
+    return context
+
+
+def _each_once(wanted: list[Wanted]) -> list[Wanted]:
+    """Of a partition that is named twice the last counts."""
+    by_key = {(topic, asked.partition): (topic, asked) for topic, asked in wanted}
+    return wanted if len(by_key) == len(wanted) else list(by_key.values())
+
+
+def wanted_partitions(request: FetchRequest, version: int) -> Iterable[Wanted]:
+    """The partitions that a request names."""
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if version >= 13 else topic.topic
+        for partition in topic.partitions:
+            yield key, partition

@@ -1,0 +1,181 @@
+"""Produce, versions 3 to 13.
+
+Each batch is checked by its header and CRC, gets its offset and goes to the end of the partition's log, in whatever
+codec it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
+version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
+
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
+  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
+- `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
+- To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
+- Batches of an idempotent producer that were appended before are answered with the offset they have got.
+- zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
+- WRITE on the topic, and for transactional batches on the transactional id, is asked of the authorizer.
+- The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
+
+Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
+partition was not added to a transaction).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.compression import Codec
+from klamm.wire.messages import produce
+from klamm.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from klamm.wire.records import CODEC_MASK
+from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
+from klamm_broker.security.authorization import may_topic
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Partition, Topic
+
+_log = logging.getLogger("klamm.broker.produce")
+
+_FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_INLINE_MAX_BYTES = 128 * 1024
+_ATTRIBUTES_LOW_BYTE = 22
+_TRANSACTIONAL = 0x10
+_ADMIN_CLIENT_ID = "__admin_client"
+_TO_BE_EXPECTED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refused, and not in FailedProduceRequestsPerSec: `ReplicaManager.appendRecordsToLocalLog` leaves them out."""
+
+
+@handles(produce, versions=range(3, 14), inline_max_bytes=_INLINE_MAX_BYTES)
+def produce_records(
+    broker: BrokerServices, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Pending:
+    """Append each partition's batch. Raises KafkaError for what is wrong with the request as a whole."""
+    acks = request.acks
+    if not -1 <= acks <= 1:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if (
+        request.transactional_id is not None
+        and _is_transactional(request)
+        and not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    guarded = context.listener.authorizer is not None
+    now_ms = broker.clock.wall_ms()
+    appended: list[Partition] = []
+    failed: PartitionProduceResponse | None = None
+    responses = []
+    unflushed: list[Unflushed] = []
+    for wanted in request.topic_data:
+        topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
+        name = wanted.name if not by_id else topic.name if topic is not None else None
+        denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
+        results = []
+        for data in wanted.partition_data:
+            try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                partition = topic.partition(data.index) if topic is not None else None
+                if topic is None or partition is None:
+                    raise _unknown(topic, by_id)
+                records = data.records
+                if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
+                    _check_batch(records, context.api_version)
+                topic.traffic.produce_requests += 1
+                if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
+                result = _append(partition, records, now_ms, unflushed)
+                appended.append(partition)
+            except KafkaError as error:
+                result = failed = _failure(data.index, error)
+            results.append(result)
+        responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
+    for partition in appended:
+        broker.fetch_purgatory.check_and_complete(partition)
+    if acks != 0:
+        if not unflushed:
+            return ProduceResponse(responses)
+        answer_when_flushed(broker.logs.flusher, context, ProduceResponse(responses), unflushed)
+        return context.later()
+    for each in unflushed:
+        broker.logs.flusher.request(each.log, each.end_offset)
+    if failed is not None:
+        context.close_connection(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")
+        return context.later()
+    return context.no_response()
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    return any(_in_transaction(data.records) for each in request.topic_data for data in each.partition_data)
+
+
+def _in_transaction(records: Any) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_LOW_BYTE
+        and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL != 0
+    )
+
+
+def _check_batch(records: Any, version: int) -> None:
+    """What is refused before a partition is asked, and not counted as an append; for batches with attributes."""
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
+    attributes = records[_ATTRIBUTES_LOW_BYTE]
+    if attributes & _TRANSACTIONAL:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
+
+
+def _append(partition: Partition, records: Any, now_ms: int, unflushed: list[Unflushed]) -> PartitionProduceResponse:
+    log, traffic = partition.log, partition.topic.traffic
+    try:
+        result = log.append(records, now_ms=now_ms, defer_flush=True)
+    except KafkaError as error:
+        if error.error_code not in _TO_BE_EXPECTED:
+            traffic.failed_produce_requests += 1
+        raise
+    except Exception as error:
+        # What was appended for other partitions must be answered, and seen by fetches.
+        traffic.failed_produce_requests += 1
+        _log.exception("append to %r failed", partition)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+    traffic.bytes_in += len(records)
+    traffic.messages_in += result.last_offset - result.base_offset + 1
+    answer = PartitionProduceResponse(
+        partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+    )
+    if result.flush_due:
+        unflushed.append(Unflushed(log, result.last_offset + 1, answer))
+    return answer
+
+
+def _unknown(topic: Topic | None, by_id: bool) -> KafkaError:
+    if topic is None and by_id:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _failure(index: int, error: KafkaError) -> PartitionProduceResponse:
+    record_errors = [BatchIndexAndErrorMessage(*each) for each in getattr(error, "record_errors", ())]
+    return PartitionProduceResponse(
+        index, error.error_code, -1, record_errors=record_errors, error_message=error.message
+    )

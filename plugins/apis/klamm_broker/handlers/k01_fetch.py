@@ -1,0 +1,45 @@
+"""Fetch, versions 4 to 18.
+
+Records go out straight from the segment files. A request that finds fewer than `min_bytes` waits in a purgatory until
+an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) from version 7, topic ids (KIP-516) from
+13. Follows `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `FetchManager`.
+
+- `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
+- `read_committed` ends at the last stable offset and names aborted transactions.
+- Who is over a quota of bytes or request time gets an answer without partitions, and comes again (KIP-219).
+- READ on each topic is asked of the authorizer, once a request.
+- A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. None is earlier than 0, the only one.
+
+Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not
+looked at, no epoch ever diverges, and no replica is preferred.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import KafkaError, handles
+from klamm.wire.messages import fetch
+from klamm.wire.messages.fetch import FetchRequest, FetchResponse
+from klamm_broker.fetch.reading import DelayedFetch, PendingFetch
+from klamm_broker.fetch.sessions import context_of
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(fetch, versions=range(4, 19), blocking=False)
+def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
+    """Answer with what is there, or wait for more."""
+    try:
+        session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.error_code)
+    pending = PendingFetch(broker, request, context, session)
+    reading = pending.read()
+    if request.max_wait_ms <= 0 or reading.size_bytes >= pending.min_bytes or reading.failed or not reading.ends:
+        return pending.response(reading)
+    delayed = DelayedFetch(pending, reading, request.max_wait_ms, pending.min_bytes)
+    broker.fetch_purgatory.try_complete_else_watch(delayed, [partition for partition, _end in reading.ends])
+    return context.later()

@@ -1,0 +1,154 @@
+"""Metadata, versions 0 to 13.
+
+One broker, at the address that the asked listener advertises; it leads every partition and is the controller. Topics
+by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+
+- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
+  UNKNOWN_TOPIC_ID.
+- If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
+  found by who asks again. Creation is charged to `controller_mutation_rate`; what cannot be is not told.
+- A topic id, or no name, before version 12: INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import metadata
+from klamm.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.security.authorization import (
+    NOT_ASKED,
+    authorized_operations,
+    cluster_operations,
+    denied_topics,
+    may_cluster,
+    may_topic,
+)
+from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
+from klamm_broker.topics.registry import LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 12
+
+
+def _generation(broker: BrokerServices) -> int:
+    return broker.topics.generation
+
+
+@handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
+def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
+    wanted = request.topics
+    if wanted is None or (not wanted and context.api_version == 0):
+        guarded = context.listener.authorizer is not None
+        visible = [
+            _topic(broker, request, context, topic)
+            for topic in broker.topics.all()
+            if not guarded or may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+        ]
+        return _response(broker, request, context, visible)
+    if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
+        for each in wanted:
+            if each.name is None or each.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
+    ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
+    if ids:
+        # Kafka then has no eye for names.
+        return _response(broker, request, context, [_by_id(broker, request, context, topic_id) for topic_id in ids])
+    names = list(dict.fromkeys(each.name or "" for each in wanted))
+    denied = denied_topics(context, AclOperation.DESCRIBE, names)
+    missing: list[str] = []
+    if request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable:
+        missing = [name for name in names if broker.topics.get(name) is None and name not in denied]
+        if missing and not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
+            denied |= denied_topics(context, AclOperation.CREATE, missing)
+            missing = [name for name in missing if name not in denied]
+    topics = [_by_name(broker, request, context, name, denied) for name in names]
+    possible = [name for name in missing if is_topic_name(name)]
+    if possible:
+        broker.auto_creation.request(possible, context)
+    return _response(broker, request, context, topics)
+
+
+def _response(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    host, port = context.connection.listener.advertised
+    return MetadataResponse(
+        0,
+        [MetadataResponseBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        broker.cluster_id,
+        broker.node_id,
+        topics,
+        cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
+
+
+def _by_name(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext, name: str, denied: frozenset[str]
+) -> MetadataResponseTopic:
+    if name in denied:
+        # Not even whether it exists.
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    topic = broker.topics.get(name)
+    if topic is not None:
+        return _topic(broker, request, context, topic)
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return _failure(request, context, error.error_code, name)
+    return _failure(request, context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+
+def _by_id(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic_id: bytes
+) -> MetadataResponseTopic:
+    topic = broker.topics.by_id(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    if not may_topic(context, AclOperation.DESCRIBE, topic.name):
+        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+    return _topic(broker, request, context, topic)
+
+
+def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
+    # Who may describe the name is told what he may do, though there is no such topic.
+    asked = request.include_topic_authorized_operations
+    operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
+    return MetadataResponseTopic(
+        error, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=operations
+    )
+
+
+def _topic(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic: Topic
+) -> MetadataResponseTopic:
+    prepared = topic.metadata
+    if prepared is None:
+        prepared = topic.metadata = MetadataResponseTopic(
+            0, topic.name, topic.id, topic.is_internal, _partitions(topic, broker.node_id)
+        )
+    if not request.include_topic_authorized_operations:
+        return prepared
+    operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
+    return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
+
+
+def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:
+    return [
+        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id])
+        for partition in topic.partitions
+    ]

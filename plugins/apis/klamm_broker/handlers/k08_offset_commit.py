@@ -1,0 +1,98 @@
+"""OffsetCommit, versions 2 to 10.
+
+Commits positions of a group, of its members or of a consumer without group management. Answered once the positions
+are durable; many commits share one transaction of the store. Follows `KafkaApis.handleOffsetCommitRequest` and
+`OffsetMetadataManager.commitOffset`.
+
+- A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v10, which names topics by id,
+  UNKNOWN_TOPIC_ID.
+- A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
+- The retention time of v2 to v4 is heeded.
+- READ on the group and on each topic is asked of the authorizer.
+- Positions that cannot be written: NOT_COORDINATOR, so that the client looks again and retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import offset_commit
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.security.authorization import may_topic, require_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS = 9
+
+
+@handles(offset_commit, versions=range(2, 11), blocking=False)
+def commit_offsets(
+    broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Pending:
+    """Commit what exists; everything else is answered with its error beside it. Raises KafkaError."""
+    require_group(context, AclOperation.READ, request.group_id)
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    guarded = context.listener.authorizer is not None
+    response = OffsetCommitResponse()
+    commits: list[PartitionCommit] = []
+    awaited: list[OffsetCommitResponsePartition] = []
+    for requested in request.topics:
+        topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
+        name = requested.name if not by_id else topic.name if topic is not None else None
+        denied = guarded and name is not None and not may_topic(context, AclOperation.READ, name)
+        answered = OffsetCommitResponseTopic(requested.name, requested.topic_id)
+        response.topics.append(answered)
+        for partition in requested.partitions:
+            index = partition.partition_index
+            result = OffsetCommitResponsePartition(index)
+            answered.partitions.append(result)
+            if denied:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None and by_id:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif topic is None or not 0 <= index < len(topic.partitions):
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                awaited.append(result)
+                commits.append(
+                    PartitionCommit(
+                        topic.name,
+                        index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata,
+                    )
+                )
+    if not commits:
+        return response
+
+    def reply(outcomes: Sequence[ErrorCode]) -> None:
+        for result, outcome in zip(awaited, outcomes, strict=True):
+            result.error_code = outcome
+        context.respond(response)
+
+    broker.groups.offsets.commit(
+        CommitRequest(
+            request.group_id,
+            commits,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            request.retention_time_ms,
+            names_unknown_group=context.api_version >= _FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS,
+        ),
+        reply,
+    )
+    return context.later()

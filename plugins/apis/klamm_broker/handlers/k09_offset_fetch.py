@@ -1,0 +1,197 @@
+"""OffsetFetch, versions 1 to 10.
+
+Tells committed positions, of the partitions asked for or (from v2, with a null list) of all that the group has. From
+v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
+`OffsetMetadataManager.fetchOffsets`.
+
+- Nothing committed, no such partition, no such group: offset -1 and no error.
+- `require_stable` (v7, KIP-447) waits for commits under way.
+- A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
+- DESCRIBE on the group and on each topic is asked of the authorizer; of all positions, those of other topics are left
+  out.
+- Member id and epoch (v9) are not looked at: as in Kafka, they matter to groups of the "consumer" type only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import offset_fetch
+from klamm.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from klamm_broker.security.authorization import may_group, may_topic, require_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.groups import CommittedOffset
+    from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_NO_OFFSET = -1
+
+
+@handles(offset_fetch, versions=range(1, 11), blocking=False)
+def fetch_offsets(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> Pending:
+    """Tell committed positions. Raises KafkaError for a single group that may not be described."""
+    if context.api_version < _FIRST_VERSION_WITH_GROUPS:
+        _fetch_of_one_group(broker, request, context)
+    else:
+        _fetch_of_groups(broker, request, context)
+    return context.later()
+
+
+def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> None:
+    require_group(context, AclOperation.DESCRIBE, request.group_id)
+    asked: list[tuple[str, Sequence[int]]] | None = None
+    denied: list[OffsetFetchResponseTopic] = []
+    if request.topics is not None:
+        asked = []
+        for each in request.topics:
+            if may_topic(context, AclOperation.DESCRIBE, each.name):
+                asked.append((each.name, each.partition_indexes))
+            else:
+                denied.append(_denied_topic(each.name, each.partition_indexes))
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        offsets = fetched[0]
+        told = asked if asked is not None else _visible(context, offsets)
+        topics = denied + [
+            OffsetFetchResponseTopic(
+                name,
+                [
+                    OffsetFetchResponsePartition(
+                        index,
+                        committed.offset if committed is not None else _NO_OFFSET,
+                        committed.leader_epoch if committed is not None else -1,
+                        committed.metadata if committed is not None else "",
+                    )
+                    for index in indexes
+                    for committed in (offsets[name][index],)
+                ],
+            )
+            for name, indexes in told
+        ]
+        context.respond(OffsetFetchResponse(topics=topics))
+
+    wanted = None if asked is None else _merged(asked)
+    broker.groups.offsets.fetch([(request.group_id, wanted)], reply, require_stable=request.require_stable)
+
+
+def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str, Sequence[int]]]:
+    """All that is committed, as far as it may be described."""
+    return [
+        (name, list(by_partition))
+        for name, by_partition in offsets.items()
+        if may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False)
+    ]
+
+
+def _merged(asked: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """Each topic once: a request may name one several times, and every entry is answered on its own."""
+    partitions: dict[str, list[int]] = {}
+    for name, indexes in asked:
+        partitions.setdefault(name, []).extend(indexes)
+    return partitions
+
+
+def _denied_topic(name: str, indexes: Sequence[int]) -> OffsetFetchResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopic(
+        name, [OffsetFetchResponsePartition(index, _NO_OFFSET, -1, "", code) for index in indexes]
+    )
+
+
+def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> None:
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    asked: list[list[tuple[str, Sequence[int]]] | None] = []
+    wanted: list[tuple[str, TopicPartitions | None]] = []
+    unknown: list[list[OffsetFetchResponseTopics]] = []
+    denied: dict[int, OffsetFetchResponseGroup] = {}
+    for position, group in enumerate(request.groups):
+        if not may_group(context, AclOperation.DESCRIBE, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
+            continue
+        named, not_found = _named_partitions(broker, context, group, by_id)
+        asked.append(named)
+        wanted.append((group.group_id, None if named is None else _merged(named)))
+        unknown.append(not_found)
+
+    def reply(fetched: Sequence[FetchedOffsets]) -> None:
+        answered = []
+        for (group_id, _), named, offsets, not_found in zip(wanted, asked, fetched, unknown, strict=True):
+            topics = [
+                OffsetFetchResponseTopics(name, topic_id, _partitions(offsets[name], indexes))
+                for name, indexes in (named if named is not None else _visible(context, offsets))
+                if (topic_id := _topic_id(broker, name) if by_id else b"") is not None
+            ]
+            answered.append(OffsetFetchResponseGroup(group_id, topics + not_found))
+        others = iter(answered)
+        count = len(answered) + len(denied)
+        groups = [denied.get(position) or next(others) for position in range(count)]
+        context.respond(OffsetFetchResponse(groups=groups))
+
+    broker.groups.offsets.fetch(wanted, reply, require_stable=request.require_stable)
+
+
+def _named_partitions(
+    broker: BrokerServices, context: RequestContext, group: OffsetFetchRequestGroup, by_id: bool
+) -> tuple[list[tuple[str, Sequence[int]]] | None, list[OffsetFetchResponseTopics]]:
+    """What is asked for by topic name, and the answers for what does not exist or may not be described."""
+    if group.topics is None:
+        return None, []
+    named: list[tuple[str, Sequence[int]]] = []
+    not_found: list[OffsetFetchResponseTopics] = []
+    for requested in group.topics:
+        name: str | None = requested.name
+        if by_id:
+            topic = broker.topics.by_id(requested.topic_id)
+            name = topic.name if topic is not None else None
+        if name is None:
+            not_found.append(_no_offsets(requested, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif not may_topic(context, AclOperation.DESCRIBE, name):
+            not_found.append(_no_offsets(requested, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        else:
+            named.append((name, requested.partition_indexes))
+    return named, not_found
+
+
+def _no_offsets(requested: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        requested.name,
+        requested.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(index, _NO_OFFSET, error_code=code) for index in requested.partition_indexes
+        ],
+    )
+
+
+def _topic_id(broker: BrokerServices, name: str) -> bytes | None:
+    topic = broker.topics.get(name)
+    return topic.id if topic is not None else None
+
+
+def _partitions(
+    by_partition: Mapping[int, CommittedOffset | None], indexes: Sequence[int]
+) -> list[OffsetFetchResponsePartitions]:
+    return [
+        OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata)
+        if committed is not None
+        else OffsetFetchResponsePartitions(index, _NO_OFFSET)
+        for index in indexes
+        for committed in (by_partition[index],)
+    ]

@@ -1,0 +1,72 @@
+"""FindCoordinator, versions 0 to 6.
+
+This broker coordinates everything: groups (0), transactions (1), share partitions (2, from v6). The address is that
+of the listener that was asked. From v4 many keys at a time. Follows `KafkaApis.handleFindCoordinatorRequest`; an
+unknown type of key, or a share key that is none: INVALID_REQUEST.
+
+Deviation: there is no `__consumer_offsets` topic to be created first, so COORDINATOR_NOT_AVAILABLE never occurs.
+
+Asked of the authorizer: DESCRIBE on the group or transactional id, CLUSTER_ACTION on the cluster for share keys.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import find_coordinator
+from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from klamm_broker.security.authorization import denial, require_cluster, require_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_MANY_KEYS = 4
+_FIRST_VERSION_WITH_SHARE_KEYS = 6
+_GROUP, _TRANSACTION, _SHARE = range(3)
+_NO_NODE_ID = -1
+_NO_ERROR = "NONE"
+"""What Kafka says in versions 1 to 3 beside an error code of 0."""
+_SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:[0-9]+")
+"""Group id, topic id, partition."""
+
+
+@handles(find_coordinator, versions=range(0, 7), blocking=False)
+def find_coordinators(
+    broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    """Name this broker as the coordinator. Raises KafkaError for a single key that is wrong or denied."""
+    many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
+    address = context.listener.advertised
+    if not many:
+        _check(context, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_message=_NO_ERROR, node_id=broker.node_id, host=address.host, port=address.port
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        try:
+            _check(context, request.key_type, key)
+            coordinators.append(Coordinator(key, broker.node_id, address.host, address.port))
+        except KafkaError as error:
+            coordinators.append(Coordinator(key, _NO_NODE_ID, "", -1, error.error_code, error.message or ""))
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _check(context: RequestContext, key_type: int, key: str) -> None:
+    if key_type == _GROUP:
+        require_group(context, AclOperation.DESCRIBE, key)
+    elif key_type == _TRANSACTION:
+        if not context.authorize(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif key_type == _SHARE and context.api_version >= _FIRST_VERSION_WITH_SHARE_KEYS:
+        require_cluster(context, AclOperation.CLUSTER_ACTION)
+        if _SHARE_KEY.fullmatch(key) is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a share key is GROUP:TOPIC_ID:PARTITION")
+    else:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"version {context.api_version} knows no coordinator of type {key_type}"
+        )

@@ -1,0 +1,31 @@
+"""Heartbeat, versions 0 to 4.
+
+Keeps a member's session and tells it of a rebalance. Follows `GroupMetadataManager.classicGroupHeartbeat`.
+
+Asked of the authorizer: READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import heartbeat
+from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from klamm_broker.security.authorization import require_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(heartbeat, versions=range(0, 5), blocking=False)
+def keep_session(broker: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Keep the session."""
+    require_group(context, AclOperation.READ, request.group_id)
+    return HeartbeatResponse(
+        error_code=broker.groups.heartbeat(
+            request.group_id, request.member_id, request.generation_id, request.group_instance_id
+        )
+    )

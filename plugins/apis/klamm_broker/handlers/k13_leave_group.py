@@ -1,0 +1,54 @@
+"""LeaveGroup, versions 0 to 5.
+
+A member leaves, or (from v3) an administrator removes several, static ones by instance id alone. Answered once an
+emptied group is durable. Follows `GroupMetadataManager.classicGroupLeave`. Before v3 the member's outcome is that of
+the request.
+
+Asked of the authorizer: READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import leave_group
+from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from klamm_broker.groups import LeaveResult, LeavingMember
+from klamm_broker.security.authorization import require_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_MANY_MEMBERS = 3
+
+
+@handles(leave_group, versions=range(0, 6), blocking=False)
+def leave(broker: BrokerServices, request: LeaveGroupRequest, context: RequestContext) -> Pending:
+    """Remove members."""
+    require_group(context, AclOperation.READ, request.group_id)
+    many = context.api_version >= _FIRST_VERSION_WITH_MANY_MEMBERS
+    if many:
+        leaving = [
+            LeavingMember(each.member_id, each.group_instance_id, each.reason or "not provided")
+            for each in request.members
+        ]
+    else:
+        leaving = [LeavingMember(request.member_id)]
+
+    def reply(result: LeaveResult) -> None:
+        if many:
+            members = [
+                MemberResponse(each.member_id, each.group_instance_id, outcome)
+                for each, outcome in zip(leaving, result.members, strict=False)
+            ]
+            context.respond(LeaveGroupResponse(error_code=result.error_code, members=members))
+        elif result.error_code is ErrorCode.NONE:
+            context.respond(LeaveGroupResponse(error_code=result.members[0]))
+        else:
+            context.respond(LeaveGroupResponse(error_code=result.error_code))
+
+    broker.groups.leave(request.group_id, leaving, reply)
+    return context.later()

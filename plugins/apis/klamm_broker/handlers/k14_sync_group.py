@@ -1,0 +1,58 @@
+"""SyncGroup, versions 0 to 5.
+
+The leader brings the assignments, everyone gets its own once they are durable. Follows
+`KafkaApis.handleSyncGroupRequest` and `GroupMetadataManager.classicGroupSync`. From v5 the protocol's type and name
+are mandatory: without them INCONSISTENT_GROUP_PROTOCOL.
+
+Asked of the authorizer: READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import sync_group
+from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from klamm_broker.groups import SyncRequest, SyncResult
+from klamm_broker.security.authorization import require_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_PROTOCOL = 5
+
+
+@handles(sync_group, versions=range(0, 6), blocking=False)
+def sync(broker: BrokerServices, request: SyncGroupRequest, context: RequestContext) -> Pending:
+    """Ask for the assignment. Raises KafkaError when the protocol is missing or the group denied."""
+    names_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    require_group(context, AclOperation.READ, request.group_id)
+
+    def reply(result: SyncResult) -> None:
+        context.respond(
+            SyncGroupResponse(
+                error_code=result.error_code,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
+        )
+
+    broker.groups.sync(
+        SyncRequest(
+            request.group_id,
+            request.generation_id,
+            request.member_id,
+            request.group_instance_id,
+            request.protocol_type,
+            request.protocol_name,
+            {each.member_id: bytes(each.assignment) for each in request.assignments},
+        ),
+        reply,
+    )
+    return context.later()

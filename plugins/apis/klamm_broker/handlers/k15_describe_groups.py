@@ -1,0 +1,70 @@
+"""DescribeGroups, versions 0 to 6.
+
+Tells of classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
+is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
+
+Asked of the authorizer: DESCRIBE on each group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import describe_groups
+from klamm.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from klamm_broker.security.authorization import authorized_operations, may_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_NOT_FOUND = 6
+
+
+@handles(describe_groups, versions=range(0, 7))
+def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Tell of groups."""
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        if not may_group(context, AclOperation.DESCRIBE, group_id):
+            response.groups.append(DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id))
+            continue
+        answered = _describe_one(broker, group_id, context.api_version)
+        if request.include_authorized_operations and not answered.error_code:
+            answered.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        response.groups.append(answered)
+    return response
+
+
+def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> DescribedGroup:
+    described = broker.groups.administration.describe(group_id)
+    if described is None:
+        dead = DescribedGroup(group_id=group_id, group_state="Dead")
+        if api_version >= _FIRST_VERSION_WITH_NOT_FOUND:
+            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            dead.error_message = f"Group {group_id} not found."
+        return dead
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=described.state,
+        protocol_type=described.protocol_type,
+        protocol_data=described.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in described.members
+        ],
+    )

@@ -1,0 +1,34 @@
+"""ListGroups, versions 0 to 5.
+
+Lists groups, from v4 of given states, from v5 of given types, whatever their case. Follows
+`GroupMetadataManager.listGroups`. All groups are of the type "classic".
+
+Who may not DESCRIBE the cluster sees the groups that he may DESCRIBE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import list_groups
+from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from klamm_broker.security.authorization import may_cluster, may_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(list_groups, versions=range(0, 6))
+def list_all(broker: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """List groups."""
+    every = may_cluster(context, AclOperation.DESCRIBE, log_if_denied=False)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(group.group_id, group.protocol_type, group.state, group.group_type)
+            for group in broker.groups.administration.list_groups(request.states_filter, request.types_filter)
+            if every or may_group(context, AclOperation.DESCRIBE, group.group_id, log_if_denied=False)
+        ]
+    )

@@ -1,0 +1,25 @@
+"""SaslHandshake, versions 0 and 1: on a channel that is READY the answer is ILLEGAL_SASL_STATE.
+
+Before that, and when a session is renewed, the request goes to the listener's authenticator and never comes here.
+Follows `KafkaApis.handleSaslHandshakeRequest`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.wire.messages import sasl_handshake
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(sasl_handshake, versions=range(0, 2), blocking=False)
+def late_handshake(
+    _broker: BrokerServices, _request: SaslHandshakeRequest, _context: RequestContext
+) -> SaslHandshakeResponse:
+    """Say that it is too late, or that nothing is asked here."""
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)

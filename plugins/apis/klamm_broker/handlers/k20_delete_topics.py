@@ -1,0 +1,100 @@
+"""DeleteTopics, versions 1 to 6.
+
+By name, or from version 6 by id. A topic is gone at once; its files follow after the file delete delay. Follows
+`ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
+
+- Neither or both of name and id: INVALID_REQUEST.
+- A topic asked for twice by the same name or id: INVALID_REQUEST, and nothing is deleted; by name and by id:
+  INVALID_REQUEST, answered once, under its name.
+- No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
+- `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
+
+Asked of the authorizer: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import delete_topics
+from klamm.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.security.authorization import may_cluster, require_topic
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Topic
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 6
+_FIRST_VERSION_WITH_DELETION_DISABLED = 3
+_FIRST_VERSION_WITH_STRICT_QUOTA = 5
+
+
+@handles(delete_topics, versions=range(1, 7))
+def delete_named_topics(
+    broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse:
+    """Delete topics. Raises KafkaError for all of them when deletion is off."""
+    version = context.api_version
+    if not broker.settings.delete_topic_enable:
+        disabled = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST)
+    if version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        wanted = request.topics
+    else:
+        wanted = [DeleteTopicState(name) for name in request.topic_names]
+    times = Counter((each.name, each.topic_id) for each in wanted)
+    every = may_cluster(context, AclOperation.DELETE, log_if_denied=False)
+    ids = {topic_id for name, topic_id in times if name is None}
+    named_once = {name for (name, topic_id), count in times.items() if count == 1 and topic_id == ZERO_UUID}
+    results = []
+    for (name, topic_id), count in times.items():
+        try:
+            if count > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            if name is not None and not every:
+                require_topic(context, AclOperation.DESCRIBE, name)
+            topic = _find(broker, name, topic_id)
+            if name is None and not every:
+                # Who may not know of the topic is not told the name that goes with its id.
+                require_topic(context, AclOperation.DESCRIBE, topic.name)
+            by_id, name = name is None, topic.name
+            if not every:
+                require_topic(context, AclOperation.DELETE, name)
+            if by_id and name in named_once:
+                continue
+            topic_id = topic.id
+            if not by_id and topic_id in ids:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named, and its id is given too")
+            context.charge_mutations(len(topic.partitions), strict=version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
+            broker.topics.delete(topic)
+            results.append(DeletableTopicResult(name, topic_id))
+        except KafkaError as error:
+            results.append(DeletableTopicResult(name, topic_id, error.error_code, error.message))
+    return DeleteTopicsResponse(responses=results)
+
+
+def _find(broker: BrokerServices, name: str | None, topic_id: bytes) -> Topic:
+    if name is None:
+        if topic_id == ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
+        topic = broker.topics.by_id(topic_id)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        return topic
+    if topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "there are both a topic name and an id")
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    return topic

@@ -1,0 +1,66 @@
+"""OffsetForLeaderEpoch, versions 2 to 4.
+
+Where the records of a leader epoch end, so that a consumer can find out whether its log was truncated. Every record
+here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
+
+- A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
+- A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
+
+Asked of the authorizer: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import offset_for_leader_epoch
+from klamm.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from klamm_broker.security.authorization import may_cluster, may_topic
+from klamm_broker.topics.registry import LEADER_EPOCH, check_leader_epoch
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Topic
+
+
+@handles(offset_for_leader_epoch, versions=range(2, 5), blocking=False)
+def end_offsets(
+    broker: BrokerServices,
+    request: OffsetForLeaderEpochRequest,
+    context: RequestContext,
+) -> OffsetForLeaderEpochResponse:
+    """Tell the end offset of an epoch, per partition."""
+    every = may_cluster(context, AclOperation.CLUSTER_ACTION, log_if_denied=False)
+    topics = []
+    for wanted in request.topics:
+        topic = broker.topics.get(wanted.topic)
+        denied = not every and not may_topic(context, AclOperation.DESCRIBE, wanted.topic)
+        results = []
+        for each in wanted.partitions:
+            try:
+                if denied:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                results.append(_end_offset(topic, each))
+            except KafkaError as error:
+                results.append(EpochEndOffset(error.error_code, each.partition))
+        topics.append(OffsetForLeaderTopicResult(wanted.topic, results))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end_offset(topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    partition = topic.partition(wanted.partition) if topic is not None else None
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    check_leader_epoch(wanted.current_leader_epoch)
+    if wanted.leader_epoch != LEADER_EPOCH:
+        return EpochEndOffset(0, partition.index)
+    return EpochEndOffset(0, partition.index, LEADER_EPOCH, partition.log.high_watermark)

@@ -1,0 +1,39 @@
+"""DescribeAcls, versions 1 to 3.
+
+The rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`: DESCRIBE on the cluster is asked;
+without an authorizer, SECURITY_DISABLED.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_acls
+from klamm.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from klamm_broker.security.acl_bindings import authorizer_of, filter_of
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_acls, versions=range(1, 4))
+def matching_acls(
+    _broker: BrokerServices, request: DescribeAclsRequest, context: RequestContext
+) -> DescribeAclsResponse:
+    """Tell the rules that match. Raises KafkaError."""
+    authorizer = authorizer_of(context, AclOperation.DESCRIBE)
+    found = sorted(authorizer.acls(filter_of(request)))
+    resources = [
+        DescribeAclsResource(*pattern, [AclDescription(a.principal, a.host, a.operation, a.permission) for a in acls])
+        for pattern, acls in groupby(found, lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type))
+    ]
+    return DescribeAclsResponse(resources=resources)

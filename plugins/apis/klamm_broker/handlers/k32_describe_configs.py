@@ -1,0 +1,99 @@
+"""DescribeConfigs, versions 1 to 4.
+
+Configs of topics, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with their
+sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list of
+them, means all. Follows `ConfigHelper.describeConfigs`.
+
+- No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
+- Another broker, no name of a group or of a subscription to client metrics, another kind of resource: INVALID_REQUEST.
+
+Deviations: a broker tells the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
+here.
+
+Asked of the authorizer: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_configs
+from klamm.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from klamm_broker.configs.registry import ConfigEntry, ResourceType, logger_levels
+from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.topics.names import check_topic_name
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_configs, versions=range(1, 5), blocking=False)
+def configs_of_resources(
+    broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """Tell configs, per resource."""
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            _require(context, resource)
+            result.configs = [_told(entry, request) for entry in _entries(broker, resource)]
+        except KafkaError as error:
+            result.error_code, result.error_message = error.error_code, error.message or ""
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _require(context: RequestContext, resource: DescribeConfigsResource) -> None:
+    if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS):
+        require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    elif resource.resource_type == ResourceType.GROUP:
+        require_group(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
+    elif resource.resource_type == ResourceType.TOPIC:
+        require_topic(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_name)
+
+
+def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    names = resource.configuration_keys
+    if resource.resource_type == ResourceType.BROKER:
+        return broker.configs.describe_broker(resource.resource_name, names)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
+        broker.configs.check_broker_name(resource.resource_name)
+        return [entry for entry in logger_levels() if not names or entry.name in names]
+    if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        return []
+    if resource.resource_type != ResourceType.TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")
+    check_topic_name(resource.resource_name)
+    topic = broker.topics.get(resource.resource_name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.configs.describe_topic(topic.overrides, names)
+
+
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in entry.synonyms] if request.include_synonyms else [],
+        config_type=entry.kind,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,54 @@
+"""AlterConfigs, versions 0 to 2: the configs of a resource become those of the request, and no others stay.
+
+Topics, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take effect
+at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.legacyAlterConfigs`.
+
+- An unknown topic config or a bad value: INVALID_CONFIG.
+- No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
+  INVALID_REQUEST.
+- A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
+
+Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
+
+Asked of the authorizer: ALTER_CONFIGS on the topic, the group, or the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import alter_configs
+from klamm.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from klamm_broker.configs.changes import Resource, for_each_resource, replace
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(alter_configs, versions=range(0, 3))
+def replace_configs(
+    broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse:
+    """Replace configs, or only say whether that could be."""
+    outcomes = for_each_resource(
+        context,
+        [
+            (Resource(each.resource_type, each.resource_name), [(config.name, config.value) for config in each.configs])
+            for each in request.resources
+        ],
+        lambda resource, wanted: replace(broker, resource, wanted, request.validate_only),
+    )
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                outcome.error_code, outcome.error_message, outcome.resource.kind, outcome.resource.name
+            )
+            for outcome in outcomes
+        ]
+    )

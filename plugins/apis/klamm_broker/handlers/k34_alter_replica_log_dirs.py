@@ -1,0 +1,65 @@
+"""AlterReplicaLogDirs, versions 1 and 2: there is one log directory, in which every replica is already.
+
+Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
+
+- A topic whose name leaves no room for the name of a replica that moves: INVALID_TOPIC_EXCEPTION.
+- A replica for the directory that it is in: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
+- No such partition: UNKNOWN_TOPIC_OR_PARTITION.
+
+Asked of the authorizer: ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import alter_replica_log_dirs
+from klamm.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_MAX_DIRECTORY_NAME_LENGTH = 255
+_MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # the 32 digits of a UUID: how Kafka names a replica that moves
+
+
+@handles(alter_replica_log_dirs, versions=range(1, 3), blocking=False)
+def move_replicas(
+    broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """Say of each replica whether it is where it is wanted. Raises KafkaError."""
+    require_cluster(context, AclOperation.ALTER)
+    codes: dict[str, dict[int, ErrorCode]] = {}
+    for directory in request.dirs:
+        is_here = Path(directory.path) == broker.data_dir
+        for wanted in directory.topics:
+            topic = broker.topics.get(wanted.name)
+            for index in wanted.partitions:
+                exists = topic is not None and topic.partition(index) is not None
+                codes.setdefault(wanted.name, {})[index] = _code(wanted.name, index, is_here, exists)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                name, [AlterReplicaLogDirPartitionResult(index, code) for index, code in partitions.items()]
+            )
+            for name, partitions in codes.items()
+        ]
+    )
+
+
+def _code(name: str, index: int, is_here: bool, exists: bool) -> ErrorCode:
+    if len(f"{name}-{index}") + _MOVING_SUFFIX_LENGTH > _MAX_DIRECTORY_NAME_LENGTH:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not is_here:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

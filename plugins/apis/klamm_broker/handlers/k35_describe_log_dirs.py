@@ -1,0 +1,69 @@
+"""DescribeLogDirs, versions 1 to 5.
+
+One directory, with the size of each partition in it, and of the file system. Follows
+`ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
+and one that is named twice is told once.
+
+Asked of the authorizer: DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_log_dirs
+from klamm.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Partition
+
+
+@handles(describe_log_dirs, versions=range(1, 6))
+def log_directories(
+    broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    """Tell what lies in the data directory. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
+    usage = shutil.disk_usage(broker.data_dir)
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in _wanted(broker, request):
+        topics.setdefault(partition.topic.name, []).append(
+            DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
+        )
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=str(broker.data_dir.resolve()),
+                topics=[DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+            )
+        ]
+    )
+
+
+def _wanted(broker: BrokerServices, request: DescribeLogDirsRequest) -> Iterator[Partition]:
+    if request.topics is None:
+        for topic in broker.topics.all():
+            yield from topic.partitions
+        return
+    asked = {(wanted.topic, index): None for wanted in request.topics for index in wanted.partitions}
+    for name, index in asked:
+        found = broker.topics.get(name)
+        partition = found.partition(index) if found is not None else None
+        if partition is not None:
+            yield partition

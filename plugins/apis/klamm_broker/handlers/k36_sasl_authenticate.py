@@ -1,0 +1,25 @@
+"""SaslAuthenticate, versions 0 to 2: on a channel that is READY the answer is ILLEGAL_SASL_STATE.
+
+Follows `KafkaApis.handleSaslAuthenticateRequest`; see SaslHandshake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.wire.messages import sasl_authenticate
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(sasl_authenticate, versions=range(0, 3), blocking=False)
+def late_authenticate(
+    _broker: BrokerServices, _request: SaslAuthenticateRequest, _context: RequestContext
+) -> SaslAuthenticateResponse:
+    """Say that no handshake came before it."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)

@@ -1,0 +1,77 @@
+"""CreatePartitions, versions 0 to 3.
+
+Lets topics have more partitions; no record moves. Follows `ReplicationControlManager.createPartitions`.
+
+- A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
+- Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
+- A topic named twice: INVALID_REQUEST.
+- Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 3 only a `throttle_time_ms`.
+
+Asked of the authorizer: ALTER on each topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import create_partitions
+from klamm.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from klamm_broker.security.authorization import require_topic
+from klamm_broker.topics.registry import MAX_PARTITIONS_PER_TOPIC
+from klamm_broker.topics.replica_assignment import check_replicas
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_STRICT_QUOTA = 3
+
+
+@handles(create_partitions, versions=range(0, 4))
+def add_partitions(
+    broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    """Add partitions to topics, or only say whether that could be."""
+    times = Counter(wanted.name for wanted in request.topics)
+    results = []
+    for wanted in {each.name: each for each in request.topics}.values():
+        result = CreatePartitionsTopicResult(wanted.name)
+        try:
+            if times[wanted.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            require_topic(context, AclOperation.ALTER, wanted.name)
+            _add(broker, wanted, request.validate_only, context)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.error_code, error.message
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+def _add(broker: BrokerServices, wanted: CreatePartitionsTopic, validate_only: bool, context: RequestContext) -> None:
+    topic = broker.topics.get(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    now = len(topic.partitions)
+    if wanted.count <= now:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {now} partitions already")
+    if wanted.count > MAX_PARTITIONS_PER_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has at most {MAX_PARTITIONS_PER_TOPIC} partitions")
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - now:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{wanted.count - now} partitions to add, {len(wanted.assignments)} assignments",
+            )
+        for assignment in wanted.assignments:
+            check_replicas(assignment.broker_ids, broker.node_id)
+    context.charge_mutations(wanted.count - now, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
+    if not validate_only:
+        broker.topics.add_partitions(topic, wanted.count)

@@ -1,0 +1,32 @@
+"""RenewDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer lets a token live on, up to its maximum.
+
+Follows `DelegationTokenControlManager.renewDelegationToken`.
+
+- An asker that is anonymous or has logged in with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+- No such token: DELEGATION_TOKEN_NOT_FOUND; too late: DELEGATION_TOKEN_EXPIRED; not the asker's to renew:
+  DELEGATION_TOKEN_OWNER_MISMATCH. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import renew_delegation_token
+from klamm.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from klamm_broker.security.delegation_tokens import new_expiry
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(renew_delegation_token, versions=range(1, 3))
+def renew_token(
+    broker: BrokerServices, request: RenewDelegationTokenRequest, context: RequestContext
+) -> RenewDelegationTokenResponse:
+    """Put the expiry off."""
+    error_code, expiry_ms = new_expiry(
+        context, lambda: broker.delegation_tokens.renew(request.hmac, context.principal, request.renew_period_ms)
+    )
+    return RenewDelegationTokenResponse(error_code, expiry_timestamp_ms=expiry_ms)

@@ -1,0 +1,28 @@
+"""ExpireDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer sets when a token ends; negative is now.
+
+Follows `DelegationTokenControlManager.expireDelegationToken`; errors as of RenewDelegationToken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import expire_delegation_token
+from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from klamm_broker.security.delegation_tokens import new_expiry
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(expire_delegation_token, versions=range(1, 3))
+def expire_token(
+    broker: BrokerServices, request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    """Move the expiry."""
+    error_code, expiry_ms = new_expiry(
+        context, lambda: broker.delegation_tokens.expire(request.hmac, context.principal, request.expiry_time_period_ms)
+    )
+    return ExpireDelegationTokenResponse(error_code, expiry_timestamp_ms=expiry_ms)

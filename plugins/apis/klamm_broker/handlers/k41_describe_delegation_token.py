@@ -1,0 +1,66 @@
+"""DescribeDelegationToken, versions 1 to 3 (KIP-48, KIP-373): tokens with their secrets, of these owners or of all.
+
+Everybody sees the tokens that are its own to renew. Of others it sees those it may DESCRIBE (on the token) or whose
+owner it may DESCRIBE_TOKENS of (on the user); the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
+`DelegationTokenManager.filterToken`. An empty list of owners finds nothing.
+
+- An asker that is anonymous or has logged in with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+- No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import KafkaPrincipal, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.sasl import DelegationToken
+from klamm.wire.messages import describe_delegation_token
+from klamm.wire.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from klamm_broker.security.delegation_tokens import require_token_requests
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_delegation_token, versions=range(1, 4), blocking=False)
+def tokens_of_owners(
+    broker: BrokerServices, request: DescribeDelegationTokenRequest, context: RequestContext
+) -> DescribeDelegationTokenResponse:
+    """Tell tokens. Raises KafkaError."""
+    require_token_requests(context)
+    owners = None
+    if request.owners is not None:
+        owners = [KafkaPrincipal(each.principal_name, each.principal_type) for each in request.owners]
+    return DescribeDelegationTokenResponse(
+        tokens=[
+            DescribedDelegationToken(
+                token.owner.type,
+                token.owner.name,
+                token.requester.type,
+                token.requester.name,
+                token.issue_timestamp_ms,
+                token.expiry_timestamp_ms,
+                token.max_timestamp_ms,
+                token.token_id,
+                broker.delegation_tokens.hmac_of(token.token_id),
+                [DescribedDelegationTokenRenewer(each.type, each.name) for each in token.renewers],
+            )
+            for token in broker.delegation_tokens.all()
+            if (owners is None or any(token.owner_or_renewer(owner) for owner in owners)) and _may_see(context, token)
+        ]
+    )
+
+
+def _may_see(context: RequestContext, token: DelegationToken) -> bool:
+    if token.owner_or_renewer(context.principal):
+        return True
+    return context.authorize(
+        AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, log_if_denied=False
+    ) or context.authorize(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner), log_if_denied=False)

@@ -1,0 +1,39 @@
+"""DeleteGroups, versions 0 to 2.
+
+Deletes empty groups and their committed offsets; answered once that is durable. Follows
+`GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. A group that is named twice has
+one result, as in Kafka.
+
+Asked of the authorizer: DELETE on each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import delete_groups
+from klamm.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from klamm_broker.security.authorization import may_group
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(delete_groups, versions=range(0, 3), blocking=False)
+def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:
+    """Delete groups."""
+    names = list(dict.fromkeys(request.groups_names))
+
+    def reply(outcomes: Mapping[str, ErrorCode]) -> None:
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        results = [DeletableGroupResult(name, outcomes.get(name, denied)) for name in names]
+        context.respond(DeleteGroupsResponse(results=results))
+
+    broker.groups.administration.delete_groups(
+        [name for name in names if may_group(context, AclOperation.DELETE, name)], reply
+    )
+    return context.later()

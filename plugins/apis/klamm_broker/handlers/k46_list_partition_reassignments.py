@@ -1,0 +1,32 @@
+"""ListPartitionReassignments, version 0: one broker has nowhere to move a partition, so the list is always empty.
+
+Follows `ReplicationControlManager.listPartitionReassignments`.
+
+Asked of the authorizer: DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import list_partition_reassignments
+from klamm.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(list_partition_reassignments, versions=range(0, 1), blocking=False)
+def list_reassignments(
+    _broker: BrokerServices, _request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """None are under way. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
+    return ListPartitionReassignmentsResponse(error_message=None)

@@ -1,0 +1,90 @@
+"""DescribeClientQuotas, versions 0 to 1.
+
+The quotas of the entities that match each component: by name, by being the default, or by having the type at all. Not
+`strict`, an entity may have further types. Follows `ClientQuotasImage.describe`.
+
+- DESCRIBE_CONFIGS on the cluster is asked, else CLUSTER_AUTHORIZATION_FAILED.
+- A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type that is
+  none of `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
+
+Only what AlterClientQuotas has set is told, not the defaults of the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.shared import quotas_by_entity
+from klamm.wire.messages import describe_client_quotas
+from klamm.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+from klamm_broker.configs.client_quotas import ENTITY_TYPES, IP, quota_table
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity
+    from klamm_broker.services import BrokerServices
+
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+
+
+@handles(describe_client_quotas, versions=range(0, 2), blocking=False)
+def matching_quotas(
+    _broker: BrokerServices, request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """Tell the quotas that match. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    _check(request.components)
+    entries = [
+        EntryData(
+            [EntityData(entity_type, name) for entity_type, name in entity.items()],
+            [ValueData(key, value) for key, value in quotas.items()],
+        )
+        for entity, quotas in quotas_by_entity(quota_table(context).rows)
+        if _matches(entity, request.components, request.strict)
+    ]
+    return DescribeClientQuotasResponse(entries=entries)
+
+
+def _check(components: Sequence[ComponentData]) -> None:
+    seen: set[str] = set()
+    for component in components:
+        entity_type = component.entity_type
+        if not entity_type:
+            raise _invalid("an entity type must not be empty")
+        if entity_type in seen:
+            raise _invalid(f"{entity_type} is named more than once")
+        if entity_type not in ENTITY_TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no entity type {entity_type}")
+        seen.add(entity_type)
+        if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise _invalid(f"there is no match type {component.match_type}")
+        if (component.match is None) == (component.match_type == _EXACT):
+            raise _invalid(f"the match type {component.match_type} of {entity_type} contradicts its match")
+    if IP in seen and len(seen) > 1:
+        raise _invalid("an ip goes with no other entity type")
+
+
+def _matches(entity: QuotaEntity, components: Sequence[ComponentData], strict: bool) -> bool:
+    if strict and len(entity) != len(components):
+        return False
+    return all(
+        component.entity_type in entity
+        and (component.match_type == _SPECIFIED or entity[component.entity_type] == component.match)
+        for component in components
+    )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

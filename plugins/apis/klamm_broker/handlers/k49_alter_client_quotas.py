@@ -1,0 +1,88 @@
+"""AlterClientQuotas, versions 0 to 1: sets and removes quotas of users, client ids, both together, or addresses.
+
+Changes of one entity happen together or not at all, are durable, and count from the next request on. Follows
+`ClientQuotaControlManager.alterClientQuotas`.
+
+- ALTER_CONFIGS on the cluster is asked, else CLUSTER_AUTHORIZATION_FAILED.
+- An unknown type, an empty name, `ip` beside others, an unknown key, a value that is not positive or, for byte and
+  connection rates, not whole, a key twice: INVALID_REQUEST for the entity.
+- An entity twice: INVALID_REQUEST for it, and the first alteration counts, as in Kafka.
+- `validate_only` says what would come of it.
+
+Deviation: `ip` takes addresses only; Kafka also takes host names, which it resolves once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.shared import client_quota_key
+from klamm.wire.messages import alter_client_quotas
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    OpData,
+    ResponseEntityData,
+    ResponseEntryData,
+)
+from klamm_broker.configs.client_quotas import check_value, keys_of, quota_table
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from klamm import RequestContext
+    from klamm.shared import QuotaEntity, Row
+    from klamm_broker.services import BrokerServices
+
+
+@handles(alter_client_quotas, versions=range(0, 2))
+def alter_quotas(
+    _broker: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Alter quotas, or only say whether that could be. Raises KafkaError when nothing could be written."""
+    require_cluster(context, AclOperation.ALTER_CONFIGS)
+    outcomes: dict[str, ResponseEntryData] = {}
+
+    def change(rows: Mapping[str, Row]) -> dict[str, Row | None]:
+        changes: dict[str, Row | None] = {}
+        for entry in request.entries:
+            entity = {part.entity_type: part.entity_name for part in entry.entity}
+            key = client_quota_key(entity)
+            outcome = ResponseEntryData(
+                0, None, [ResponseEntityData(entity_type, name) for entity_type, name in entity.items()]
+            )
+            try:
+                if key in outcomes:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named more than once")
+                changes[key] = _altered(entity, rows.get(key), entry.ops)
+            except KafkaError as error:
+                outcome.error_code, outcome.error_message = error.error_code, error.message
+            outcomes[key] = outcome
+        return changes
+
+    table = quota_table(context)
+    if request.validate_only:
+        change(table.rows)
+    else:
+        table.modify(change)
+    return AlterClientQuotasResponse(entries=list(outcomes.values()))
+
+
+def _altered(entity: QuotaEntity, row: Row | None, operations: Sequence[OpData]) -> Row | None:
+    """The row of an entity after the operations; None when no quota is left. Raises KafkaError INVALID_REQUEST."""
+    keys = keys_of(entity)
+    quotas: dict[str, Any] = dict(row["quotas"]) if row is not None else {}
+    seen = set()
+    for operation in operations:
+        if operation.key in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation.key} is given more than once")
+        seen.add(operation.key)
+        if operation.remove:
+            quotas.pop(operation.key, None)
+        else:
+            check_value(keys, operation.key, operation.value)
+            quotas[operation.key] = operation.value
+    return {"entity": dict(entity), "quotas": quotas} if quotas else None

@@ -1,0 +1,57 @@
+"""DescribeUserScramCredentials, version 0 (KIP-554): which mechanisms users have, and their iterations. No secrets.
+
+Null or no users means all of them. Follows `ScramImage.describe`.
+
+- A user named twice: DUPLICATE_RESOURCE. No such user: RESOURCE_NOT_FOUND.
+
+Asked of the authorizer: DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.sasl import ScramMechanism
+from klamm.wire.messages import describe_user_scram_credentials
+from klamm.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_user_scram_credentials, versions=range(0, 1), blocking=False)
+def scram_users(
+    broker: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Tell users and their mechanisms. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
+    known: dict[str, list[CredentialInfo]] = {}
+    for key, row in broker.scram_credentials.rows.items():
+        mechanism, user = ScramMechanism.of_row_key(key)
+        known.setdefault(user, []).append(CredentialInfo(mechanism.type_code, row["iterations"]))
+    times = Counter(each.name for each in request.users or ())
+    results = []
+    for user in times or sorted(known):
+        result = DescribeUserScramCredentialsResult(user)
+        if times[user] > 1:
+            result.error_code = ErrorCode.DUPLICATE_RESOURCE
+            result.error_message = (
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            )
+        elif user not in known:
+            result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            result.error_message = f"Attempt to describe a user credential that does not exist: {user}"
+        else:
+            result.credential_infos = sorted(known[user], key=lambda info: info.mechanism)
+        results.append(result)
+    return DescribeUserScramCredentialsResponse(results=results)

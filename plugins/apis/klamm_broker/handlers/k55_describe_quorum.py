@@ -1,0 +1,68 @@
+"""DescribeQuorum, versions 0 to 2: this node is the one voter of its quorum, and leads it.
+
+Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
+UNKNOWN_TOPIC_OR_PARTITION for each partition.
+
+Deviation: there is no metadata log, so its offsets are 0. The controller's listener is the one that was asked.
+
+Asked of the authorizer: DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_quorum
+from klamm.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from klamm_broker.security.authorization import require_cluster
+from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_TIMES = 1
+_FIRST_VERSION_WITH_NODES = 2
+
+
+@handles(describe_quorum, versions=range(0, 3), blocking=False)
+def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """Tell of the quorum of one. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE)
+    asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    if asked != [(KRAFT_METADATA_TOPIC, 0)]:
+        return DescribeQuorumResponse(
+            topics=[
+                ResponseTopicData(
+                    topic.topic_name,
+                    [
+                        ResponsePartitionData(
+                            each.partition_index,
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            f"only {KRAFT_METADATA_TOPIC}-0 has a quorum",
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    voter = ReplicaState(broker.node_id)
+    if context.api_version >= _FIRST_VERSION_WITH_TIMES:
+        voter.last_fetch_timestamp = voter.last_caught_up_timestamp = broker.clock.wall_ms()
+    leader = ResponsePartitionData(0, leader_id=broker.node_id, leader_epoch=LEADER_EPOCH, current_voters=[voter])
+    response = DescribeQuorumResponse(topics=[ResponseTopicData(KRAFT_METADATA_TOPIC, [leader])])
+    if context.api_version >= _FIRST_VERSION_WITH_NODES:
+        host, port = context.listener.advertised
+        response.nodes = [Node(broker.node_id, [Listener(context.listener.name.upper(), host, port)])]
+    return response

@@ -1,0 +1,45 @@
+"""DescribeCluster, versions 0 to 2.
+
+One broker, at the address that the asked listener advertises; it is the controller too. Follows
+`AuthHelper.computeDescribeClusterResponse`. An endpoint type that is neither broker (1) nor controller (2):
+UNSUPPORTED_ENDPOINT_TYPE; controller, which is another listener's in Kafka: MISMATCHED_ENDPOINT_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.wire.messages import describe_cluster
+from klamm.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from klamm_broker.security.authorization import NOT_ASKED, cluster_operations
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+@handles(describe_cluster, versions=range(0, 3), blocking=False)
+def cluster(
+    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """Tell of the cluster. Raises KafkaError."""
+    if request.endpoint_type == _CONTROLLERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the endpoint of a broker, not of a controller")
+    if request.endpoint_type != _BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+    host, port = context.listener.advertised
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.settings.broker_rack)],
+        cluster_authorized_operations=(
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

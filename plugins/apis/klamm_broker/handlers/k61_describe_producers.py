@@ -1,0 +1,75 @@
+"""DescribeProducers, version 0 (KIP-664): the producers whose state a partition keeps.
+
+Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be:
+INVALID_TOPIC_EXCEPTION.
+
+Asked of the authorizer: READ on each topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_producers
+from klamm.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from klamm_broker.security.authorization import require_topic
+from klamm_broker.topics.names import check_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.topics.registry import Topic
+
+
+@handles(describe_producers, versions=range(0, 1))
+def active_producers(
+    broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """Tell of producers, per partition."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(wanted.name, _describe_topic(broker, context, wanted.name, wanted.partition_indexes))
+            for wanted in request.topics
+        ]
+    )
+
+
+def _describe_topic(
+    broker: BrokerServices, context: RequestContext, name: str, indexes: Sequence[int]
+) -> list[PartitionResponse]:
+    try:
+        check_topic_name(name)
+        require_topic(context, AclOperation.READ, name)
+    except KafkaError as error:
+        return [PartitionResponse(index, error.error_code, error.message) for index in indexes]
+    return [_describe(broker.topics.get(name), index) for index in indexes]
+
+
+def _describe(topic: Topic | None, index: int) -> PartitionResponse:
+    partition = topic.partition(index) if topic is not None else None
+    if partition is None:
+        return PartitionResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+    return PartitionResponse(
+        index,
+        active_producers=[
+            ProducerState(
+                each.producer_id,
+                each.producer_epoch,
+                each.last_sequence,
+                each.last_timestamp_ms,
+                each.coordinator_epoch,
+                each.current_transaction_first_offset,
+            )
+            for each in partition.log.active_producers()
+        ],
+    )

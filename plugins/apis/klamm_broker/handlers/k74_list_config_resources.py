@@ -1,0 +1,50 @@
+"""ListConfigResources, versions 0 and 1: what DescribeConfigs can be asked of.
+
+Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics, of which there are none;
+from version 1 on the asker says which types, an empty list means all. Groups are listed only where they have configs,
+which they have not here. A type that does not exist: UNSUPPORTED_VERSION.
+
+Asked of the authorizer: DESCRIBE_CONFIGS on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import list_config_resources
+from klamm.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from klamm_broker.configs.registry import ResourceType
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_TYPES = 1
+
+
+@handles(list_config_resources, versions=range(0, 2), blocking=False)
+def config_resources(
+    broker: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """Name what has configs. Raises KafkaError."""
+    require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    if context.api_version < _FIRST_VERSION_WITH_TYPES:
+        return ListConfigResourcesResponse()
+    wanted = set(request.resource_types) or set(ResourceType)
+    if not wanted <= set(ResourceType):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    resources = [
+        ConfigResource(str(broker.node_id), kind)
+        for kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER)
+        if kind in wanted
+    ]
+    if ResourceType.TOPIC in wanted:
+        resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
+    return ListConfigResourcesResponse(config_resources=resources)

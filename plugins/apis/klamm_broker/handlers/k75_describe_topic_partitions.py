@@ -1,0 +1,114 @@
+"""DescribeTopicPartitions, version 0 (KIP-966).
+
+Topics in the order of their names, a limited number of partitions per response, and a cursor for the rest; no names
+means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
+
+- The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
+- No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
+- A cursor with a negative partition, or at a topic that is not among those named: INVALID_REQUEST for each of them.
+
+Asked of the authorizer: DESCRIBE on each topic; of all topics, others are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import describe_topic_partitions
+from klamm.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+from klamm_broker.security.authorization import NOT_ASKED, authorized_operations, denied_topics, may_topic
+from klamm_broker.topics.names import check_topic_name
+from klamm_broker.topics.registry import LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_topic_partitions, versions=range(0, 1), blocking=False)
+def topic_partitions(
+    broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Tell of partitions, from the cursor on."""
+    cursor = request.cursor
+    named = {topic.name for topic in request.topics}
+    every = not named
+    if cursor is not None and (cursor.partition_index < 0 or not (every or cursor.topic_name in named)):
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in sorted(named)]
+        )
+    if every:
+        names = [
+            topic.name
+            for topic in broker.topics.all()
+            if may_topic(context, AclOperation.DESCRIBE, topic.name, log_if_denied=False)
+        ]
+        denied: frozenset[str] = frozenset()
+    else:
+        names = list(named)
+        denied = denied_topics(context, AclOperation.DESCRIBE, names)
+    names = sorted(name for name in names if name not in denied)
+    first = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        # The cursor's topic may have been deleted since: then the next one begins at its start.
+        first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    remaining = max(1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if remaining == 0:
+            response.next_cursor = ResponseCursor(name, 0)
+            break
+        told = _describe(broker, context, name, first, remaining)
+        topic = broker.topics.get(name)
+        if topic is not None or not every:
+            response.topics.append(told)
+        remaining -= len(told.partitions)
+        end = first + len(told.partitions)
+        if topic is not None and end < len(topic.partitions):
+            response.next_cursor = ResponseCursor(name, end)
+            break
+        first = 0
+    response.topics += [
+        DescribeTopicPartitionsResponseTopic(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_authorized_operations=NOT_ASKED
+        )
+        for name in sorted(denied)
+    ]
+    return response
+
+
+def _describe(
+    broker: BrokerServices, context: RequestContext, name: str, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    operations = authorized_operations(context, ResourceType.TOPIC, name)
+    topic = broker.topics.get(name)
+    if topic is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            check_topic_name(name)
+        except KafkaError as invalid:
+            error = invalid.error_code
+        return DescribeTopicPartitionsResponseTopic(error, name, topic_authorized_operations=operations)
+    node_id = broker.node_id
+    return DescribeTopicPartitionsResponseTopic(
+        0,
+        topic.name,
+        topic.id,
+        topic.is_internal,
+        [
+            DescribeTopicPartitionsResponsePartition(
+                0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id], [], []
+            )
+            for partition in topic.partitions[first : first + limit]
+        ],
+        operations,
+    )

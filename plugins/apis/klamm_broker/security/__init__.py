@@ -1,0 +1,1 @@
+"""Who may do what: authorization of requests, ACLs, delegation tokens."""

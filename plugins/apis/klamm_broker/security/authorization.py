@@ -1,0 +1,121 @@
+"""What handlers ask the listener's authorizer; after Kafka's `AuthHelper`.
+
+Where a listener has no authorizer every answer is yes, at the cost of one look at an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+
+NOT_ASKED: Final = -(2**31)
+"""What stands in a response whose request did not ask for authorized operations."""
+
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+}
+"""What can be done to a resource of each type; Kafka's `AclEntry.supportedOperations`."""
+
+_MESSAGES: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+"""What Kafka's tools show for these codes; some clients show the message alone."""
+
+_ALL: Final = {kind: sum(1 << operation for operation in operations) for kind, operations in _OPERATIONS.items()}
+
+
+def denial(code: ErrorCode) -> KafkaError:
+    """A denial, with the text that Kafka gives it."""
+    return KafkaError(code, _MESSAGES[code])
+
+
+def may_topic(context: RequestContext, operation: AclOperation, name: str, *, log_if_denied: bool = True) -> bool:
+    """Whether the asker may do that to a topic."""
+    return context.authorize(operation, ResourceType.TOPIC, name, log_if_denied=log_if_denied)
+
+
+def may_group(context: RequestContext, operation: AclOperation, group_id: str, *, log_if_denied: bool = True) -> bool:
+    """Whether the asker may do that to a group."""
+    return context.authorize(operation, ResourceType.GROUP, group_id, log_if_denied=log_if_denied)
+
+
+def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
+    """Whether the asker may do that to the cluster."""
+    return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
+
+
+def require_topic(context: RequestContext, operation: AclOperation, name: str) -> None:
+    """Raises KafkaError TOPIC_AUTHORIZATION_FAILED."""
+    if not may_topic(context, operation, name):
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def require_group(context: RequestContext, operation: AclOperation, group_id: str) -> None:
+    """Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
+    if not may_group(context, operation, group_id):
+        raise denial(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def require_cluster(context: RequestContext, operation: AclOperation) -> None:
+    """Raises KafkaError CLUSTER_AUTHORIZATION_FAILED."""
+    if not may_cluster(context, operation):
+        raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def denied_topics(context: RequestContext, operation: AclOperation, names: Iterable[str]) -> frozenset[str]:
+    """Those of the topics to which the asker may not do that."""
+    if context.listener.authorizer is None:
+        return frozenset()
+    return frozenset(name for name in set(names) if not may_topic(context, operation, name))
+
+
+def authorized_operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """The bit field of what the asker may do to a resource (KIP-430). A bit's number is the operation's code."""
+    if context.listener.authorizer is None:
+        return _ALL[kind]
+    return sum(
+        1 << operation
+        for operation in _OPERATIONS[kind]
+        if context.authorize(operation, kind, name, log_if_denied=False)
+    )
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Of the cluster, which nobody is told who may not describe it."""
+    if not may_cluster(context, AclOperation.DESCRIBE):
+        return 0
+    return authorized_operations(context, ResourceType.CLUSTER)

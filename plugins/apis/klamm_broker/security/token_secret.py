@@ -1,0 +1,25 @@
+"""The secret key that delegation tokens are made with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def read_secret_key(file: Path | None, variable: str | None) -> bytes | None:
+    """The key in a file or in an environment variable; None where neither is named: there are no delegation tokens.
+
+    Raises OSError for a file that cannot be read, ValueError for an empty key and where both are named.
+    """
+    if file is None and variable is None:
+        return None
+    if file is not None and variable is not None:
+        raise ValueError("delegation.token.secret.key comes from a file or from the environment, not from both")
+    if file is not None:
+        key = file.read_bytes().strip()
+    else:
+        assert variable is not None
+        key = os.environ.get(variable, "").encode()
+    if not key:
+        raise ValueError(f"the delegation token key in {file or variable} is empty")
+    return key

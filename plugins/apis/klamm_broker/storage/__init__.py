@@ -1,0 +1,1 @@
+"""The metadata store and what is kept in it, and `meta.properties`."""

@@ -1,0 +1,44 @@
+"""Producer ids, handed out from blocks that are durable before any id of theirs is.
+
+Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost. A
+store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Store
+
+BLOCK_SIZE: Final = 1000
+_COUNTER: Final = "next_producer_id_block"
+
+
+class ProducerIds:
+    """Thread-safe source of producer ids."""
+
+    def __init__(self, store: Store, at_least: int = 0) -> None:
+        self._store = store
+        self._at_least = at_least
+        self._lock = threading.Lock()
+        self._next = 0
+        self._block_end = 0
+
+    def allocate(self) -> int:
+        """A producer id that nobody has. Waits for the store once per block. Raises StoreError."""
+        with self._lock:
+            if self._next == self._block_end:
+                self._take_block()
+            producer_id = self._next
+            self._next += 1
+            return producer_id
+
+    def _take_block(self) -> None:
+        rows = self._store.read("SELECT value FROM counters WHERE name = ?", (_COUNTER,))
+        first = max(int(rows[0][0]) if rows else 0, self._at_least)
+        self._store.write_and_wait(
+            [("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", (_COUNTER, first + BLOCK_SIZE))]
+        )
+        self._next, self._block_end = first, first + BLOCK_SIZE

@@ -1,0 +1,1 @@
+"""The topics and their partitions: names, creation, deletion."""

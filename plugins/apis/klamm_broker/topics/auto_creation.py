@@ -1,0 +1,132 @@
+"""Topics that come to be because a client asked for their metadata; after Kafka's `AutoTopicCreationManager`.
+
+The asker is told at once that there is no such topic, and asks again. Topics are made on a thread that lives while
+there are some to make, so neither processors nor timers wait for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm import KafkaError
+from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, NewTopic, TopicRegistry
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+
+log = logging.getLogger("klamm.broker.topics")
+
+MAX_WAITING_PARTITIONS: Final = 10_000
+"""Topics that together have more are not taken; who wants them asks again."""
+
+_NAMES_PER_TRANSACTION: Final = 100
+_INTERNAL_PARTITIONS: Final = 50
+_INTERNAL_SEGMENT_BYTES: Final = "104857600"
+
+INTERNAL_TOPICS_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "__consumer_offsets": {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
+    },
+    "__transaction_state": {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
+        "unclean.leader.election.enable": "false",
+    },
+    "__share_group_state": {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": "1",
+        "retention.ms": "-1",
+        "segment.bytes": _INTERNAL_SEGMENT_BYTES,
+    },
+}
+"""What Kafka gives the topics of its own."""
+
+
+def new_topic(name: str, num_partitions: int) -> NewTopic:
+    """What a name gets that nobody said anything of; `num_partitions` unless it is a topic of Kafka's own."""
+    configs = INTERNAL_TOPICS_CONFIGS.get(name)
+    return NewTopic(num_partitions, {}) if configs is None else NewTopic(_INTERNAL_PARTITIONS, configs)
+
+
+class AutoTopicCreation:
+    """Creates topics in the background. From any thread; only `wait` and `close` block."""
+
+    def __init__(self, topics: TopicRegistry, *, num_partitions: int, replication_factor: int) -> None:
+        self._topics = topics
+        self._num_partitions = num_partitions
+        self._replication_factor = replication_factor
+        self._max_waiting = max(1, MAX_WAITING_PARTITIONS // num_partitions)
+        self._lock = threading.Lock()
+        self._waiting: dict[str, NewTopic] = {}
+        self._being_made: Collection[str] = ()
+        self._thread: threading.Thread | None = None
+
+    def request(self, names: Sequence[str], context: RequestContext) -> None:
+        """Create topics in the background: those not being created yet, as far as the client's quota allows."""
+        if self._replication_factor != 1:
+            return
+        topics: dict[str, NewTopic] = {}
+        for name in self.not_under_way(names):
+            if name == KRAFT_METADATA_TOPIC:
+                continue
+            topic = new_topic(name, self._num_partitions)
+            try:
+                context.charge_mutations(topic.partitions, strict=True)
+            except KafkaError:
+                break
+            topics[name] = topic
+        self.create(topics)
+
+    def not_under_way(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that are still to be asked for, as many as are taken now."""
+        with self._lock:
+            free = max(0, self._max_waiting - len(self._waiting))
+            return [name for name in names if name not in self._waiting and name not in self._being_made][:free]
+
+    def create(self, topics: Mapping[str, NewTopic]) -> None:
+        """Make these topics soon. What fails is left to the next who asks."""
+        with self._lock:
+            self._waiting.update(topics)
+            if self._thread is None and self._waiting:
+                self._thread = threading.Thread(target=self._run, name="klamm-topic-creation", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Return once nothing is under way."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Return once the topics that are being made are there; those that wait are left out."""
+        with self._lock:
+            self._waiting.clear()
+        self.wait()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                names = list(self._waiting)[:_NAMES_PER_TRANSACTION]
+                if not names:
+                    self._being_made = ()
+                    self._thread = None
+                    return
+                topics = {name: self._waiting.pop(name) for name in names}
+                self._being_made = topics.keys()
+            try:
+                for name, created in self._topics.create_all(topics).items():
+                    if isinstance(created, KafkaError):
+                        log.debug("topic %s was not created: %s", name, created)
+            except Exception:
+                log.exception("creation of %d topics failed", len(topics))
+            finally:
+                # Metadata that said "unknown topic" may be cached: a client must be able to try again.
+                self._topics.metadata_changed()

@@ -1,0 +1,464 @@
+"""The topics of a broker: names, ids, partitions and their logs, durable in the store.
+
+The store decides what exists. A topic is created there first and gets its directories afterwards (at the next start, if
+the process dies in between). It is deleted there first too, with a note of the deletion that goes away once its
+directories have; a start finishes what such notes tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.configs.adopted_configs import read_copy, write_copy
+from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, collision_key
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.metadata import MetadataResponseTopic
+    from klamm_broker.log import FileOperations, LogConfig, LogManager, PartitionLog
+    from klamm_broker.storage.store import Statement, Store
+
+log = logging.getLogger("klamm.broker.topics")
+
+LEADER_EPOCH: Final = 0
+"""The leader epoch of every partition: its one replica leads for ever."""
+
+TOPIC_RESOURCE: Final = 2
+"""`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
+
+MAX_PARTITIONS_PER_TOPIC: Final = 100_000
+_DELETION: Final = "deleted-topic/"
+_MOST_DELETED: Final = 1000
+"""How many deleted topics are known by name, for fetch sessions that go on with their ids."""
+_DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class LogConfigs(Protocol):
+    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
+
+    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
+        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
+        ...
+
+    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
+        """Without those configs that do not fit."""
+        ...
+
+
+class Partition:
+    """One partition; also the key under which fetches wait for it."""
+
+    __slots__ = ("index", "log", "topic")
+
+    def __init__(self, topic: Topic, index: int, partition_log: PartitionLog) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = partition_log
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+
+class TopicTraffic:
+    """What has gone into and out of a topic since the start, as Kafka's `BrokerTopicMetrics` count it.
+
+    Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.failed_fetch_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        self.messages_in = 0
+        self.produce_requests = 0
+
+    def add(self, other: TopicTraffic) -> None:
+        """Count what another has counted too."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Topic:
+    """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
+
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
+    found the topic before it was deleted. `metadata` is where the Metadata handler keeps what it tells of the topic.
+    """
+
+    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
+
+    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str]) -> None:
+        self.name = name
+        self.id = topic_id
+        self.overrides = overrides
+        self.is_internal = name in INTERNAL_TOPICS
+        self.partitions: Sequence[Partition] = ()
+        self.deleted = False
+        self.metadata: MetadataResponseTopic | None = None
+        self.traffic = TopicTraffic()
+
+    def partition(self, index: int) -> Partition | None:
+        """The partition, or None if there is none of this index."""
+        partitions = self.partitions
+        return partitions[index] if 0 <= index < len(partitions) else None
+
+
+class NewTopic(NamedTuple):
+    """A topic that is to be: how many partitions, and the configs set on it."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+
+
+def check_leader_epoch(current_leader_epoch: int) -> None:
+    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the asker knows of a later epoch. Negative: it knows of none."""
+    if current_leader_epoch > LEADER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+class TopicRegistry:
+    """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
+
+    `log_config` makes the settings of a log of a topic's overrides. `on_partitions_gone` is told of partitions whose
+    topic was deleted, once nobody finds them any more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        logs: LogManager,
+        configs: LogConfigs,
+        operations: FileOperations,
+        random_bytes: Callable[[int], bytes],
+        on_partitions_gone: Callable[[Topic], None],
+    ) -> None:
+        self._store = store
+        self._logs = logs
+        self._configs = configs
+        self._operations = operations
+        self._random_bytes = random_bytes
+        self._on_partitions_gone = on_partitions_gone
+        self._lock = threading.Lock()
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._by_collision_key: dict[str, str] = {}
+        self.partition_count = 0
+        self.traffic_of_deleted = TopicTraffic()
+        self.generation = 0
+        """A higher number after each change to what Metadata tells."""
+        self._deleted: OrderedDict[bytes, tuple[int, str]] = OrderedDict()
+
+    # Look-ups
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of this name."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic of this 16-byte id."""
+        return self._by_id.get(topic_id)
+
+    def name_of_deleted(self, topic_id: bytes, since: int) -> str | None:
+        """The name of a topic that was there at generation `since` and is deleted; None if that is not known."""
+        deleted_at, name = self._deleted.get(topic_id, (-1, ""))
+        return name if deleted_at > since else None
+
+    def all(self) -> list[Topic]:
+        """Every topic, ordered by name."""
+        by_name = self._by_name
+        return [by_name[name] for name in sorted(by_name)]
+
+    # Start
+
+    def load(self, data_dir: Path) -> None:
+        """Open the logs of all topics; finish deletions; take in topics that only their directories tell of.
+
+        Raises StoreError, and what opening a log raises.
+        """
+        self._finish_deletions(data_dir)
+        overrides: dict[str, dict[str, str]] = {}
+        for name, key, value in self._store.read(
+            "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (TOPIC_RESOURCE,)
+        ):
+            overrides.setdefault(name, {})[key] = value
+        for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
+            topic = self._open(name, topic_id, partitions, overrides.get(name, {}))
+            self._by_name[name] = topic
+            self._by_id[topic_id] = topic
+            self._by_collision_key[collision_key(name)] = name
+            self.partition_count += partitions
+        self._adopt_orphans(data_dir)
+
+    def _finish_deletions(self, data_dir: Path) -> None:
+        """Remove the directories of topics whose deletion was begun; one that says not whose it is, is set aside."""
+        rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
+        names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
+        if not names:
+            return
+        failed = False
+        gone = set(names.values())
+        for directory, name, index in _partition_directories(data_dir):
+            topic_id = _topic_id_of(directory)
+            try:
+                if topic_id in names:
+                    self._logs.delete(name, index)
+                elif topic_id is None and name in gone:
+                    self._logs.set_aside(name, index)
+            except OSError as error:
+                log.error("%s cannot be removed: %s", directory, error)
+                failed = True
+        if not failed:
+            self._store.write_and_wait([("DELETE FROM cluster WHERE key = ?", (key,)) for key, _name in rows])
+
+    def _adopt_orphans(self, data_dir: Path) -> None:
+        orphans: dict[str, tuple[bytes, int]] = {}
+        for directory, name, index in _partition_directories(data_dir):
+            if name in self._by_name or name == KRAFT_METADATA_TOPIC:
+                continue
+            topic_id = _topic_id_of(directory)
+            if topic_id is not None and orphans.get(name, (topic_id, 0))[0] == topic_id:
+                orphans[name] = (topic_id, max(index + 1, orphans.get(name, (topic_id, 0))[1]))
+        for name, (topic_id, partitions) in orphans.items():
+            log.warning("topic %s is not in the store, but has directories: taking it in", name)
+            overrides = read_copy(data_dir / f"{name}-0")
+            self._store.write_and_wait(_insert(name, topic_id, NewTopic(partitions, overrides)))
+            self._publish([self._open(name, topic_id, partitions, overrides)])
+
+    # Changes
+
+    def check_new_name(self, name: str) -> None:
+        """Raise KafkaError if no topic of this name can be made: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+        check_topic_name(name)
+        if name in self._by_name:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+        other = self._by_collision_key.get(collision_key(name))
+        if other is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name} and the existing topic {other} would have the same metric names",
+            )
+
+    def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """Make a topic; it is durable and has its directories on return.
+
+        Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
+        """
+        made = self.create_all({name: NewTopic(partitions, overrides)})[name]
+        if isinstance(made, KafkaError):
+            raise made
+        return made
+
+    def create_all(self, wanted: Mapping[str, NewTopic]) -> dict[str, Topic | KafkaError]:
+        """Make topics, by name, with one wait for the store. Each one's topic, or what `create` would raise for it."""
+        made: dict[str, Topic | KafkaError] = {}
+        with self._lock:
+            ids = {}
+            keys: set[str] = set()
+            for name in wanted:
+                try:
+                    self.check_new_name(name)
+                    if collision_key(name) in keys:
+                        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} collides with another new topic")
+                    keys.add(collision_key(name))
+                    ids[name] = random_uuid(self._random_bytes)
+                except KafkaError as error:
+                    made[name] = error
+            try:
+                self._store.write_and_wait([each for name in ids for each in _insert(name, ids[name], wanted[name])])
+                for name, topic_id in ids.items():
+                    made[name] = self._open_created(name, topic_id, wanted[name])
+            except KafkaError as error:
+                made.update((name, error) for name in ids if name not in made)
+            self._publish([topic for topic in made.values() if isinstance(topic, Topic)])
+        return made
+
+    def _open_created(self, name: str, topic_id: bytes, wanted: NewTopic) -> Topic | KafkaError:
+        try:
+            topic = self._open(name, topic_id, wanted.partitions, wanted.overrides, is_new=True)
+            self._copy_configs(topic)
+            self._logs.sync_directory()
+            return topic
+        except (KafkaError, OSError) as error:
+            try:
+                self._undo_create(name, topic_id, wanted.partitions)
+            except KafkaError as failure:
+                return failure
+            return _storage_error(error)
+
+    def metadata_changed(self) -> None:
+        """Let nobody be told from memory what was told before."""
+        with self._lock:
+            self.generation += 1
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Let the topic have `count` partitions, more than now. Raises KafkaError as `create`."""
+        with self._lock:
+            self._check_current(topic)
+            before = len(topic.partitions)
+            if count <= before:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"topic {topic.name} has {before} partitions already",
+                )
+            config = self._configs.log_config_in_force(topic.name, topic.overrides)
+            try:
+                added = [self._partition(topic, index, config, is_new=True) for index in range(before, count)]
+                self._logs.sync_directory()
+                self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
+            except (KafkaError, OSError) as error:
+                self._logs.delete_all(topic.name, range(before, count))
+                raise _storage_error(error) from error
+            topic.partitions = [*topic.partitions, *added]
+            topic.metadata = None
+            self.generation += 1
+            self.partition_count += len(added)
+
+    def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
+        with self._lock:
+            self._check_current(topic)
+            config = self._configs.log_config(overrides)
+            self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
+            topic.overrides = dict(overrides)
+            self._copy_configs(topic)
+            for partition in topic.partitions:
+                partition.log.update_config(config)
+
+    def _copy_configs(self, topic: Topic) -> None:
+        write_copy(self._operations, topic.partitions[0].log.directory, topic.overrides)
+
+    def broker_configs_changed(self) -> None:
+        """Let all logs follow changed defaults."""
+        with self._lock:
+            for topic in self._by_name.values():
+                config = self._configs.log_config_in_force(topic.name, topic.overrides)
+                for partition in topic.partitions:
+                    partition.log.update_config(config)
+
+    def delete(self, topic: Topic) -> None:
+        """Forget the topic, durably; its files go after the file delete delay. Raises StoreError."""
+        with self._lock:
+            self._check_current(topic)
+            note = _DELETION + topic.id.hex()
+            self._store.write_and_wait(
+                [
+                    ("DELETE FROM topics WHERE name = ?", (topic.name,)),
+                    _delete_configs(topic.name),
+                    ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
+                    ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
+                ]
+            )
+            self._by_name = {name: other for name, other in self._by_name.items() if other is not topic}
+            self._by_id = {other.id: other for other in self._by_name.values()}
+            self._by_collision_key.pop(collision_key(topic.name), None)
+            self.generation += 1
+            self._deleted[topic.id] = (self.generation, topic.name)
+            if len(self._deleted) > _MOST_DELETED:
+                self._deleted.popitem(last=False)
+            self.partition_count -= len(topic.partitions)
+            topic.deleted = True
+            self.traffic_of_deleted.add(topic.traffic)
+            failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
+            if failure is None:
+                self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
+            # What could not be removed, the next start removes.
+        self._on_partitions_gone(topic)
+
+    def _check_current(self, topic: Topic) -> None:
+        if self._by_name.get(topic.name) is not topic:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _open(
+        self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str], *, is_new: bool = False
+    ) -> Topic:
+        topic = Topic(name, topic_id, dict(overrides))
+        config = self._configs.log_config_in_force(name, overrides)
+        topic.partitions = [self._partition(topic, index, config, is_new=is_new) for index in range(partitions)]
+        return topic
+
+    def _partition(self, topic: Topic, index: int, config: LogConfig, *, is_new: bool = False) -> Partition:
+        log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=is_new)
+        return Partition(topic, index, log)
+
+    def _publish(self, topics: Sequence[Topic]) -> None:
+        # New dictionaries, so that whoever iterates over the old ones is not disturbed.
+        self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
+        self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
+        self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
+        self.generation += 1
+        self.partition_count += sum(len(topic.partitions) for topic in topics)
+
+    def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
+        log.error("topic %s: its logs cannot be made, giving up", name)
+        self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
+        self._logs.delete_all(name, range(partitions))
+
+
+def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
+    found = []
+    for path in sorted(data_dir.iterdir()):
+        match = _DIRECTORY.fullmatch(path.name)
+        if match is not None and path.is_dir():
+            found.append((path, match["topic"], int(match["partition"])))
+    return found
+
+
+def _topic_id_of(directory: Path) -> bytes | None:
+    try:
+        text = (directory / "partition.metadata").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(r"^topic_id: ?([A-Za-z0-9_-]{22})$", text, re.MULTILINE)
+    return uuid_bytes(match[1]) if match is not None else None
+
+
+def _insert(name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
+    return [
+        _insert_topic(name, topic_id, wanted.partitions),
+        _delete_configs(name),
+        *_insert_configs(name, wanted.overrides),
+    ]
+
+
+def _insert_topic(name: str, topic_id: bytes, partitions: int) -> Statement:
+    return ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, partitions))
+
+
+def _insert_configs(name: str, overrides: Mapping[str, str]) -> list[Statement]:
+    return [
+        (
+            "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)",
+            (TOPIC_RESOURCE, name, key, value),
+        )
+        for key, value in overrides.items()
+    ]
+
+
+def _delete_configs(name: str) -> Statement:
+    return ("DELETE FROM configs WHERE resource_type = ? AND resource_name = ?", (TOPIC_RESOURCE, name))
+
+
+def _storage_error(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,0 +1,202 @@
+"""A small HTTP server for a few pages. Clients that send or read slowly keep nobody else from an answer.
+
+At most `CONNECTIONS` connections are open, each with a thread and a deadline for everything: request and answer. When a
+further one comes, the oldest connection of the address that has the most is closed. So somebody who opens many
+connections loses its own, and a client that sends its request at once is answered.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from klamm.runtime import Clock
+
+log = logging.getLogger("klamm.prometheus")
+
+CONNECTIONS: Final = 16
+DEADLINE_S: Final = 10.0
+_MAX_HEAD_BYTES: Final = 16 * 1024
+_LOOK_EVERY_S: Final = 0.2
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer."""
+
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+PageSource = Callable[[str], Page]
+"""Makes a page; gets the request's header `Accept`."""
+
+
+def render(registry: CollectorRegistry, accept: str) -> Page:
+    """All metrics in the format that the header `Accept` asks for."""
+    encode, content_type = choose_encoder(accept)
+    return Page(200, encode(registry), content_type)
+
+
+class _Connection(NamedTuple):
+    sock: socket.socket
+    host: str
+    deadline_ns: int
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Binds when it is made, raising OSError; answers from `start` to `close`."""
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], pages: Mapping[str, PageSource], clock: Clock) -> None:
+        family, _, _, _, resolved = socket.getaddrinfo(
+            address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self.address_family = family
+        self.pages = pages
+        self._clock = clock
+        self._lock = threading.Lock()
+        # The oldest first. A connection that was closed to make room is not in it; its thread ends soon.
+        self._open: dict[socket.socket, _Connection] = {}
+        self._thread_places = threading.BoundedSemaphore(2 * CONNECTIONS)
+        self._thread: threading.Thread
+        super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        host, port = self.server_address[:2]
+        return str(host), int(port)
+
+    def start(self, name: str) -> None:
+        """Answer, on threads of its own."""
+        self._thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": _LOOK_EVERY_S}, name=name, daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def service_actions(self) -> None:
+        """Closes connections whose deadline has passed; the loop calls it after each connection and each 0.2 s."""
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            for connection in list(self._open.values()):
+                if connection.deadline_ns > now_ns:
+                    break
+                self._abort(connection)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._thread_places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        deadline_ns = self._clock.monotonic_ns() + int(DEADLINE_S * 1e9)
+        with self._lock:
+            if len(self._open) >= CONNECTIONS:
+                self._abort(self._greediest())
+            self._open[request] = _Connection(request, str(client_address[0]), deadline_ns)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._forget(request)
+            raise
+
+    def _greediest(self) -> _Connection:
+        """The oldest connection of the address that has the most."""
+        counts = Counter(connection.host for connection in self._open.values())
+        return max(self._open.values(), key=lambda connection: counts[connection.host])
+
+    def _abort(self, connection: _Connection) -> None:
+        del self._open[connection.sock]
+        try:
+            # Wakes the thread that reads or writes it.
+            connection.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            log.debug("peer=%s: gone already", connection.host)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        self._thread_places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("peer=%s: answer failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection: one request, one answer."""
+
+    server: HttpServer
+    timeout = DEADLINE_S
+    server_version = "klamm"
+    sys_version = ""
+
+    def handle(self) -> None:
+        head = self._read_head()
+        if head is None:
+            return
+        self.rfile = io.BufferedReader(io.BytesIO(head))
+        self.close_connection = True
+        self.handle_one_request()
+
+    def _read_head(self) -> bytes | None:
+        """The request without its body, or None if it does not come or is too large."""
+        head = b""
+        while b"\r\n\r\n" not in head and b"\n\n" not in head:
+            data = self.connection.recv(_MAX_HEAD_BYTES + 1 - len(head))
+            head += data
+            if not data or len(head) > _MAX_HEAD_BYTES:
+                return None
+        return head
+
+    def do_GET(self) -> None:
+        source = self.server.pages.get(self.path.partition("?")[0])
+        if source is None:
+            known = ", ".join(self.server.pages)
+            self._answer(Page(404, f"the pages are {known}\n".encode()))
+            return
+        try:
+            page = source(self.headers.get("Accept", ""))
+        except Exception:
+            log.exception("page %s cannot be made", self.path[:256])
+            page = Page(500, b"this page cannot be made; the log says why\n")
+        self._answer(page)
+
+    do_HEAD = do_GET
+
+    def _answer(self, page: Page) -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        log.debug(format, *arguments)

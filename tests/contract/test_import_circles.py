@@ -1,0 +1,142 @@
+"""No modules import each other in a circle, and no module of the core imports a module of a higher layer."""
+
+import pytest
+
+from tests.contract.source_rules import ROOT, circles, import_graph, imports, upward_imports
+
+CORE = ROOT / "core" / "klamm"
+PACKAGES = sorted(
+    path.parent
+    for pattern in ("core", "plugins/*", "spark", "examples/plugins/*")
+    for path in ROOT.glob(f"{pattern}/klamm*/__init__.py")
+)
+
+LAYERS = (
+    ("klamm.wire",),
+    ("klamm.runtime", "klamm.logs"),
+    ("klamm.shared",),
+    # A context hands the registry to parts; what measures klamm itself is further up.
+    ("klamm.metrics.registry",),
+    ("klamm.api",),
+    ("klamm.metrics",),
+    ("klamm.requests",),
+    ("klamm.network",),
+    ("klamm.config",),
+    ("klamm.server",),
+    ("klamm.cli", "klamm.testing"),
+    ("klamm.__main__", "klamm"),
+)
+"""The core from the lowest layer to the highest. A module imports from its own layer and from lower ones."""
+
+NOT_IN_REQUESTS = {"asyncio", "multiprocessing", "select", "selectors", "socket", "ssl", "threading"}
+
+# Each entry has to go; a test fails as soon as one is not needed. Nothing may be added.
+KNOWN_CIRCLES: dict[str, set[str]] = {
+    "klamm": {
+        "klamm.api.api_set",
+        "klamm.api.authorizer",
+        "klamm.api.context",
+        "klamm.api.part",
+        "klamm.api.throttles",
+        "klamm.api.transport",
+        "klamm.network.channel",
+        "klamm.network.processor",
+        "klamm.network.proxy.connections",
+        "klamm.network.pump",
+        "klamm.requests.repeats",
+        "klamm.requests.request_channel",
+    },
+}
+KNOWN_UPWARD = {
+    "klamm.logs.slow_requests -> klamm.api.context",
+    "klamm.requests.dispatcher -> klamm.network.send",
+    "klamm.requests.dispatcher -> klamm.server.api_versions",
+    "klamm.requests.repeats -> klamm.network.channel",
+    "klamm.requests.request_channel -> klamm.network.channel",
+    "klamm.requests.request_channel -> klamm.network.processor",
+    "klamm.requests.request_channel -> klamm.network.send",
+    "klamm.requests.response_cache -> klamm.network.channel",
+}
+KNOWN_IN_REQUESTS = {"handler_pool.py threading"}
+
+
+def unexpected_circles(graph, known):
+    return [sorted(circle) for circle in circles(graph) if not circle <= known]
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_no_modules_import_each_other_in_a_circle(folder):
+    graph = import_graph(folder)
+    known = KNOWN_CIRCLES.get(folder.name, set())
+    assert unexpected_circles(graph, known) == []
+    assert known <= set().union(*circles(graph)), "take these out of KNOWN_CIRCLES"
+
+
+def test_no_module_of_the_core_imports_upward():
+    found = set(upward_imports(import_graph(CORE), LAYERS))
+    assert sorted(found - KNOWN_UPWARD) == []
+    assert sorted(KNOWN_UPWARD - found) == [], "take these out of KNOWN_UPWARD"
+
+
+def test_requests_knows_no_socket_selector_or_thread():
+    found = {
+        f"{path.name} {module}"
+        for path in (CORE / "requests").glob("*.py")
+        for _line, module, _name in imports(path.read_text(encoding="utf-8"))
+        if module.partition(".")[0] in NOT_IN_REQUESTS
+    }
+    assert sorted(found - KNOWN_IN_REQUESTS) == []
+    assert sorted(KNOWN_IN_REQUESTS - found) == [], "take these out of KNOWN_IN_REQUESTS"
+
+
+def test_every_package_is_looked_at():
+    assert {"klamm", "klamm_broker", "klamm_sasl", "klamm_spark", "klamm_print"} <= {folder.name for folder in PACKAGES}
+
+
+@pytest.fixture
+def package(tmp_path):
+    """Writes a package's files: `package({"low/a.py": "import …"})`."""
+
+    def write(files):
+        folder = tmp_path / "klamm_x"
+        for name in {"__init__.py", *files}:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files.get(name, ""))
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import klamm_x.a\n",
+        "from klamm_x import a\n",
+        "from klamm_x.a import A\n",
+        "from . import a\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from klamm_x.a import A\n",
+        "def f():\n    from klamm_x.a import A\n",
+    ],
+)
+def test_a_circle_is_found(package, back):
+    folder = package({"a.py": "from klamm_x.b import B\n", "b.py": "from klamm_x.c import C\n", "c.py": back})
+    assert circles(import_graph(folder)) == [{"klamm_x.a", "klamm_x.b", "klamm_x.c"}]
+
+
+def test_what_only_leads_to_a_circle_is_not_in_it(package):
+    folder = package(
+        {"a.py": "from klamm_x import b\n", "b.py": "from klamm_x import c\n", "c.py": "import klamm_x.b\n"}
+    )
+    assert circles(import_graph(folder)) == [{"klamm_x.b", "klamm_x.c"}]
+
+
+def test_an_upward_import_is_found(package):
+    folder = package({"low/a.py": "from klamm_x.high import b\n", "high/b.py": "from klamm_x.low import a\n"})
+    graph = import_graph(folder)
+    layers = (("klamm_x.low",), ("klamm_x.high",), ("klamm_x",))
+    assert upward_imports(graph, layers) == ["klamm_x.low.a -> klamm_x.high.b"]
+    exception = (("klamm_x.high.b",), *layers)
+    assert upward_imports(graph, exception) == ["klamm_x.high.b -> klamm_x.low.a"]
+    with pytest.raises(ValueError, match="klamm_x.low.a belongs to no layer"):
+        upward_imports(graph, (("klamm_x.high",),))

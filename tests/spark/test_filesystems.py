@@ -1,0 +1,272 @@
+"""Spool and lake at URIs that only Hadoop can open: viewfs, whose mount table leads to a folder of this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import cramjam
+import pytest
+
+from klamm_spark.filesystems import HadoopPath, path_from_uri, path_of
+from klamm_spark.hadoop_errors import FileSystemError, translated_errors
+from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import MOUNT, settings_of
+from tests.spark.counting import expected, found
+
+EVENTS = 900
+TABLES = ("denials",)
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def end(*arguments):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def table_names(monkeypatch):
+    """`ship` keeps some of the tables only: each takes seconds."""
+    from klamm_spark import ship, tables
+
+    monkeypatch.setattr(ship, "TABLES", tuple(table for table in tables.TABLES if table.name in TABLES))
+
+
+def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_names, monkeypatch):
+    from klamm_spark import compact, filesystems, verify
+    from klamm_spark.lake import Lake, LakeError, committed_files, orphan_files
+    from klamm_spark.report import build
+
+    folder, uri = far
+    settings = settings_of(f"{uri}/a lake", max_files_per_trigger=1)
+    pipeline, lake = Pipeline(f"{uri}/spool", settings), Lake.of(settings, spark)
+    events = list(sample_events(EVENTS))
+    write_sample_spool(folder / "spool", events[:600], events_per_segment=200)
+    said += ship(pipeline.spool, replace(settings, aggregates=False))
+    assert "shipped 600 events in 3 batches" in "\n".join(said)
+
+    # A store of which nobody knows how to replace a file there: nothing is begun.
+    before = set(committed_files(lake.events))
+    with monkeypatch.context() as patch:
+        path = filesystems._FileSystem.path
+        patch.setattr(filesystems._FileSystem, "resolved", lambda system, uri: path(system, "webhdfs://host/lake"))
+        there = r"cannot be replaced at once at viewfs://.*webhdfs:// does not promise it"
+        with pytest.raises(FileSystemError, match=there):
+            compact.run(spark, pipeline, keep_hours=1, say=said.append)
+    assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
+
+    # Merged files that lack rows, and an end before they count: what counted goes on counting.
+    with monkeypatch.context() as patch:
+        patch.setattr(type(spark.range(1)), "repartition", lambda rows, number: rows.limit(1))
+        with pytest.raises(LakeError, match="did not keep all rows; nothing was changed"):
+            compact.run(spark, pipeline, keep_hours=1, say=said.append)
+    assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
+    with monkeypatch.context() as patch:
+        patch.setattr(compact, "write_log", end)
+        with pytest.raises(KeyboardInterrupt):
+            compact.run(spark, pipeline, keep_hours=1, say=said.append)
+    left = set(orphan_files(lake.events))
+    assert (set(committed_files(lake.events)), bool(left)) == (before, True)
+
+    # The small files stay for those who still read them.
+    assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
+    after = set(committed_files(lake.events))
+    assert len(after) < len(before)
+    orphans = set(orphan_files(lake.events))
+    assert orphans == left | before - after
+    assert sorted(row.seq for row in lake.read_events(spark).select("seq").collect()) == list(range(600))
+    assert compact.delete_orphans(lake.events, older_than_s=60, now_s=time.time() + 120) == len(orphans)
+
+    # A restart takes what is new alone, and a table that begins now also what was compacted.
+    write_sample_spool(folder / "spool", events[600:], events_per_segment=300)
+    lines = ship(pipeline.spool, settings)
+    assert "shipped 300 events in 1 batches" in "\n".join(lines)
+    assert lines[0].endswith("nothing behind the spool")
+    assert sorted(row.seq for row in lake.read_events(spark).select("seq").collect()) == list(range(EVENTS))
+    (rows,) = (lake.read(spark, lake.table(name)).collect() for name in TABLES)
+    assert found("denials", rows) == expected(events, settings)["denials"]
+    assert rows
+    assert verify.run(spark, pipeline, say=said.append) == 0, said
+    report = build(spark, lake)
+    assert (report.lake, report.totals["events"]) == (f"{uri}/a lake", EVENTS)
+    assert not list((folder / "a lake").rglob("*.klamm")), "what is put in place leaves nothing beside it"
+
+
+def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
+    from klamm_spark import verify
+
+    folder, uri = far
+    settings = settings_of(f"{uri}/lake", aggregates=False)
+    pipeline = Pipeline(f"{uri}/spool", settings)
+    events = [event for event in sample_events(100) if event["seq"] != 20]
+    first, second, _, fourth = write_sample_spool(folder / "spool", events, events_per_segment=25)
+    ship(pipeline.spool, settings)
+    first.write_bytes(first.read_bytes().replace(b"orders-1", b"orders-2"))
+    second.rename(second.with_name(f"{second.name}.gz"))
+    fourth.with_suffix(".seal").unlink()
+    write_sample_spool(folder / "spool", sample_events(10, first_seq=100))
+    orphan = folder / "lake" / "events" / "date=2026-01-01" / "hour=0" / "part-orphan.parquet"
+    orphan.write_bytes(b"left by a driver")
+    # As it is while `hdfs dfs -put` copies it.
+    (folder / "spool" / "node-1" / f"{first.stem[:-3]}999.jsonl._COPYING_").write_bytes(b"{")
+    assert verify.run(spark, pipeline, say=said.append) == 1
+    at = f"{uri}/spool/node-1"
+    assert "  not shipped: 100-109" in said
+    assert "  lost, and no audit_gap reports it: 20" in said
+    assert f"broken chain: {at}/{first.name} was changed: its SHA-256 differs from its seal" in said
+    assert f"broken chain: {at}/{second.name}.gz was changed: it has 0 events, its seal says 25" in said
+    assert any(line.startswith(f"broken chain: {at}/{fourth.name} was inserted") for line in said)
+    assert (
+        f"orphan: {uri}/lake/events/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
+        in said
+    )
+
+
+def test_packed_segments_are_held_against_their_seals(spark, ship, far, said):
+    from klamm_spark import verify
+
+    folder, uri = far
+    paths = write_sample_spool(folder / "spool", sample_events(100), events_per_segment=50)
+    for path, suffix, pack in zip(paths, ("zst", "gz"), (cramjam.zstd.compress, cramjam.gzip.compress), strict=True):
+        path.with_name(f"{path.name}.{suffix}").write_bytes(bytes(pack(path.read_bytes())))
+        path.unlink()
+    settings = settings_of(f"{uri}/lake", aggregates=False)
+    assert "shipped 100 events" in "\n".join(ship(f"{uri}/spool", settings))
+    assert verify.run(spark, Pipeline(f"{uri}/spool", settings), say=said.append) == 0, said
+
+
+def test_delta(spark, ship, far, said):
+    from klamm_spark import verify
+    from klamm_spark.lake import Lake
+
+    folder, uri = far
+    settings = settings_of(f"{uri}/lake", sink="delta", aggregates=False, shuffle_partitions=1)
+    pipeline, lake = Pipeline(f"{uri}/spool", settings), Lake.of(settings, spark)
+    write_sample_spool(folder / "spool", sample_events(100))
+    ship(pipeline.spool, settings)
+    write_sample_spool(folder / "spool", sample_events(100, first_seq=100))
+    assert "shipped 100 events" in "\n".join(ship(pipeline.spool, settings))
+    orphan = folder / "lake" / "events" / "date=2026-01-01" / "hour=0" / "part-orphan.parquet"
+    orphan.write_bytes(b"left by a driver")
+    said.clear()
+    assert verify.run(spark, pipeline, say=said.append) == 0, said
+    assert [line for line in said if line.startswith("orphan")] == [
+        f"orphan: {lake.events}/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
+    ]
+
+
+def test_delta_in_s3_is_compacted_only_while_nobody_else_writes(spark):
+    from klamm_spark.compact import require_one_writer
+    from klamm_spark.lake import Lake, LakeError
+
+    lake = Lake(HadoopPath("s3a://bucket/lake"), "delta")
+    with pytest.raises(LakeError, match=r"stop klamm audit ship .* --alone"):
+        require_one_writer(spark, lake)
+    spark.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
+    require_one_writer(spark, lake)
+    spark.conf.unset("spark.delta.logStore.s3a.impl")
+    require_one_writer(spark, Lake(HadoopPath("abfss://c@a.dfs.core.windows.net/lake"), "delta"))
+
+
+def test_a_hadoop_path_has_the_methods_of_a_path(spark, far):
+    folder, uri = far
+    path = path_of(f"{uri}/x", spark)
+    assert isinstance(path, HadoopPath)
+    assert (path.exists(), path.is_dir(), list(path.glob("*")), list(path.rglob("*"))) == (False, False, [], [])
+    with pytest.raises(FileNotFoundError):
+        list(path.iterdir())
+    file = path / "a b=%" / "1.compact"
+    for text in ("one", "another", "a third"):
+        file.replace(text.encode())
+        assert file.read_text("utf-8") == text
+    assert [path.name for path in (folder / "x" / "a b=%").iterdir()] == ["1.compact"]
+    assert (file.stem, file.suffix, file.parent.name, file.as_uri()) == (
+        "1",
+        ".compact",
+        "a b=%",
+        f"{uri}/x/a%20b=%25/1.compact",
+    )
+    (listed,) = path.rglob("*.compact")
+    assert (listed, listed.stat().st_size, listed.is_dir()) == (file, 7, False)
+    assert abs(listed.stat().st_mtime - time.time()) < 3600
+    assert [found.is_dir() for found in path.iterdir()] == [True]
+    renamed = file.rename(path / "2.compact")
+    file.parent.unlink(missing_ok=True)
+    assert list(path.iterdir()) == [renamed]
+    with pytest.raises(FileNotFoundError):
+        file.rename(path / "3.compact")
+    (path / "3.compact").replace(b"")
+    with pytest.raises(FileSystemError, match="cannot be renamed"):
+        renamed.rename(path / "3.compact")
+    with pytest.raises(FileSystemError, match="hdfs://host/x cannot be used: Wrong FS: hdfs://host/x"):
+        path_from_uri("hdfs://host/x", path).exists()
+    path.remove_tree()
+    assert not (folder / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        (
+            "s3a://bucket/x",
+            r'^Spark has no file system for s3a://: add its jar to conf, e.g. "spark.jars.packages" = '
+            r'"org.apache.hadoop:hadoop-aws:\d+\.\d+\.\d+"$',
+        ),
+        ("nothing://host/x", "^Spark has no file system for nothing://: add the jar that has it to conf"),
+        ("viewfs://nowhere/x", "^viewfs://nowhere/x cannot be used: .*Empty Mount table"),
+        ("hdfs:///x", "^hdfs:///x cannot be used: Incomplete HDFS URI, no host"),
+    ],
+)
+def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
+    with pytest.raises(FileSystemError, match=message):
+        path_of(uri, spark)
+
+
+def test_a_missing_spool_or_lake_is_told(spark, ship, far):
+    from klamm_spark.lake import Lake, LakeError
+
+    _, uri = far
+    with pytest.raises(LakeError, match=f"there is no spool at {uri}/nowhere"):
+        ship(f"{uri}/nowhere", settings_of(f"{uri}/lake"))
+    with pytest.raises(LakeError, match=f"nothing was shipped to {uri}/lake yet"):
+        Lake.of(settings_of(f"{uri}/lake"), spark).require_events()
+
+
+def test_what_java_says_of_a_store_is_no_stack_trace(spark, far):
+    _, uri = far
+    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: ") as told, translated_errors(uri):
+        spark.read.text(f"{uri}/nowhere")
+    assert "\n" not in str(told.value)
+    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: .*does not exist"), translated_errors(uri):
+        spark._jvm.org.apache.hadoop.fs.Path(uri).getFileSystem(spark._jsc.hadoopConfiguration()).open(
+            spark._jvm.org.apache.hadoop.fs.Path(f"{uri}/nowhere")
+        )
+    with pytest.raises(FileNotFoundError), translated_errors(uri):
+        raise FileNotFoundError("another")
+
+
+def test_a_driver_that_is_killed_leaves_a_sound_lake(spark, ship, far, said, tmp_path, default_compaction):
+    from klamm_spark import verify
+    from klamm_spark.lake import Lake
+    from tests.spark.test_driver_kills import Driver
+
+    folder, uri = far
+    write_sample_spool(folder / "spool", sample_events(600), events_per_segment=150)
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[audit.spark.conf]\n"{MOUNT}" = "{folder.parent.as_uri()}"\n')
+
+    driver = Driver(f"{uri}/spool", f"{uri}/lake", "parquet", file=file, folder=folder / "lake")
+    try:
+        assert driver.wait_for_uncommitted_data(after=1)
+    finally:
+        driver.kill()
+    settings = settings_of(f"{uri}/lake", aggregates=False)
+    ship(f"{uri}/spool", settings)
+    rows = Lake.of(settings, spark).read_events(spark).select("seq").collect()
+    assert sorted(row.seq for row in rows) == list(range(600))
+    assert verify.run(spark, Pipeline(f"{uri}/spool", settings), say=said.append) == 0, said
+    assert any(line.startswith(f"orphan: {uri}/lake/events/") for line in said)

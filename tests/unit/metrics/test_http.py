@@ -1,0 +1,133 @@
+"""The HTTP server of the exporter: deadlines, bounds, and who has to go when there are too many."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from klamm.testing import ManualClock
+from klamm_metrics.http import CONNECTIONS, DEADLINE_S, HttpServer, Page
+from tests.waiting import wait_until
+
+DEADLINE_MS = int(DEADLINE_S * 1000)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def server(clock):
+    def fail(_accept):
+        raise ZeroDivisionError
+
+    pages = {"/ok": lambda accept: Page(200, accept.encode() or b"fine"), "/bad": fail}
+    server = HttpServer(("127.0.0.1", 0), pages, clock)
+    server.start("test-http")
+    yield server
+    server.close()
+
+
+def connect(server, sent=b"", host="127.0.0.1"):
+    sock = socket.create_connection(server.address, timeout=10, source_address=(host, 0))
+    sock.sendall(sent)
+    return sock
+
+
+def answer(sock):
+    """All that comes until the end; None if the connection is closed or reset without an answer."""
+    received = b""
+    try:
+        while data := sock.recv(4096):
+            received += data
+    except ConnectionError:
+        pass
+    finally:
+        sock.close()
+    return received or None
+
+
+def get(server, path="/ok", host="127.0.0.1"):
+    return answer(connect(server, f"GET {path} HTTP/1.1\r\nAccept: x/y\r\n\r\n".encode(), host))
+
+
+def count(server):
+    return len(server._open)
+
+
+def test_a_page(server):
+    head, _, body = get(server).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200")
+    assert body == b"x/y"
+    assert get(server, "/other").startswith(b"HTTP/1.0 404")
+
+
+def test_a_page_that_cannot_be_made_is_an_answer(server):
+    assert get(server, "/bad").startswith(b"HTTP/1.0 500")
+    assert get(server).startswith(b"HTTP/1.0 200")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /ok HTTP/1.1\r\nA: b\r\n"])
+def test_connections_that_are_not_done_in_time_are_closed(server, clock, sent):
+    slow = [connect(server, sent) for _ in range(5)]
+    wait_until(lambda: count(server) == 5)
+    clock.advance_ms(DEADLINE_MS - 1)
+    late = connect(server, sent)
+    wait_until(lambda: count(server) == 6)
+    clock.advance_ms(1)
+    assert [answer(sock) for sock in slow] == [None] * 5
+    wait_until(lambda: count(server) == 1)
+    late.sendall(b"\r\n" if sent else b"GET /ok HTTP/1.1\r\n\r\n")
+    assert answer(late) is not None
+
+
+def test_bytes_now_and_then_do_not_move_the_deadline(server, clock):
+    slow = connect(server, b"GET /ok HTTP/1.1\r\n")
+    wait_until(lambda: count(server) == 1)
+    for _ in range(10):
+        # The last ones may find it closed.
+        with contextlib.suppress(ConnectionError):
+            slow.sendall(b"A: b\r\n")
+        clock.advance_ms(DEADLINE_MS // 10)
+    assert answer(slow) is None
+
+
+def test_the_newest_is_answered_however_many_wait(server):
+    slow = [connect(server, b"GET ") for _ in range(5 * CONNECTIONS)]
+    assert get(server).startswith(b"HTTP/1.0 200")
+    assert count(server) <= CONNECTIONS
+    wait_until(lambda: server._thread_places._value >= CONNECTIONS)
+    for sock in slow:
+        sock.close()
+
+
+def test_an_address_with_many_connections_loses_its_own(server):
+    patient = connect(server, b"GET /ok HTTP/1.1\r\n", host="127.0.0.2")
+    wait_until(lambda: count(server) == 1)
+    slow = [connect(server, b"GET ") for _ in range(3 * CONNECTIONS)]
+    wait_until(lambda: count(server) == CONNECTIONS)
+    patient.sendall(b"\r\n")
+    assert answer(patient).startswith(b"HTTP/1.0 200")
+    for sock in slow:
+        sock.close()
+
+
+def test_a_request_that_is_too_large_is_not_read(server):
+    assert answer(connect(server, b"GET /ok HTTP/1.1\r\n" + b"A: b\r\n" * 4000)) is None
+    assert get(server).startswith(b"HTTP/1.0 200")
+
+
+def test_one_answer_for_each_connection(server):
+    sock = connect(server, b"GET /ok HTTP/1.1\r\nConnection: keep-alive\r\n\r\n" * 2)
+    assert answer(sock).count(b"HTTP/1.0 200") == 1
+
+
+def test_nothing_is_left_when_it_is_closed(clock):
+    before = threading.active_count()
+    server = HttpServer(("127.0.0.1", 0), {}, clock)
+    server.start("test-http")
+    assert get(server).startswith(b"HTTP/1.0 404")
+    server.close()
+    wait_until(lambda: threading.active_count() == before)

@@ -1,0 +1,187 @@
+"""Where checks run: suspects apart, at most ten of a crowd among the others, and nobody's who is gone."""
+
+import threading
+
+import pytest
+
+from klamm import Address, ListenerContext, ServerServices
+from klamm.testing import ManualClock
+from klamm.wire.headers import encode_request_header
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm_sasl.credential_checks import CredentialChecks
+from klamm_sasl.failed_logins import MAX_FAILURES
+from tests.unit.sasl.playbook import Playbook
+
+GUESSER, HONEST = "192.0.2.1", "192.0.2.2"
+
+
+class Threads:
+    """`CredentialChecks` of one worker thread; notes which of its two threads each check ran on."""
+
+    def __init__(self, percent=50):
+        self.services = ServerServices(ManualClock())
+        here = Address("127.0.0.1", 1)
+        self.checks = CredentialChecks(ListenerContext("test", here, here, "SASL_PLAINTEXT", self.services), 1, percent)
+        self.ran = []
+
+    def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, begun=None):
+        """A check that ends with `proved`; what drops it, and what is set once it has ended."""
+        ended = threading.Event()
+
+        def check():
+            if begun is not None:
+                begun.set()
+            if wait_for is not None:
+                assert wait_for.wait(10)
+            self.services.clock.advance_ms(cost_ms)
+            self.ran.append(
+                (address, threading.current_thread().name.removeprefix("klamm-sasl-test-").removesuffix("-0"))
+            )
+            ended.set()
+            return proved
+
+        return self.checks.submit(check, address, user), ended
+
+    def check(self, address, proved, user="alice", **how):
+        """Have it done; what it says has been noted by then. The thread it ran on."""
+        assert self.submit(address, proved, user, **how)[1].wait(10)
+        self.settle()
+        return self.ran[-1][1]
+
+    def settle(self):
+        """Wait until the worker thread, and the paced worker if it has begun, are done with what they had."""
+        for address in (GUESSER, HONEST):
+            ended = threading.Event()
+            self.checks._workers.submit(ended.set, address)
+            assert ended.wait(10)
+        if self.checks._paced_worker._workers._threads:
+            ended = threading.Event()
+            self.checks._paced_worker.submit(ended.set, GUESSER, "alice")
+            assert ended.wait(10)
+
+    def metric(self, name):
+        families = {family.name: family for family in self.services.metrics.collect()}
+        (sample,) = families[f"klamm:type=sasl,name={name}"].samples
+        return sample.value
+
+
+@pytest.fixture
+def threads(request):
+    made = Threads(getattr(request, "param", 50))
+    yield made
+    made.checks.close()
+
+
+def make_suspect(threads, address=GUESSER):
+    assert [threads.check(address, False) for _ in range(MAX_FAILURES)] == ["0"] * MAX_FAILURES
+
+
+def test_suspects_are_checked_apart_and_others_are_not(threads, caplog):
+    make_suspect(threads)
+    assert threads.check(GUESSER, False) == "suspects"
+    assert threads.check(HONEST, True) == "0"
+    assert threads.check(HONEST, False) == "0"
+    assert threads.metric("paced-authentications-total") == 1
+    lines = [record.getMessage() for record in caplog.records if "suspect_check_percent" in record.getMessage()]
+    assert lines == [
+        "listener=test address=192.0.2.1: 10 checks of passwords have failed; further ones wait (suspect_check_percent)"
+    ]
+
+
+def test_others_do_not_wait_behind_a_suspect(threads):
+    make_suspect(threads)
+    release, begun = threading.Event(), threading.Event()
+    threads.submit(GUESSER, False, wait_for=release, begun=begun)
+    assert begun.wait(10)
+    threads.submit(GUESSER, False)
+    assert threads.metric("waiting-suspect-authentications") == 1
+    _, ended = threads.submit(HONEST, True)
+    assert ended.wait(10)
+    release.set()
+    threads.settle()
+    assert threads.ran[MAX_FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
+
+
+def test_of_a_crowd_that_comes_at_once_no_more_are_checked_among_the_others(threads):
+    release, begun = threading.Event(), threading.Event()
+    threads.submit(HONEST, True, wait_for=release, begun=begun)
+    assert begun.wait(10)
+    for _ in range(3 * MAX_FAILURES):
+        threads.submit(GUESSER, False)
+    assert threads.metric("waiting-authentications") == 3 * MAX_FAILURES
+    release.set()
+    threads.settle()
+    assert sorted(thread for _, thread in threads.ran[1:]) == ["0"] * MAX_FAILURES + ["suspects"] * 2 * MAX_FAILURES
+    assert threads.metric("paced-authentications-total") == 2 * MAX_FAILURES
+
+
+def test_two_right_passwords_make_an_address_as_all_others(threads):
+    make_suspect(threads)
+    assert [threads.check(GUESSER, True) for _ in range(3)] == ["suspects", "suspects", "0"]
+
+
+def test_a_check_that_proves_nothing_counts_for_nothing(threads):
+    assert [threads.check(GUESSER, None) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
+
+
+def test_an_answer_that_was_remembered_meanwhile_counts_for_nothing(threads):
+    assert [threads.check(GUESSER, False, cost_ms=0.05) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
+    make_suspect(threads)
+    assert [threads.check(GUESSER, True, cost_ms=0.05) for _ in range(5)] == ["suspects"] * 5
+
+
+def test_what_checks_no_password_is_not_paced(threads):
+    make_suspect(threads)
+    assert threads.check(GUESSER, False, None) == "0"
+
+
+@pytest.mark.parametrize("threads", [100], indirect=True)
+def test_a_hundred_percent_paces_nobody(threads):
+    assert [threads.check(GUESSER, False) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
+    assert threads.metric("paced-authentications-total") == 0
+
+
+def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
+    make_suspect(threads)
+    release, begun = threading.Event(), threading.Event()
+    threads.submit(GUESSER, False, wait_for=release, begun=begun)
+    assert begun.wait(10)
+    drops = [threads.submit(GUESSER, False, f"user-{n}")[0] for n in range(3)]
+    for drop in drops:
+        drop()
+    assert threads.metric("waiting-suspect-authentications") == 0
+    release.set()
+    threads.settle()
+    assert len(threads.ran) == MAX_FAILURES + 1
+
+
+def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():
+    book = Playbook()
+    book.versions()
+    book.handshake()
+    frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(b"later user alice").encode(2)
+    step = book.authenticator.receive(frame)
+    step.pending(book._note_resumed)
+    (check,) = book.work
+    book.authenticator.close()
+    assert book.dropped == [check]
+    assert check() is None
+    assert book.resumed == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "proved"),
+    [(b"later user alice", True), (b"later tell", False), (b"later fail", False),
+     (b"later crash", None), (b"later challenge", None)],
+)  # fmt: skip
+def test_what_a_check_says_of_its_client(token, proved):
+    book = Playbook()
+    book.versions()
+    book.handshake()
+    frame = encode_request_header(36, 2, 1, "x") + SaslAuthenticateRequest(token).encode(2)
+    book.authenticator.receive(frame).pending(book._note_resumed)
+    assert book.work.popleft()() is proved
+    assert book.passwords_of == [None]
+    book.authenticator.resume()
+    book.authenticator.close()
+    assert book.dropped == [], "it was not waiting any more"
