@@ -99,8 +99,14 @@ class RequestPipeline:
         except BaseException:
             self._end_failed(request)
             raise
-        if result is LATER:
-            self._ledger.park(request)
+        if result is not LATER:
+            if request.stage is not RequestStage.COMPLETED:
+                request.stage = RequestStage.COMPLETED
+                return request, result
+            # It was answered through its context meanwhile.
+            close_result(result)
+            result = LATER
+        self._ledger.park(request)
         return request, result
 
     def _parse(self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int) -> PendingRequest:

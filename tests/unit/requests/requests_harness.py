@@ -41,10 +41,9 @@ def handler(module, handle, **options):
     return ApiHandler(
         api_key=int(module.API_KEY),
         name=module.NAME,
-        module=module,
         min_version=module.VERSIONS.start,
         max_version=module.VERSIONS.stop - 1,
-        handle=handle,
+        load=lambda: (module, handle),
         **{"blocking": False} | options,
     )
 

@@ -112,14 +112,17 @@ def test_a_second_answer_raises(ended):
     assert len(line.delivered) == 1
 
 
-def test_an_answer_before_the_handler_has_returned_is_the_answer():
+@pytest.mark.parametrize("blocking", [False, True])
+def test_an_answer_before_the_handler_has_returned_is_the_answer(blocking):
     def both(request, context):
         context.respond(PONG)
         return heartbeat.HeartbeatResponse(error_code=1)
 
-    line = Line(handler(heartbeat, both, blocking=True))
-    line.submit(ping())
-    assert response_in(run(line).result, heartbeat.HeartbeatResponse, 4) == PONG
+    line = Line(handler(heartbeat, both, blocking=blocking))
+    assert line.submit(ping())[1] is LATER
+    if blocking:
+        line.pipeline.run_queued(line.queue.popleft())
+    assert response_in(line.delivered.popleft().result, heartbeat.HeartbeatResponse, 4) == PONG
     assert not line.delivered
 
 
