@@ -1,7 +1,7 @@
 """klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
 
-Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.config`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`,
-`klamm.testing`, and every module of `klamm.wire`.
+Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.config`, `klamm.metrics`,
+`klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
 """
 
 import warnings
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from klamm.api.api_set import ApiHandler, ApiSet, Pending, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices
-from klamm.api.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, RequestScheduler
 from klamm.api.extension import ServerExtension
 from klamm.api.filters import Answer, RequestFilter
 from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
@@ -45,7 +44,6 @@ __all__ = [
     "ConfigError",
     "ConnectionContext",
     "ConnectionGate",
-    "ConnectionLoad",
     "Delay",
     "END_OF_STREAM",
     "ErrorCode",
@@ -55,11 +53,8 @@ __all__ = [
     "KafkaPrincipal",
     "ListenerContext",
     "ListenerPart",
-    "Move",
     "Part",
     "Pending",
-    "ProcessorAssigner",
-    "ProcessorLoad",
     "Provider",
     "ProviderKind",
     "RateLimitedLog",
@@ -69,7 +64,6 @@ __all__ = [
     "RequestFilter",
     "RequestObserver",
     "RequestOutcome",
-    "RequestScheduler",
     "ServerContext",
     "ServerExtension",
     "ServerServices",
@@ -86,7 +80,7 @@ __all__ = [
     "setting",
 ]
 
-_NAMESPACES = ("acl", "sasl", "config", "metrics", "runtime", "shared", "testing")
+_NAMESPACES = ("acl", "sasl", "dispatch", "config", "metrics", "runtime", "shared", "testing")
 
 if not TYPE_CHECKING:
 

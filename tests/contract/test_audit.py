@@ -52,10 +52,12 @@ def serve(tmp_path):
             f"""
             [listeners.front]
             bind = "127.0.0.1:0"
+            filters = ["audit"]
             observers = ["audit"]
             {front}
             [listeners.back]
             bind = "127.0.0.1:0"
+            filters = ["audit"]
             observers = ["audit"]
             [audit]
             spool = "spool"

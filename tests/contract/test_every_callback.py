@@ -24,9 +24,9 @@ from klamm import (
     KafkaPrincipal,
     ListenerPart,
     Part,
-    ProcessorAssigner,
     Provider,
     Refuse,
+    RequestFilter,
     RequestObserver,
     ServerExtension,
     Throttle,
@@ -36,6 +36,7 @@ from klamm import (
     setting,
 )
 from klamm.api import authentication, dispatch, extension, filters, gates, observer, throttles, transport
+from klamm.dispatch import ProcessorAssigner
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
@@ -125,6 +126,8 @@ NEEDED_AT_START = {
     "ApiSet.listener_opened",
     "AuthenticatorFactory.handlers",
     "ProcessorAssigner.rebalance_interval_ms",
+    "RequestFilter.api_keys",
+    "RequestFilter.blocking",
     "ServerExtension.ready",
     *(f"{contract.__name__}.open" for contract in CONTRACTS if issubclass(contract, Part)),
 }
@@ -211,7 +214,12 @@ class Charging(Throttle):
 
 @failing
 class Watching(RequestObserver):
-    repeats_after = 1
+    pass
+
+
+@failing
+class Filtering(RequestFilter):
+    pass
 
 
 @failing
@@ -299,6 +307,10 @@ class Plugin:
         yield Provider("charging", f"{__name__}:Charging", settings=Settings)
 
     @hookimpl
+    def klamm_request_filters(self):
+        yield Provider("filtering", f"{__name__}:Filtering", settings=Settings)
+
+    @hookimpl
     def klamm_request_observers(self):
         yield Provider("watching", f"{__name__}:Watching", settings=Settings)
 
@@ -322,7 +334,7 @@ class Plugin:
 def make(version=0):
     parts = (
         'transport = "wire"\napi_set = "serving"\nassigner = "moving"\nprocessors = 2\n'
-        'gates = ["gate"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
+        'gates = ["gate"]\nfilters = ["filtering"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
         "connection_failed_authentication_delay_ms = 5\n"
     )
     # Where a handler cannot be woken, the end is not waited for long.
@@ -330,7 +342,8 @@ def make(version=0):
         '[server]\nrequest_scheduler = "queue"\nextensions = ["beside"]\nio_threads = 2\nshutdown_deadline_ms = 300\n'
     )
     tables = "".join(
-        f"[listeners.{{0}}.{part}]\nversion = {version}\n" for part in ("wire", "gate", "moving", "watching")
+        f"[listeners.{{0}}.{part}]\nversion = {version}\n"
+        for part in ("wire", "gate", "moving", "filtering", "watching")
     )
     own = f"[listeners.named.naming]\nversion = {version}\n[listeners.named.charging]\nversion = {version}\n"
     own += f"[server.queue]\nversion = {version}\n"
@@ -339,6 +352,7 @@ def make(version=0):
         server
         + f'[listeners.named]\nauthenticator = "naming"\nthrottles = ["charging"]\n{parts}{tables.format("named")}'
         + f"[listeners.open]\n{parts}{tables.format('open')}{own}"
+        + '[listeners.bare]\nbind = "127.0.0.1:0"\napi_set = "serving"\ngates = []\nthrottles = []\n'
     )
 
 
@@ -373,6 +387,7 @@ def talk(client):
 def use_everything(server):
     """What all callbacks are called for, connection by connection; what fails fails alone."""
     for listener, name in (
+        ("bare", b""),
         ("open", b""),
         ("named", b"bob"),
         ("named", PENDING),

@@ -25,6 +25,7 @@ def test_every_namespace_is_documented():
         "klamm",
         "klamm.acl",
         "klamm.sasl",
+        "klamm.dispatch",
         "klamm.config",
         "klamm.metrics",
         "klamm.runtime",

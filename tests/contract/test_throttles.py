@@ -5,7 +5,6 @@ import time
 import pytest
 
 from klamm import ErrorCode, Provider, Throttle, hookimpl
-from klamm.network.selector import Selector, TimedSelector
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -17,6 +16,7 @@ from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsReques
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.records import Record, encode_batch
+from tests.waiting import wait_until
 
 CHARGES = []
 
@@ -25,7 +25,7 @@ class Noting(Throttle):
     """Throttles nobody."""
 
     def charge(self, context, size_bytes, seconds):
-        CHARGES.append((context.api_key, size_bytes, seconds, context.network_ns))
+        CHARGES.append((context.api_key, size_bytes, seconds, context.responder.network_ns))
         return 0
 
 
@@ -35,17 +35,18 @@ class NotingPlugin:
         yield Provider("noting", f"{__name__}:Noting")
 
 
-def selector_types(server):
-    return {type(processor._selector) for listener in server.server.listeners for processor in listener.processors}
+def wait_until_timed(server, timed):
+    processors = [processor for listener in server.server.listeners for processor in listener.processors]
+    wait_until(lambda: {processor._selector.timed for processor in processors} == {timed})
 
 
 def test_time_of_the_network_thread_is_charged_and_measured_only_then(on_channel, client_options):
     CHARGES.clear()
     with EmbeddedServer(on_channel()) as server:
-        assert selector_types(server) == {Selector}
+        wait_until_timed(server, False)
     settings = ["listeners.default.throttles=noting", *on_channel()]
     with EmbeddedServer(settings, plugins=[NotingPlugin()]) as server:
-        assert selector_types(server) == {TimedSelector}
+        wait_until_timed(server, True)
         with RawClient(server.address(), **client_options) as client:
             data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(8_000_000))])]
             client.call(ProduceRequest(None, 1, 1000, data), 9)

@@ -11,14 +11,13 @@ from klamm import (
     AuthenticatorFactory,
     Interest,
     KafkaPrincipal,
-    ProcessorAssigner,
     Provider,
-    RequestScheduler,
     Transport,
     TransportLayer,
     hookimpl,
     setting,
 )
+from klamm.dispatch import ProcessorAssigner, RequestScheduler
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest

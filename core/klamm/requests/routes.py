@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
-from klamm.api.filters import RequestFilter
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.response_errors import has_errors_inside
@@ -21,6 +20,15 @@ _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
 RequestStep = Callable[[Any, RequestContext], Any]
+
+
+class FilterCalls(NamedTuple):
+    """What a request filter said of itself once it was open, and its methods; see `klamm.RequestFilter`."""
+
+    api_keys: Collection[int] | None
+    blocking: bool
+    on_request: RequestStep
+    on_response: RequestStep
 
 
 class Route:
@@ -51,7 +59,7 @@ class Route:
         "unchanged_while",
     )
 
-    def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[RequestFilter]) -> None:
+    def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls]) -> None:
         self.api_key = handler.api_key
         self.name = handler.name
         self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
@@ -86,7 +94,7 @@ class Routes:
 
     __slots__ = ("_by_key",)
 
-    def __init__(self, handlers: Iterable[ApiHandler], mode: str, filters: Sequence[RequestFilter] = ()) -> None:
+    def __init__(self, handlers: Iterable[ApiHandler], mode: str, filters: Sequence[FilterCalls] = ()) -> None:
         self._by_key: list[Route | None] = [None] * _MAX_KEYS
         for handler in handlers:
             self._by_key[handler.api_key] = Route(handler, mode, filters)

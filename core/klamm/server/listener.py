@@ -175,7 +175,7 @@ class Listener:
             observers = RequestObservers(self.name, parts.observers, failures)
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filters),
+            routes=Routes(handlers, settings.dispatch, parts.filter_calls()),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,

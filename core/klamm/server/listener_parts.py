@@ -18,6 +18,7 @@ from klamm.api.observer import RequestObserver
 from klamm.api.part import ListenerPart
 from klamm.api.throttles import Throttle
 from klamm.api.transport import Transport
+from klamm.requests.routes import FilterCalls
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan
@@ -68,6 +69,14 @@ class ListenerParts:
                 part.open(self._context)
             self._opened.append(part)
         self.refresh_throttles()
+
+    def filter_calls(self) -> list[FilterCalls]:
+        """What the filters want, and their methods, in the order of the plan. Raises PartError."""
+        calls = []
+        for one in self.filters:
+            with self.needed(one):
+                calls.append(FilterCalls(one.api_keys, one.blocking, one.on_request, one.on_response))
+        return calls
 
     def with_authenticator_handlers(self, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
         """The handlers of a set, with those that the authenticator adds. Raises PartError."""

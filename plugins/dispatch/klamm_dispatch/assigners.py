@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from klamm import Address, ProcessorAssigner, ProcessorLoad
+from klamm import Address
+from klamm.dispatch import ProcessorAssigner, ProcessorLoad
 
 
 class RoundRobin(ProcessorAssigner):

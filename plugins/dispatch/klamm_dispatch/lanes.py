@@ -8,7 +8,8 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any
 
-from klamm import RequestContext, RequestScheduler
+from klamm import RequestContext
+from klamm.dispatch import RequestScheduler
 
 
 class Lane:

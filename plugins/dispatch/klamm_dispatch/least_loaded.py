@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm import Address, ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, setting
+from klamm import Address, setting
+from klamm.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad
 
 _LIGHT: Final = 0.02
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from queue import SimpleQueue
 from typing import Any
 
-from klamm import RequestContext, RequestScheduler
+from klamm import RequestContext
+from klamm.dispatch import RequestScheduler
 
 
 class Fifo(RequestScheduler):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from klamm_broker.store import Store
+
 from tests.faults.crash_states.recorded_disk import (
     ROOT,
     Commit,

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from klamm_broker.log import FileOperations
 from klamm_broker.store import Statement, Store, StoreError
+
+from klamm_broker.log import FileOperations
 
 ROOT = 0
 

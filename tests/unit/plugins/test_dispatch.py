@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm import Address, ConnectionContext, ConnectionLoad, ListenerContext, Move, ProcessorLoad, RequestContext
+from klamm import Address, ConnectionContext, ListenerContext, RequestContext
+from klamm.dispatch import ConnectionLoad, Move, ProcessorLoad
 from klamm.wire.api_keys import ApiKey
 from klamm_dispatch.assigners import RoundRobin
 from klamm_dispatch.fair import Fair, FairSettings
