@@ -7,7 +7,7 @@ Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.c
 import warnings
 from typing import TYPE_CHECKING
 
-from klamm.api.api_set import ApiHandler, ApiSet, Pending, bind_handlers, handles
+from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices
 from klamm.api.extension import ServerExtension
@@ -16,6 +16,7 @@ from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
 from klamm.api.part import ListenerPart, Part
+from klamm.api.pending import Pending
 from klamm.api.provider import Provider, ProviderKind
 from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer

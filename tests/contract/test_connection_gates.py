@@ -321,7 +321,7 @@ max_handshakes = 10
     )
     for listener in served.embedded.server.listeners:
         for processor in listener.processors:
-            processor._expiry._idle_ns = 200_000_000
+            processor._reactor.expiry._idle_ns = 200_000_000
 
     # Handshakes are dear; every way is gone often enough.
     share = 60 if client_options else 180

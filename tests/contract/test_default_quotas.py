@@ -46,13 +46,13 @@ def set_quota(admin, key, value, entity=("client-id", "app")):
 
 def kept_answers(server):
     (processor,) = server.server.listeners[0].processors
-    return processor._pipeline.cache._answers
+    return processor._reactor.pipeline.cache._answers
 
 
 def wait_until_timed(server, timed):
     """Whether processors charge channels with time follows the throttles from the next turn on."""
     processors = server.server.listeners[0].processors
-    wait_until(lambda: {processor._selector.timed for processor in processors} == {timed})
+    wait_until(lambda: {processor._reactor.selector.timed for processor in processors} == {timed})
 
 
 def test_a_producer_is_throttled_from_when_a_quota_is_set_until_it_is_removed(server, admin):

@@ -14,7 +14,16 @@ PLUGIN_PACKAGES = sorted(
     path.parent for pattern in ("plugins/**", "spark") for path in ROOT.glob(f"{pattern}/klamm_*/__init__.py")
 )
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/plugins/*/klamm_*/__init__.py"))
-NAMESPACES = ("klamm", "klamm.acl", "klamm.config", "klamm.metrics", "klamm.runtime", "klamm.sasl", "klamm.shared")
+NAMESPACES = (
+    "klamm",
+    "klamm.acl",
+    "klamm.config",
+    "klamm.dispatch",
+    "klamm.metrics",
+    "klamm.runtime",
+    "klamm.sasl",
+    "klamm.shared",
+)
 IO_MODULES = {
     "asyncio",
     "concurrent",

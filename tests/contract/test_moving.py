@@ -339,7 +339,7 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
         assert counts.total == 1
         (processor,) = listener.processors
         (channel,) = processor.channels
-        processor._selector._poller = FullPoller(processor._selector._poller)
+        processor._reactor.selector._poller = FullPoller(processor._reactor.selector._poller)
         processor.migrate(channel, gone)
         assert client.at_end()
         wait_until(lambda: counts.total == 0)

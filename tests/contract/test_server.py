@@ -276,7 +276,7 @@ def test_a_peer_that_never_reads_stops_only_itself(start, connect):
     with pytest.raises(TimeoutError):
         greedy.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
     assert answers(connect(server))
-    assert all(len(p._selector.channels) == 2 for p in server.server.listeners[0].processors)
+    assert all(len(p._reactor.selector.channels) == 2 for p in server.server.listeners[0].processors)
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):

@@ -37,7 +37,7 @@ class NotingPlugin:
 
 def wait_until_timed(server, timed):
     processors = [processor for listener in server.server.listeners for processor in listener.processors]
-    wait_until(lambda: {processor._selector.timed for processor in processors} == {timed})
+    wait_until(lambda: {processor._reactor.selector.timed for processor in processors} == {timed})
 
 
 def test_time_of_the_network_thread_is_charged_and_measured_only_then(on_channel, client_options):

@@ -271,7 +271,7 @@ def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
 def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve, caplog, monkeypatch):
     server = serve()
     (processor, *_) = server.server.listeners[0].processors
-    pauses, failures, poll = threading.Semaphore(0), iter(range(20)), processor._selector.poll
+    pauses, failures, poll = threading.Semaphore(0), iter(range(20)), processor._reactor.selector.poll
 
     class Pause:
         wait = staticmethod(lambda seconds: seconds > 0 and pauses.release())
@@ -282,7 +282,7 @@ def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve,
         poll(timeout_s)
 
     monkeypatch.setattr(processor, "_pause", Pause)
-    monkeypatch.setattr(processor._selector, "poll", failing_poll)
+    monkeypatch.setattr(processor._reactor.selector, "poll", failing_poll)
     processor._waker.wake()
     assert all(pauses.acquire(timeout=10) for _ in range(20)), "a pause after each"
     with RawClient(server.address()) as client:

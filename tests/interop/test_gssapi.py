@@ -70,7 +70,7 @@ def connections(server: EmbeddedServer) -> list[ConnectionContext]:
     return [
         channel.connection
         for processor in server.server.listeners[0].processors
-        for channel in list(processor._selector.channels.values())
+        for channel in list(processor._reactor.selector.channels.values())
     ]
 
 

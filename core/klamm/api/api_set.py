@@ -9,32 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from klamm.api.part import Part
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext, RequestContext, ServerContext
 
-
-@final
-class Pending:
-    """What a handler returns when the answer is not the return value; compare with `is`."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return self._name
-
-
-LATER: Final[Pending] = Pending("LATER")
-"""The handler will call `context.respond(...)` from any thread; the connection waits. From `context.later()`."""
-
-NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
-"""The request has no answer (Produce with acks=0); the connection carries on."""
 
 Handler = Callable[[Any, "RequestContext"], Any]
 F = TypeVar("F", bound=Callable[..., Any])

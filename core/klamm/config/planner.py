@@ -136,8 +136,7 @@ class _Planner:
         authorizer_name = default_authorizer if settings.authorizer is None else settings.authorizer
         if authorizer_name not in (None, NO_AUTHORIZER):
             authorizer = one(ProviderKind.AUTHORIZER, "authorizer", authorizer_name)
-        gates = many(ProviderKind.CONNECTION_GATE, "gates")
-        filters = many(ProviderKind.REQUEST_FILTER, "filters")
+        gates, filters = many(ProviderKind.CONNECTION_GATE, "gates"), many(ProviderKind.REQUEST_FILTER, "filters")
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from klamm.api.api_set import LATER, NO_RESPONSE
 from klamm.api.observer import RequestOutcome
+from klamm.api.pending import LATER, NO_RESPONSE
 from klamm.network.authentication import ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
 from klamm.network.delayed_closes import DelayedCloses

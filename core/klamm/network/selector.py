@@ -20,7 +20,8 @@ from klamm.network.poller import ERROR, HANG_UP, READ, WRITE, Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.send import NetworkSend
-from klamm.network.setup_queue import UNWATCHED, SetupQueue
+from klamm.network.setup_queue import SetupQueue
+from klamm.network.watched_channels import WatchedChannels
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -33,7 +34,7 @@ _READY: Final = ChannelState.READY
 _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
-class Selector:
+class Selector(WatchedChannels):
     """See the module. `channels` are by descriptor; those in `closing` have lost their peer and still have requests
     (Kafka's `closingChannels`); `setup` are those that are not READY yet. While `timed`, each channel
     is charged with the time that it takes (`network_ns`, `busy_ns`)."""
@@ -45,7 +46,7 @@ class Selector:
         runtime: ListenerRuntime,
         shuffle: Callable[[list[Any]], None] = random.shuffle,
     ) -> None:
-        self._poller = poller
+        super().__init__(poller)
         self._poll = poller.poll
         self._waker = waker
         self._clock = runtime.clock
@@ -54,17 +55,11 @@ class Selector:
         self._failures = runtime.failures
         self._shuffle = shuffle
         self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
-        self.channels: dict[int, KafkaChannel] = {}
         self.closing: set[KafkaChannel] = set()
-        self._reading_stopped = False
         self.timed = False
-        self._buffered: set[KafkaChannel] = set()
         handshakes = HandshakeOffload(runtime.handshakers, waker) if runtime.handshakers is not None else None
         self.setup = SetupQueue(self, handshakes)
         self._memory = MemoryWaiters(self, runtime.pool, shuffle)
-        self.completed_receives: list[KafkaChannel] = []
-        self.completed_sends: list[KafkaChannel] = []
-        self.disconnected: list[KafkaChannel] = []
         self.proxied: list[KafkaChannel] = []
         self.failed_handshakes: list[tuple[KafkaChannel, HandshakeError]] = []
         self.now_ns = self._clock.monotonic_ns()
@@ -77,20 +72,6 @@ class Selector:
         self.channels[channel.descriptor] = channel
         self.setup.setting_up.add(channel)
         self.setup.begin(channel)
-
-    def hand_over(self, channel: KafkaChannel) -> bool:
-        """Give a quiet channel away, so that another selector can `adopt` it; False if it is not quiet."""
-        if (
-            not channel.is_quiet
-            or self.channels.get(channel.descriptor) is not channel
-            or channel in self.completed_receives
-            or channel in self.completed_sends
-            or channel in self.disconnected
-        ):
-            return False
-        self._forget(channel)
-        self._buffered.discard(channel)
-        return True
 
     def adopt(self, channel: KafkaChannel) -> None:
         """Take over a channel from another selector, with all that it has received."""
@@ -111,7 +92,7 @@ class Selector:
         """Wait for something to happen, and read and write what can be."""
         if self._pool is not None:
             timeout_s = self._memory.before_poll(timeout_s)
-        if self._buffered or self.setup:
+        if self.buffered or self.setup:
             timeout_s = 0.0
         events = self._poll(timeout_s)
         self.now_ns = self._clock.monotonic_ns()
@@ -122,7 +103,7 @@ class Selector:
         else:
             self._process(events)
         self.setup.collect_offloaded()
-        if self._buffered:
+        if self.buffered:
             self._read_buffered()
 
     def _process_timed(self, events: list[tuple[int, int]]) -> None:
@@ -207,12 +188,12 @@ class Selector:
         if receive.waiting_for_memory:
             self._memory.add(channel)
         if channel.may_buffer and channel.transport.has_buffered_data:
-            self._buffered.add(channel)
+            self.buffered.add(channel)
 
     def _read_buffered(self) -> None:
         # Bytes inside a transport never make its socket readable again.
         # One that cannot be read now is taken up again by `resume` once it may go on.
-        channels, self._buffered = self._buffered, set()
+        channels, self.buffered = self.buffered, set()
         for channel in channels:
             try:
                 if (
@@ -225,18 +206,19 @@ class Selector:
             except Exception as error:
                 self.failed(channel, error)
 
-    def note_buffered(self, channel: KafkaChannel) -> None:
-        """Bytes wait inside a channel's transport: read them even if its socket has none."""
-        self._buffered.add(channel)
-
     def look_for_buffered(self, channel: KafkaChannel) -> None:
         """Ask a channel's transport whether bytes wait inside it."""
         try:
             if channel.transport.has_buffered_data:
-                self._buffered.add(channel)
+                self.buffered.add(channel)
         except Exception as error:
             log.exception("%s: channel failed", describe(channel))
             self.reject(channel, f"channel failed: {error!r}")
+
+    def resume(self, channel: KafkaChannel) -> None:
+        """A channel may be read again: watch it, and look into its transport."""
+        self.update_interest(channel)
+        self.look_for_buffered(channel)
 
     # ---- sending
 
@@ -274,43 +256,6 @@ class Selector:
             channel.send = None
             self.completed_sends.append(channel)
 
-    # ---- what the poller watches
-
-    def watch(self, channel: KafkaChannel, interest: int) -> None:
-        """Have the poller watch a channel for this."""
-        if channel.interest != interest and channel.interest != UNWATCHED:
-            channel.interest = int(interest)
-            self._poller.modify(channel.descriptor, channel.interest)
-
-    def unwatch(self, channel: KafkaChannel) -> None:
-        """Take a channel from the poller; `watch_again` brings it back."""
-        self._poller.unregister(channel.descriptor)
-
-    def watch_again(self, channel: KafkaChannel) -> None:
-        """Have the poller watch an unwatched channel for bytes to read."""
-        self._poller.register(channel.descriptor, READ)
-
-    def resume(self, channel: KafkaChannel) -> None:
-        """A channel may be read again: watch it, and look into its transport."""
-        self.update_interest(channel)
-        self.look_for_buffered(channel)
-
-    def update_interest(self, channel: KafkaChannel) -> None:
-        """Have the poller watch for what the channel's state wants, if that has changed."""
-        if self.channels.get(channel.descriptor) is not channel:
-            return
-        interest = channel.wanted_interest
-        if self._reading_stopped:
-            interest &= ~READ
-        self.watch(channel, interest)
-
-    def stop_reading(self) -> None:
-        """Read no more from any channel: the server drains."""
-        if not self._reading_stopped:
-            self._reading_stopped = True
-            for channel in self.channels.values():
-                self.update_interest(channel)
-
     # ---- the end of a channel
 
     def failed(self, channel: KafkaChannel, error: Exception) -> None:
@@ -333,7 +278,7 @@ class Selector:
         busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
         if channel.state is _READY and busy:
             channel.transition_to(ChannelState.CLOSING)
-            self._forget(channel)
+            self.forget(channel)
             self.closing.add(channel)
             if channel.send is not None:
                 channel.send.close()
@@ -359,10 +304,10 @@ class Selector:
         if channel.state is ChannelState.CLOSED:
             return
         channel.transition_to(ChannelState.CLOSED)
-        self._forget(channel)
+        self.forget(channel)
         self.closing.discard(channel)
         self._memory.forget(channel)
-        self._buffered.discard(channel)
+        self.buffered.discard(channel)
         if channel.send is not None:
             channel.send.close()
             channel.send = None
@@ -374,17 +319,6 @@ class Selector:
                 log.exception("%s: authenticator.close failed", describe(channel))
         if self.setup.forget(channel):
             close_transport(channel)
-
-    def _forget(self, channel: KafkaChannel) -> None:
-        # The number may belong to a newer connection already.
-        if self.channels.get(channel.descriptor) is channel:
-            del self.channels[channel.descriptor]
-            if channel.interest == UNWATCHED:
-                return
-            try:
-                self._poller.unregister(channel.descriptor)
-            except (OSError, KeyError, ValueError):
-                log.debug("%s: descriptor was already closed", describe(channel))
 
     def close_all(self) -> None:
         """Close what is left, and the poller."""

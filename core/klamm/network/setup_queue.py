@@ -35,7 +35,7 @@ class ChannelIo(Protocol):
 
     def update_interest(self, channel: KafkaChannel) -> None: ...
 
-    def note_buffered(self, channel: KafkaChannel) -> None: ...
+    def look_for_buffered(self, channel: KafkaChannel) -> None: ...
 
     def failed(self, channel: KafkaChannel, error: Exception) -> None: ...
 
@@ -132,8 +132,7 @@ class SetupQueue:
             channel.transition_to(_AUTHENTICATE)
             # Data may have come with the last flight of the handshake, and the state needs a look even without.
             self._io.completed_receives.append(channel)
-            if channel.transport.has_buffered_data:
-                self._io.note_buffered(channel)
+            self._io.look_for_buffered(channel)
             interest = Interest.READ
         self._io.watch(channel, interest)
 

@@ -10,9 +10,9 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from klamm.api.api_set import LATER, NO_RESPONSE, Pending
 from klamm.api.filters import Answer
 from klamm.api.observer import RequestOutcome
+from klamm.api.pending import LATER, NO_RESPONSE, Pending
 from klamm.logs.escaping import in_one_line
 from klamm.requests.api_versions import unsupported_version_response
 from klamm.requests.listener_parts import RequestParts
@@ -55,9 +55,8 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     response: Any
     try:
         if passed:
-            message, response, passed = _filter_request(request, route, message)
-            if response is None:
-                response = route.handle(message, context)
+            message, answer, passed = _filter_request(request, route, message)
+            response = route.handle(message, context) if answer is None else answer.response
         else:
             response = route.handle(message, context)
     except Exception as error:
@@ -69,16 +68,18 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     return finish(request, parts, response, passed)
 
 
-def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Any, int]:
+def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
     """The message for the handler, or a filter's own answer; and how many filters the response goes back through."""
     for number, on_request in enumerate(route.on_request):
         try:
             message = on_request(message, request.context)
+            if isinstance(message, Answer) and (message.response is None or message.response is LATER):
+                raise TypeError(f"a filter must answer with a response, not {message.response!r}")
         except Exception as error:
             request.outcome = RequestOutcome.REFUSED
-            return message, error, number
+            return None, Answer(error), number
         if isinstance(message, Answer):
-            return None, message.response, number
+            return None, message, number
         request.message = message
     return message, None, len(route.on_request)
 

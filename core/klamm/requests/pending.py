@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from klamm.api.api_set import Pending
 from klamm.api.context import RequestContext
 from klamm.api.observer import RequestOutcome
+from klamm.api.pending import Pending
 from klamm.wire.chunks import Chunk
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ thread that has the request's context `respond`; frames come in, and chunks, "la
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, Final
 
-from klamm.api.api_set import LATER
 from klamm.api.context import ConnectionContext, RequestContext
 from klamm.api.observer import RequestOutcome
+from klamm.api.pending import LATER
 from klamm.requests.execution import encode_unsupported, execute, finish
 from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
@@ -63,7 +63,7 @@ class RequestPipeline:
         self._deliver = deliver
         self.cache = cache
         # Protects `stage` and `lost` of requests that have left this processor's hands.
-        self._handed_over = threading.Lock()
+        self._handed_over = Lock()
         self._lost: set[PendingRequest] = set()
         self.end = ledger.end
         self.end_untimed = ledger.end_untimed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import TypeAlias
 
 from klamm.api.context import RequestContext
@@ -32,7 +32,7 @@ class RequestChannel:
         self.take = scheduler.take
         self.wake_handler = scheduler.wake
         self.size = scheduler.size
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Protected by the lock.
         self._waiting: set[WakeUp] = set()
         self.full_count = 0

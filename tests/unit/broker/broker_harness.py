@@ -18,7 +18,7 @@ from klamm import (
     ServerContext,
     ServerServices,
 )
-from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.pending import LATER, NO_RESPONSE
 from klamm.config import DescribedConfig
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock

@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.api.context import RequestContext
-from klamm.network import processor
+from klamm.network import reactor
 from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.requests.request_channel import RequestChannel
 from klamm_dispatch.schedulers import Fifo
@@ -34,9 +34,9 @@ def channel():
 
 @pytest.fixture
 def subject(monkeypatch, poller, channel):
-    monkeypatch.setattr(processor, "make_poller", lambda kind: poller)
-    monkeypatch.setattr(processor, "Waker", lambda kind: FakeWaker())
-    return processor.Processor(0, runtime(request_channel=channel))
+    monkeypatch.setattr(reactor, "make_poller", lambda kind: poller)
+    monkeypatch.setattr(reactor, "Waker", lambda kind: FakeWaker())
+    return reactor.Reactor(0, runtime(request_channel=channel))
 
 
 def queued():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from klamm.api.api_set import NO_RESPONSE
 from klamm.api.context import RequestContext
+from klamm.api.pending import NO_RESPONSE
 from klamm.metrics.requests import RequestCount
 from klamm.requests.pending import CloseConnection, PendingRequest
 from klamm.requests.response_cache import ResponseCache

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from klamm import ErrorCode, KafkaError, RequestFilter, RequestOutcome
-from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.pending import LATER, NO_RESPONSE
 from klamm.requests.ledger import AlreadyEndedError
 from klamm.requests.pending import CloseConnection, InvalidRequestError, RequestStage, pending_of
 from klamm.wire.messages import heartbeat, produce

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from klamm import Answer, ErrorCode, KafkaError, RequestFilter, RequestOutcome
-from klamm.api.api_set import LATER, NO_RESPONSE
+from klamm.api.pending import LATER, NO_RESPONSE
 from klamm.requests.pending import CloseConnection, InvalidRequestError, RequestStage
 from klamm.wire.messages import api_versions, heartbeat, metadata, produce
 from tests.unit.requests.requests_harness import Line, handler, ping, produced, response_in

@@ -163,6 +163,11 @@ class Errors(logging.Handler):
         self.lines.append(record.getMessage())
 
 
+def never(request):
+    raise AssertionError("no request waits")
+
+
+@handles(metadata, versions=metadata.VERSIONS, blocking=False)
 class ChannelMachine(RuleBasedStateMachine):
     @initialize(blocking=st.booleans())
     def begin(self, blocking):
@@ -186,7 +191,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.selector = Selector(OneWire(self.wire), NoWaker(), made)
         self.expiry = ChannelExpiry(made.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(self.clock, listener, None, None, None)
-        pipeline = RequestPipeline(made.requests, ledger, None, self.never, self.never)
+        pipeline = RequestPipeline(made.requests, ledger, None, never, never)
         self.lifecycle = ChannelLifecycle(made, self.selector, pipeline, self.call_soon)
         connection = ConnectionContext(
             "c-1", listener, address, Address("127.0.0.1", 2), opened_ns=self.clock.monotonic_ns()
@@ -205,10 +210,6 @@ class ChannelMachine(RuleBasedStateMachine):
         """As an inbox does."""
         self.calls.append((callback, argument))
 
-    def never(self, request):
-        raise AssertionError("no request waits")
-
-    @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def answer_metadata(self, request, context):
         self.served += 1
         assert self.has_proved, "nothing was sent that proves a name"

@@ -1,0 +1,291 @@
+"""`Reactor`: what a processor does in its turns, in Kafka's order; nothing that one channel does may stop it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.api.context import Address, ConnectionContext
+from klamm.network.channel import KafkaChannel, describe
+from klamm.network.expiry import ChannelExpiry
+from klamm.network.gate_calls import release_gates
+from klamm.network.inbox import Inbox, NewConnection
+from klamm.network.lifecycle import ChannelLifecycle
+from klamm.network.migration import ChannelMigration
+from klamm.network.poller import Waker, make_poller
+from klamm.network.receive import NetworkReceive
+from klamm.network.runtime import ListenerRuntime
+from klamm.network.selector import Selector
+from klamm.requests.ledger import RequestLedger
+from klamm.requests.pending import PendingRequest
+from klamm.requests.pipeline import RequestPipeline
+from klamm.requests.request_channel import WaitingRequests
+from klamm.requests.response_cache import ResponseCache
+
+if TYPE_CHECKING:
+    from klamm.network.proxy.admission import ProxyAdmission
+
+log = logging.getLogger("klamm.network")
+
+_POLL_S: Final = 0.3
+_SERVER_STOPS: Final = "server stops"
+
+
+class Reactor:
+    """Runs on its processor's thread alone. `inbox` is where other threads put what they want of it.
+
+    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
+    """
+
+    def __init__(self, index: int, runtime: ListenerRuntime) -> None:
+        self._index = index
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._waker = Waker(runtime.limits.poller)
+        self.inbox = Inbox(self._waker, runtime.limits.max_incoming)
+        self.selector = Selector(make_poller(runtime.limits.poller), self._waker, runtime)
+        self.expiry = ChannelExpiry(runtime.limits, self.selector.channels, self.selector.setup.setting_up)
+        ledger = RequestLedger(
+            runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
+        )
+        cache = ResponseCache() if runtime.requests.may_cache else None
+        self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
+        self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
+        self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
+        self.migration = ChannelMigration(self.selector, self.lifecycle)
+        self._proxied = self._proxy_admission()
+        self._connection_index = itertools.count()
+        self._configured_last = False
+        self.balanced = False
+        self._draining = False
+        self._drain_deadline_ns = 0
+        self._grace_end_ns = 0
+        self.idle_ns = 0
+        self.poll_begun_ns = 0
+
+    def _proxy_admission(self) -> ProxyAdmission | None:
+        if self._runtime.proxies is None:
+            return None
+        # Not for listeners without proxies: what takes time to load is start-up time.
+        from klamm.network.proxy.admission import ProxyAdmission
+
+        return ProxyAdmission(self._runtime, self.selector, self.lifecycle, self.inbox.call_soon, self._connection_id)
+
+    def _enqueue(self, request: PendingRequest) -> None:
+        self.waiting.send(request)
+
+    def _deliver(self, request: PendingRequest) -> None:
+        self.inbox.call_soon(request.channel, self.lifecycle.answered, request)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections it has or is about to have; from any thread."""
+        return len(self.selector.channels) + len(self.inbox.connections) + len(self.inbox.adopted)
+
+    def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
+        """From any thread: finish running requests until `deadline_ns`, parked ones until `grace_end_ns`, and end."""
+        self.inbox.stop_accepting()
+        self._drain_deadline_ns = deadline_ns
+        self._grace_end_ns = grace_end_ns
+        self._draining = True
+        self._waker.wake()
+
+    def end(self) -> None:
+        """Close what is left: the last thing that the thread does."""
+        for channel in [*self.selector.channels.values(), *self.selector.closing]:
+            self.lifecycle.close(channel, _SERVER_STOPS)
+        while self.inbox.connections:
+            sock, peer, gates = self.inbox.take_connection()
+            sock.close()
+            release_gates(self._runtime.name, gates, peer)
+        self.inbox.end()
+        for channel in self.inbox.adopted:
+            self.lifecycle.close(channel, _SERVER_STOPS)
+        self.pipeline.close()
+        self.selector.close_all()
+        self._waker.close()
+
+    def run_once(self) -> None:
+        """One turn, in the order of Kafka's `Processor.run`, but that new connections come last."""
+        inbox = self.inbox
+        self.selector.timed = self.balanced or bool(self._runtime.context.throttles)
+        while inbox.adopted:
+            self._adopt(inbox.adopted.popleft())
+        if inbox.calls:
+            self._process_calls()
+        if self.migration.has_work:
+            for channel in self.migration.step(self._adopt, draining=self._draining):
+                self.expiry.forget(channel)
+        if self.waiting:
+            self.waiting.retry()
+        self._poll()
+        self._process_completed()
+        if inbox.connections or self.selector.setup:
+            self._set_up_one()
+        self._close_excess_connections()
+        if self.lifecycle.unfinished:
+            self.lifecycle.take_turns()
+
+    def _process_calls(self) -> None:
+        calls = self.inbox.calls
+        for _ in range(len(calls)):
+            channel, callback, argument = calls.popleft()
+            if self.balanced:
+                begun_ns = self._clock.monotonic_ns()
+                callback(argument)
+                channel.busy_ns += self._clock.monotonic_ns() - begun_ns
+            else:
+                callback(argument)
+
+    def _poll(self) -> None:
+        timeout_s = _POLL_S
+        if self.lifecycle.next_close_ns is not None:
+            timeout_s = min(timeout_s, max(0.0, (self.lifecycle.next_close_ns - self._clock.monotonic_ns()) / 1e9))
+        if self._draining:
+            timeout_s = min(timeout_s, 0.01)
+        # What is handed over from here on either wakes this thread or is seen below.
+        self.inbox.going_to_sleep()
+        selector = self.selector
+        if (
+            self.inbox.has_work
+            or (self.waiting and self.waiting.has_room)
+            or self.migration.requested
+            or self.lifecycle.unfinished
+            or selector.completed_receives
+            or selector.failed_handshakes
+            or selector.disconnected
+            or selector.proxied
+        ):
+            timeout_s = 0.0
+        begun_ns = self.poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
+        selector.poll(timeout_s)
+        self.inbox.awake()
+        if timeout_s:
+            self.poll_begun_ns = 0
+            self.idle_ns += selector.now_ns - begun_ns
+
+    def _process_completed(self) -> None:
+        selector, lifecycle = self.selector, self.lifecycle
+        if selector.completed_receives:
+            channels, selector.completed_receives = selector.completed_receives, []
+            if self.balanced:
+                self._advance_measured(channels)
+            else:
+                for channel in channels:
+                    lifecycle.advance(channel)
+        if selector.completed_sends:
+            channels, selector.completed_sends = selector.completed_sends, []
+            for channel in channels:
+                try:
+                    lifecycle.sent(channel)
+                except Exception as error:
+                    lifecycle.fail(channel, error)
+        if selector.proxied and self._proxied is not None:
+            self._proxied.process()
+        if selector.failed_handshakes:
+            failed, selector.failed_handshakes = selector.failed_handshakes, []
+            for channel, cause in failed:
+                lifecycle.authentication.fail_handshake(channel, cause)
+        if selector.disconnected:
+            channels, selector.disconnected = selector.disconnected, []
+            for channel in channels:
+                lifecycle.close(channel, channel.close_reason)
+
+    def _advance_measured(self, channels: Sequence[KafkaChannel]) -> None:
+        for channel in channels:
+            begun_ns = self._clock.monotonic_ns()
+            self.lifecycle.advance(channel)
+            channel.busy_ns += self._clock.monotonic_ns() - begun_ns
+
+    # ---- connections
+
+    def _set_up_one(self) -> None:
+        # One a turn: that takes as long as many requests, and connected clients must not wait for a crowd outside.
+        # Kafka takes up to 20 new connections a turn, and every step that can be taken.
+        setup = self.selector.setup
+        self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
+        if self._configured_last:
+            self._configure(self.inbox.take_connection())
+        else:
+            setup.next_step()
+            self._process_completed()
+
+    def _configure(self, new: NewConnection) -> None:
+        try:
+            self._register(new)
+        except Exception as error:
+            level = logging.INFO if isinstance(error, OSError) else logging.ERROR
+            log.log(level, "listener=%s peer=%s: connection failed: %r", self._runtime.name, new.peer, error)
+            new.socket.close()
+            release_gates(self._runtime.name, new.gates, new.peer)
+
+    def _register(self, new: NewConnection) -> None:
+        runtime, sock, peer = self._runtime, new.socket, new.peer
+        name = sock.getsockname()
+        local = Address(name[0], name[1])
+        connection = ConnectionContext(
+            self._connection_id(local, peer), runtime.context, local, peer, opened_ns=self._clock.monotonic_ns()
+        )
+        # Asked before a transport takes the socket over.
+        descriptor = sock.fileno()
+        proxies = runtime.proxies
+        layer = runtime.transport.wrap(sock, peer) if proxies is None else proxies.layer(sock, peer)
+        receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
+        channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
+        if proxies is None:
+            channel.admit(layer)
+        try:
+            self.selector.register(channel)
+        except Exception:
+            self.selector.close(channel)
+            raise
+        runtime.counts.created.add()
+
+    def _connection_id(self, local: Address, peer: Address) -> str:
+        return f"{local}-{peer}-{self._index}-{next(self._connection_index)}"
+
+    def _adopt(self, channel: KafkaChannel) -> None:
+        try:
+            self.selector.adopt(channel)
+        except Exception as error:
+            # No other processor has it any more: nobody else would close it.
+            self.lifecycle.close(channel, f"cannot be moved: {error!r}")
+
+    def _close_excess_connections(self) -> None:
+        now_ns, expiry, lifecycle = self.selector.now_ns, self.expiry, self.lifecycle
+        lifecycle.close_due(now_ns)
+        if self.inbox.evictions:
+            self._evict(self.inbox.take_evictions())
+        for channel in expiry.overdue(now_ns):
+            lifecycle.authentication.time_out(channel)
+        for channel in expiry.aged(now_ns):
+            lifecycle.close(channel, "older than max_connection_age_ms")
+        for channel in expiry.idle(now_ns):
+            self._runtime.counts.idle_closed.add()
+            lifecycle.close(channel, "idle for longer than connections.max.idle.ms")
+
+    def _evict(self, count: int) -> None:
+        for _ in range(count):
+            channel = self.expiry.least_recently_used()
+            if channel is None:
+                return
+            log.info("%s: closed to make room: least recently used", describe(channel))
+            self.lifecycle.close(channel, "closed to make room")
+
+    def drained(self) -> bool:
+        """Whether the thread may end."""
+        if not self._draining:
+            return self.migration.retired and not self.connection_count and not self.inbox.calls
+        self.selector.stop_reading()
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._drain_deadline_ns:
+            return True
+        for channel in (*self.selector.channels.values(), *self.selector.closing):
+            request = channel.in_flight
+            if channel.send is not None or (
+                request is not None and not (request.parked and now_ns >= self._grace_end_ns)
+            ):
+                return False
+        return not self.inbox.calls and not self.inbox.adopted and not self.waiting

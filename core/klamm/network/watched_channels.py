@@ -1,0 +1,83 @@
+"""`WatchedChannels`: the channels of one processor, and what its poller watches them for."""
+
+from __future__ import annotations
+
+import logging
+
+from klamm.network.channel import KafkaChannel, describe
+from klamm.network.poller import READ, Poller
+from klamm.network.setup_queue import UNWATCHED
+
+log = logging.getLogger("klamm.network")
+
+
+class WatchedChannels:
+    """`channels` are by descriptor; those in `buffered` have bytes inside their transport. What has happened to them is in
+    `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's `Selector`.
+
+    Mutes are lazy: a channel's mask changes only when it matters.
+    """
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self.channels: dict[int, KafkaChannel] = {}
+        self._reading_stopped = False
+        self.buffered: set[KafkaChannel] = set()
+        self.completed_receives: list[KafkaChannel] = []
+        self.completed_sends: list[KafkaChannel] = []
+        self.disconnected: list[KafkaChannel] = []
+
+    def hand_over(self, channel: KafkaChannel) -> bool:
+        """Give a quiet channel away, so that another selector can `adopt` it; False if it is not quiet."""
+        if (
+            not channel.is_quiet
+            or self.channels.get(channel.descriptor) is not channel
+            or channel in self.completed_receives
+            or channel in self.completed_sends
+            or channel in self.disconnected
+        ):
+            return False
+        self.forget(channel)
+        self.buffered.discard(channel)
+        return True
+
+    def watch(self, channel: KafkaChannel, interest: int) -> None:
+        """Have the poller watch a channel for this."""
+        if channel.interest != interest and channel.interest != UNWATCHED:
+            channel.interest = int(interest)
+            self._poller.modify(channel.descriptor, channel.interest)
+
+    def unwatch(self, channel: KafkaChannel) -> None:
+        """Take a channel from the poller; `watch_again` brings it back."""
+        self._poller.unregister(channel.descriptor)
+
+    def watch_again(self, channel: KafkaChannel) -> None:
+        """Have the poller watch an unwatched channel for bytes to read."""
+        self._poller.register(channel.descriptor, READ)
+
+    def update_interest(self, channel: KafkaChannel) -> None:
+        """Have the poller watch for what the channel's state wants, if that has changed."""
+        if self.channels.get(channel.descriptor) is not channel:
+            return
+        interest = channel.wanted_interest
+        if self._reading_stopped:
+            interest &= ~READ
+        self.watch(channel, interest)
+
+    def stop_reading(self) -> None:
+        """Read no more from any channel: the server drains."""
+        if not self._reading_stopped:
+            self._reading_stopped = True
+            for channel in self.channels.values():
+                self.update_interest(channel)
+
+    def forget(self, channel: KafkaChannel) -> None:
+        # The number may belong to a newer connection already.
+        if self.channels.get(channel.descriptor) is channel:
+            del self.channels[channel.descriptor]
+            if channel.interest == UNWATCHED:
+                return
+            try:
+                self._poller.unregister(channel.descriptor)
+            except (OSError, KeyError, ValueError):
+                log.debug("%s: descriptor was already closed", describe(channel))
