@@ -1,6 +1,6 @@
-"""Administrative acts that parts tell of: settings reloaded, certificates swapped, plugins loaded or failed.
+"""Administrative events that parts report: settings reloaded, certificates swapped, plugins loaded or failed.
 
-Rare, so whoever comes late is told of the earlier ones too.
+They are rare, so a subscriber gets the earlier ones too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class AdminEvent:
-    """One act. `action` is one of few words in lower_snake_case, `listener` is empty for what concerns the server."""
+    """One event.
+
+    `action` is one of a few words in lower_snake_case; `listener` is empty if the event is the server's.
+    """
 
     action: str
     detail: str
@@ -34,7 +37,7 @@ Subscriber: TypeAlias = Callable[[AdminEvent], object]
 
 
 class Announcements:
-    """Any thread may announce and subscribe. The last 1,000 are kept for those who subscribe later."""
+    """Any thread may announce and subscribe. The last 1,000 events are kept for later subscribers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -43,22 +46,22 @@ class Announcements:
         self._kept: deque[AdminEvent] = deque(maxlen=_KEPT)
 
     def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Tell all subscribers. Never raises."""
-        announcement = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
+        """Notify all subscribers. Never raises."""
+        event = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
         with self._lock:
-            self._kept.append(announcement)
+            self._kept.append(event)
             for subscriber in self._subscribers:
-                self._tell(subscriber, announcement)
+                self._notify(subscriber, event)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Have `subscriber(announcement)` called for what was and what comes; it must not block or announce.
+        """Have `subscriber(event)` called for each earlier and later event; it must not block or announce.
 
-        The function returned ends that.
+        The returned function ends the subscription.
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            for announcement in self._kept:
-                self._tell(subscriber, announcement)
+            for event in self._kept:
+                self._notify(subscriber, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -68,8 +71,8 @@ class Announcements:
         return unsubscribe
 
     @staticmethod
-    def _tell(subscriber: Subscriber, announcement: AdminEvent) -> None:
+    def _notify(subscriber: Subscriber, event: AdminEvent) -> None:
         try:
-            subscriber(announcement)
+            subscriber(event)
         except Exception:
             log.exception("subscriber %r failed", subscriber)
