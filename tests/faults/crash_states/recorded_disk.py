@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from klamm_broker.log import FileOperations
-from klamm_broker.store import Statement, Store, StoreError
+from klamm_broker.storage.store import Statement, Store, StoreError
 
 ROOT = 0
 
