@@ -56,10 +56,6 @@ class ConnectionQuota(ConnectionGate):
         """Connections that an address may have."""
         return self._overrides.find(host, self.settings.max_connections_per_ip)
 
-    def count_of(self, host: str) -> int:
-        """Connections that an address has."""
-        return self._counts.by_ip.get(host, 0)
-
     def admit(self, address: Address) -> Admission:
         host = host_of(address)
         limit = self.limit_of(host)
