@@ -29,7 +29,13 @@ class ConfigTables:
         self.origins: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def report(self, path: tuple[str, ...], message: str) -> None:
-        """Note a problem with the key at `path`, with its file, line and column or the command line argument."""
+        """Note a problem with the key at `path`."""
+        problem = self.problem(path, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def problem(self, path: tuple[str, ...], message: str) -> Problem:
+        """A problem with the key at `path`, with its file, line and column or the command line argument."""
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.origins:
                 path = (*self.origins[path[:depth]], *path[depth:])
@@ -38,9 +44,7 @@ class ConfigTables:
         if not place and self.file is not None:
             position = positions.find(self.text, path)
             place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
-        problem = Problem(place, ".".join(path), message)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        return Problem(place, ".".join(path), message)
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
         """A copy of the table at `path`; empty where there is none. What is no table is reported."""
@@ -59,6 +63,15 @@ class ConfigTables:
         # What came by `--set` may be text where a number is meant.
         lenient = {key.removeprefix(prefix) for key in self.overridden if key.startswith(prefix)}
         return convert(kind, table, lambda key, message: self.report((*path, key), message), self.base, lenient=lenient)
+
+    def set_default(self, path: tuple[str, ...], value: str) -> None:
+        """Set the key at `path`, whose table is there, unless it has a value."""
+        table: Any = self.tables
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                return
+        table.setdefault(path[-1], value)
 
     def names_at(self, path: tuple[str, ...]) -> list[str]:
         """The names in the list at `path`."""

@@ -176,7 +176,7 @@ def test_counts_survive_many_threads_and_leave_nothing_behind(house):
     def come_and_go():
         for _ in range(2000):
             if gate.admit(here) is None:
-                admitted.append(gate._counts.by_ip[here.host])
+                admitted.append(gate.count_of(here.host))
                 gate.release(here)
 
     threads = [threading.Thread(target=come_and_go) for _ in range(4)]
@@ -187,4 +187,4 @@ def test_counts_survive_many_threads_and_leave_nothing_behind(house):
     assert admitted
     assert max(admitted) <= 3
     counts = gate._counts
-    assert (counts.total, counts.by_ip, counts.listeners["a"].connections) == (0, {}, 0)
+    assert (counts.total, counts.by_source, counts.listeners["a"].connections) == (0, {}, 0)
