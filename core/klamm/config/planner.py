@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import ConfigTables
+from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
-from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
 from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
-from klamm.config.setting import check_value, specs_of
+from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
 
@@ -56,6 +57,7 @@ class _Planner:
         self.plugins = plugins
         self.files = files
         self.parts = PartResolver(config, plugins, files)
+        config.place_of = lambda key, value: place_of(key, value, self.specs_of_api_sets())
 
     def plan(self) -> ServerPlan:
         # A table below [server] holds the settings of the scheduler that it names.
@@ -139,7 +141,7 @@ class _Planner:
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
         for key in sorted(parts - used):
-            self.config.report((*path, key), f"no part of this listener has that name{did_you_mean(key, used)}")
+            self.config.report((*path, key), self.unused_table(key, used))
         if settings.api_set is None:
             self.parts.default(ProviderKind.API_SET, path, "api_set")
         if len(self.config.problems) > before or transport is None or assigner is None or bind is None:
@@ -159,6 +161,13 @@ class _Planner:
             assigner,
             settings.api_set,
         )
+
+    def unused_table(self, name: str, used: Collection[str]) -> str:
+        """What is wrong with a table below a listener that no part of it has claimed."""
+        for kind, form in PART_KEYS.items():
+            if any(found.provider.name == name for found in self.plugins.providers(kind)):
+                return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"
+        return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
         """Where the listener binds, None if that is wrong, and what it advertises, None if that is not set."""
@@ -229,9 +238,25 @@ class _Planner:
                 users.setdefault(name, []).append(listener)
         return users
 
+    def specs_of_api_sets(self) -> dict[str, Mapping[str, SettingSpec]]:
+        """The settings of the handler sets that listeners use, by the names of their tables."""
+        found: dict[str, Mapping[str, SettingSpec]] = {}
+        for name in self.api_set_users(self.config.table(("listeners",))):
+            provider = str(self.config.table((name,)).get("provider", name))
+            with contextlib.suppress(PluginError, ImportError, AttributeError, TypeError):
+                settings = self.plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
+                found[name] = specs_of(settings) if settings is not None else {}
+        return found
+
     def check_sections(self, api_sets: Collection[str]) -> None:
-        for key in self.config.tables:
+        for key, value in self.config.tables.items():
             if key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
+                place = self.config.place_of(key, value)
+                if place or not isinstance(value, dict):
+                    self.config.report(
+                        (key,), f"{UNKNOWN_KEY} at the top of the file" + (f"; {place}" if place else "")
+                    )
+                    continue
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 

@@ -19,6 +19,7 @@ from klamm.config.problems import did_you_mean
 
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
+UNKNOWN_KEY: Final = "unknown key"
 
 
 class SettingSpec(NamedTuple):
@@ -146,7 +147,7 @@ def convert(
     for key, value in flatten(table, specs).items():
         spec = specs.get(key)
         if spec is None:
-            report(key, f"unknown key{did_you_mean(key, specs)}")
+            report(key, UNKNOWN_KEY + did_you_mean(key, specs))
             sound = False
             continue
         try:

@@ -1,4 +1,4 @@
-"""Administrative events that parts report: settings reloaded, certificates swapped, plugins loaded or failed.
+"""Administrative events: settings reloaded, certificates swapped, plugins loaded or failed.
 
 They are rare, so a subscriber gets the earlier ones too.
 """
@@ -14,17 +14,14 @@ from typing import Final, TypeAlias
 
 from klamm.runtime.clock import Clock
 
-log = logging.getLogger("klamm.announcements")
+log = logging.getLogger("klamm.admin_events")
 
-_KEPT: Final = 1000
+_HISTORY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class AdminEvent:
-    """One event.
-
-    `action` is one of a few words in lower_snake_case; `listener` is empty if the event is the server's.
-    """
+    """One event. `action` is one of a few words in lower_snake_case; `listener` is empty for the server as a whole."""
 
     action: str
     detail: str
@@ -36,31 +33,31 @@ class AdminEvent:
 Subscriber: TypeAlias = Callable[[AdminEvent], object]
 
 
-class Announcements:
-    """Any thread may announce and subscribe. The last 1,000 events are kept for later subscribers."""
+class AdminEvents:
+    """Passes events on to subscribers, from any thread, and keeps the last 1,000 for later subscribers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._subscribers: list[Subscriber] = []
-        self._kept: deque[AdminEvent] = deque(maxlen=_KEPT)
+        self._history: deque[AdminEvent] = deque(maxlen=_HISTORY)
 
-    def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Notify all subscribers. Never raises."""
+    def emit(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
+        """Pass an event on to all subscribers. Never raises."""
         event = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
         with self._lock:
-            self._kept.append(event)
+            self._history.append(event)
             for subscriber in self._subscribers:
                 self._notify(subscriber, event)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Have `subscriber(event)` called for each earlier and later event; it must not block or announce.
+        """Have `subscriber(event)` called for past events and for each new one; it must not block or emit events.
 
-        The returned function ends the subscription.
+        Returns a function that unsubscribes.
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            for event in self._kept:
+            for event in self._history:
                 self._notify(subscriber, event)
 
         def unsubscribe() -> None:

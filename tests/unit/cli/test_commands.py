@@ -1,6 +1,7 @@
 """`klamm` and its subcommands, short of serving; what they print and how they exit."""
 
 import importlib.metadata
+import io
 import json
 import re
 import subprocess
@@ -119,6 +120,21 @@ def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(kl
     assert klamm("check", "--strict", "beside.toml")[0] == 0
     Path("beside.toml").write_text(text + 'api_set = "echo"\n')
     assert klamm("check", "--strict", "beside.toml")[0] == 0, "another handler set"
+
+
+def test_the_example_of_security_is_right_once_its_files_are_made(klamm, tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "examples" / "security" / "klamm.toml").read_text()
+    Path("klamm.toml").write_text(text)
+    assert re.findall(r"^#   klamm (.*)$", text, re.MULTILINE) == [
+        "certs tls",
+        "users add users alice",
+        "serve klamm.toml",
+    ]
+    assert klamm("certs", "tls")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("sesame\n"))
+    assert klamm("users", "add", "users", "alice")[0] == 0
+    code, out, err = klamm("check", "klamm.toml")
+    assert (code, out) == (0, ["klamm.toml: ok (plain, tls, mutual, scram, secure)"]), err
 
 
 def test_functions_may_stand_beside_the_file(klamm, tmp_path):
