@@ -40,7 +40,7 @@ _PARKED_GRACE_NS = 250_000_000
 
 
 class SocketServer:
-    """A running klamm. `start` returns once every listener answers; `stop` once everything is closed.
+    """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
     """
@@ -63,14 +63,14 @@ class SocketServer:
         self._stopped = False
 
     def start(self) -> None:
-        """Raises StartError, having closed what was opened."""
+        """Start. On failure raises StartError, after closing everything that was opened."""
         try:
             self._start()
         except StartError:
             self.stop(deadline_ms=0)
             raise
         except PluginError as error:
-            self.services.announce("plugin_failed", str(error), failed=True)
+            self.services.emit_admin_event("plugin_failed", str(error), failed=True)
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except (BindError, PartError) as error:
@@ -131,22 +131,22 @@ class SocketServer:
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
-        self._announce_parts()
-        self.services.announce("server_started", f"klamm {__version__}")
+        self._report_parts()
+        self.services.emit_admin_event("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
 
-    def _announce_parts(self) -> None:
+    def _report_parts(self) -> None:
         plan = self.plan
         for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
-            self.services.announce("plugin_loaded", part.describe())
+            self.services.emit_admin_event("plugin_loaded", part.describe())
         for listener in plan.listeners:
             for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
                 if used is not None:
-                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                    self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
             for used in listener.many:
-                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -189,13 +189,13 @@ class SocketServer:
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:
-        """Stop accepting, finish what is at hand within the deadline, close everything. May be called twice."""
+        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""
         if self._stopped:
             return
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
-        self.services.announce("server_stopping")
+        self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
         for listener in self.listeners:
@@ -218,9 +218,9 @@ class SocketServer:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings of a new plan: the tables that count from now on, and what went wrong.
+        """Apply the settings of a new plan that parts can take; returns their tables, and the problems.
 
-        `self.plan` has the settings that count; what is still different in the new plan needs another start.
+        `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
@@ -235,9 +235,9 @@ class SocketServer:
         return taken, problems
 
     def resize(self, plan: ServerPlan) -> list[str]:
-        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+        """Apply the numbers of handlers and processors of another plan; returns the changes, one line each.
 
-        From then on `plan` has these numbers, and everything else as before.
+        `self.plan` has the new numbers then, and everything else as before.
         """
         changes = []
         settings, io_threads = self.plan.server, plan.server.io_threads
@@ -256,12 +256,12 @@ class SocketServer:
         return changes
 
     def reload(self) -> list[str]:
-        """Let the parts read their files again; the problems, one line each."""
+        """Let all parts read their files again; returns the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
         problems += self._parts.reload()
-        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
+        self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:
-        """Where each listener listens."""
+        """The bound address of each listener."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}

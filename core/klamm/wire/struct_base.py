@@ -1,4 +1,4 @@
-"""What all generated messages have in common."""
+"""The base class of all generated messages."""
 
 from __future__ import annotations
 
@@ -63,13 +63,5 @@ class Message(Protocol):
     API_KEY: ClassVar[int]
 
     def encode(self, version: int) -> bytes:
-        """The body, without header. Raises WireError for a version or value that cannot be."""
-        ...
-
-
-class MessageWithRecords(Message, Protocol):
-    """A message whose records may lie in files."""
-
-    def encode_chunks(self, version: int) -> list[Any]:
-        """The body as buffers and file regions, in order."""
+        """The body, without header. Raises WireError for a version or value that cannot be encoded."""
         ...
