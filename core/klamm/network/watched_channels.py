@@ -14,7 +14,8 @@ log = logging.getLogger("klamm.network")
 class WatchedChannels:
     """`channels` are by descriptor; those in `buffered` have bytes inside their transport.
 
-    What has happened to them is in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's `Selector`.
+    What has happened to them is in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class
+    `Selector`.
     Mutes are lazy: a channel's mask changes only when it matters.
     """
 
