@@ -28,6 +28,8 @@ class RequestOutcome(enum.Enum):
     say nothing of whether the error answer arrived.
     """
 
+    __hash__ = object.__hash__
+
     ANSWERED = "answered"
     NO_ANSWER = "no_answer"
     REFUSED = "refused"

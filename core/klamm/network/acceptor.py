@@ -1,13 +1,13 @@
-"""`Acceptor`: one thread per listener that takes connections in and hands them to processors."""
+"""`Acceptor`: accepts connections, asks the gates, and gives each connection to a processor. It never waits."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import socket
+import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm.api.context import Address
@@ -17,237 +17,252 @@ from klamm.network.admission import ask_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
-from klamm.network.poller import READ, Waker, make_poller
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.rates import Rate
 
 log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_PAUSE_S: Final = 0.1
+_DESCRIPTORS_PAUSE_MS: Final = 100
+_FULL_PAUSE_MS: Final = 5
 _MAX_DELAYED: Final = 1000
+_INHERITS_OPTIONS: Final = sys.platform == "linux"
 
 
-class _StoppingError(Exception):
-    """No processor takes connections any more."""
+class _Held:
+    """A connection that is not placed yet: the gates that admitted it, and the reasons that it has waited for."""
+
+    __slots__ = ("admitted", "peer", "socket", "waited_for")
+
+    def __init__(self, sock: socket.socket, peer: Address) -> None:
+        self.socket = sock
+        self.peer = peer
+        self.admitted: list[ConnectionGate] = []
+        self.waited_for: set[str] = set()
 
 
 class Acceptor:
-    """Accepts, asks the gates, and gives each connection to a processor.
+    """The work of Kafka's class of that name, as a step of whatever loop calls `accept_some`.
 
-    A processor whose queue of new connections is full is passed over; when all are, the acceptor waits on the last
-    one it tried, as Kafka's does (KIP-402): the system's backlog then holds the peers up. `blocked_ns_until` counts
-    that, the time for which gates have it wait, and the pauses while there are no descriptors (`descriptor_pauses`).
-
-    What gates did is counted in `outcomes`.
+    With one processor that is the processor's reactor, with several an `AcceptorThread`: handing the interpreter from
+    thread to thread costs more than accepting. What would make Kafka's acceptor wait is a pause here: a gate's Delay, a
+    lack of descriptors, processors whose queues of new connections are full (KIP-402). Until `paused_until_ns` nothing
+    is accepted, and the system's backlog holds the peers up. `blocked_ns_until` counts the pauses.
     """
 
     def __init__(self, server_socket: socket.socket, runtime: ListenerRuntime, balancer: LoadBalancer) -> None:
         self.name = runtime.name
         self._runtime = runtime
         self._socket = server_socket
-        self._poller = make_poller(runtime.limits.poller)
-        self._waker = Waker(runtime.limits.poller)
         self._clock = runtime.clock
-        self._scheduler = runtime.scheduler
         self._balancer = balancer
-        self._blocked_ns = 0
-        self._blocked_since_ns = 0
+        self.outcomes = runtime.outcomes
         self.accepted = 0
         self.descriptor_pauses = 0
+        self.stopping = False
+        self.paused_until_ns = 0
+        self._paused_since_ns = 0
+        self._blocked_ns = 0
+        self._resume_requested = False
+        self._held: _Held | None = None
+        # One loop takes over from another while the number of processors changes.
+        self._accepting = threading.Lock()
+        self._place: Callable[[NewConnection], bool] = self._place_by_balancer
+        self.wake: Callable[[], None] = _nobody_waits
         self._rate = Rate()
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
-        self.outcomes = runtime.outcomes
-        self._delayed_sockets: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._pause = threading.Event()
-        self._resume = threading.Event()
-        self._stopping = False
         self._out_of_descriptors = False
-        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{runtime.name}", daemon=True)
+        self._delayed_lock = threading.Lock()
+        self._delayed_sockets: set[socket.socket] = set()
+        server_socket.setblocking(False)
+
+    @property
+    def descriptor(self) -> int:
+        """The listening socket's."""
+        return self._socket.fileno()
 
     @property
     def processors(self) -> Sequence[BalancedProcessor]:
-        """Who takes new connections."""
+        """The processors that get new connections."""
         return self._balancer.processors
 
     def blocked_ns_until(self, now_ns: int) -> int:
-        """The time in which it could not accept, in nanoseconds, with the wait it may be in."""
-        # A wait that ends between the two reads is left out once, rather than counted twice.
-        since_ns = self._blocked_since_ns
+        """The time in which it could not accept, in nanoseconds, with the pause it may be in."""
+        # A pause that ends between the two reads is left out once, rather than counted twice.
+        since_ns = self._paused_since_ns
         return self._blocked_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
     def accept_rate(self) -> float:
-        """Connections taken in per second, over Kafka's default windows: the last eleven seconds."""
+        """Connections accepted per second, over Kafka's default windows: the last eleven seconds."""
         with self._rate_lock:
             return self._rate.measure(self._clock.monotonic_ns() // 1_000_000)
 
-    def start(self) -> None:
-        """Begin to accept."""
-        self._socket.setblocking(False)
-        self._poller.register(self._socket.fileno(), READ)
-        self._poller.register(self._waker.descriptor, READ)
-        self._thread.start()
+    def run_in(self, wake: Callable[[], None], place: Callable[[NewConnection], bool] | None) -> None:
+        """The loop that calls `accept_some` from now on: how to wake it, and where connections go if not to the
+        processor that the balancer chooses. From any thread."""
+        with self._accepting:
+            self.wake = wake
+            self._place = place or self._place_by_balancer
 
-    def stop(self) -> None:
-        """Accept no more, and close the listening socket."""
-        self._stopping = True
-        self._pause.set()
-        self._resume.set()
-        self._waker.wake()
-        for processor in self.processors:
-            processor.inbox.stop_accepting()
-        if self._thread.is_alive():
-            self._thread.join()
-        self.close()
+    def resume(self) -> None:
+        """If it pauses for a gate, ask that now; from any thread."""
+        self._resume_requested = True
+        self.wake()
 
-    def close(self) -> None:
-        """Close what was opened; for an acceptor that never started, or has stopped."""
-        with self._lock:
-            delayed, self._delayed_sockets = self._delayed_sockets, set()
-        for sock in delayed:
-            sock.close()
-        self._socket.close()
-        self._poller.close()
-        self._waker.close()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                if any(fd == self._socket.fileno() for fd, _ in self._poller.poll(60.0)):
-                    self._accept_new_connections()
-            except Exception:
-                log.exception("listener=%s: accepting failed", self.name)
-                self._pause.wait(_PAUSE_S)
-
-    def _accept_new_connections(self) -> None:
-        while not self._stopping:
-            try:
-                sock, peer = self._socket.accept()
-            except BlockingIOError:
+    def accept_some(self, limit: int) -> None:
+        """Accept up to `limit` connections, if it does not pause."""
+        with self._accepting:
+            if not self._may_go_on():
                 return
-            except ConnectionError:
-                continue
-            except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS:
-                    raise
-                self.descriptor_pauses += 1
-                if not self._out_of_descriptors:
-                    self._out_of_descriptors = True
-                    line = "listener=%s: accepting pauses: %s"
-                    self._limited_log.log("pauses", logging.ERROR, line, self.name, error.strerror)
-                with self._blocked():
-                    self._pause.wait(_PAUSE_S)
-                return
-            if self._out_of_descriptors:
-                self._out_of_descriptors = False
-                self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
-            try:
-                self._take_in(sock, Address(peer[0], peer[1]))
-            except _StoppingError:
-                log.info("listener=%s peer=%s: refused: stopping", self.name, peer)
-                sock.close()
-            except Exception:
-                log.exception("listener=%s peer=%s: taking a connection in failed", self.name, peer)
-                sock.close()
+            for _ in range(limit):
+                if self.stopping:
+                    return
+                held, self._held = self._held, None
+                if held is None:
+                    held = self._accept()
+                if held is None or not self._admit_or_close(held):
+                    return
 
-    def _take_in(self, sock: socket.socket, peer: Address) -> None:
-        admitted: list[ConnectionGate] = []
+    def _may_go_on(self) -> bool:
+        if not self.paused_until_ns:
+            return True
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self.paused_until_ns and not self._resume_requested:
+            return False
+        self._resume_requested = False
+        self._blocked_ns += now_ns - self._paused_since_ns
+        self._paused_since_ns = self.paused_until_ns = 0
+        return True
+
+    def _pause(self, delay_ms: int) -> None:
+        self._paused_since_ns = self._clock.monotonic_ns()
+        self.paused_until_ns = self._paused_since_ns + delay_ms * 1_000_000
+
+    def _accept(self) -> _Held | None:
         try:
-            refusal = self._ask_gates(peer, admitted)
-            if refusal is None:
-                self._set_options(sock)
-                self._assign(sock, peer, tuple(admitted))
-                self.accepted += 1
-                with self._rate_lock:
-                    self._rate.record(1, self._clock.monotonic_ns() // 1_000_000)
-                return
-        except BaseException:
-            release_gates(self.name, admitted, peer)
-            raise
-        release_gates(self.name, admitted, peer)
+            sock, peer = self._socket.accept()
+        except (BlockingIOError, ConnectionError):
+            return None
+        except OSError as error:
+            if error.errno not in _OUT_OF_DESCRIPTORS:
+                raise
+            self.descriptor_pauses += 1
+            if not self._out_of_descriptors:
+                self._out_of_descriptors = True
+                line = "listener=%s: accepting pauses: %s"
+                self._limited_log.log("pauses", logging.ERROR, line, self.name, error.strerror)
+            self._pause(_DESCRIPTORS_PAUSE_MS)
+            return None
+        if self._out_of_descriptors:
+            self._out_of_descriptors = False
+            self._limited_log.log("again", logging.WARNING, "listener=%s: accepting again", self.name)
+        return _Held(sock, Address(peer[0], peer[1]))
+
+    def _admit_or_close(self, held: _Held) -> bool:
+        """Place a connection, refuse it, or hold it over a pause: then False."""
+        try:
+            refusal = self._ask_gates(held)
+            if isinstance(refusal, Delay) and refusal.pause_acceptor:
+                self._hold(held, refusal.delay_ms)
+                return False
+            if refusal is not None:
+                self._refuse(held, refusal)
+                return True
+            self._set_options(held.socket)
+            if not self._place(NewConnection(held.socket, held.peer, tuple(held.admitted))):
+                self._hold(held, _FULL_PAUSE_MS)
+                return False
+        except Exception:
+            log.exception("listener=%s peer=%s: accepting failed", self.name, held.peer)
+            release_gates(self.name, held.admitted, held.peer)
+            held.socket.close()
+            return True
+        self.accepted += 1
+        with self._rate_lock:
+            self._rate.record(1, self._clock.monotonic_ns() // 1_000_000)
+        return True
+
+    def _hold(self, held: _Held, delay_ms: int) -> None:
+        self._held = held
+        self._pause(delay_ms)
+
+    def _ask_gates(self, held: _Held) -> Refuse | Delay | None:
+        proxies = self._runtime.proxies
+        if proxies is not None:
+            if proxies.trusts(held.peer):
+                # The gates are asked for the proxy's client, whose address the processor will know.
+                return None
+            if proxies.required:
+                return Refuse("proxy_untrusted", "not one of trusted_proxies")
+        answer = ask_gates(self.name, self._runtime.gates, held.peer, held.admitted)
+        if isinstance(answer, Delay) and answer.pause_acceptor and answer.reason not in held.waited_for:
+            held.waited_for.add(answer.reason)
+            self.outcomes.count(answer)
+        return answer
+
+    def _refuse(self, held: _Held, refusal: Refuse | Delay) -> None:
+        release_gates(self.name, held.admitted, held.peer)
         self._runtime.failures.count(refusal.reason)
         if self._runtime.observers is not None:
-            self._runtime.observers.refused(peer, refusal.reason, describe_refusal(refusal))
+            self._runtime.observers.refused(held.peer, refusal.reason, describe_refusal(refusal))
         self.outcomes.count(refusal)
         if isinstance(refusal, Delay):
-            self._close_later(sock, refusal.delay_ms)
+            self._close_later(held.socket, refusal.delay_ms)
         else:
-            log.info("listener=%s peer=%s: refused: %s %s", self.name, peer, refusal.reason, refusal.detail)
-            sock.close()
+            log.info("listener=%s peer=%s: refused: %s %s", self.name, held.peer, refusal.reason, refusal.detail)
+            held.socket.close()
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
         # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Those that
         # come by the thousand must not take all descriptors for it.
-        with self._lock:
+        with self._delayed_lock:
             if len(self._delayed_sockets) < _MAX_DELAYED:
                 self._delayed_sockets.add(sock)
-                self._scheduler.schedule(delay_ms, lambda: self._close_delayed(sock))
+                self._runtime.scheduler.schedule(delay_ms, lambda: self._close_delayed(sock))
                 return
         sock.close()
 
     def _close_delayed(self, sock: socket.socket) -> None:
-        with self._lock:
+        with self._delayed_lock:
             self._delayed_sockets.discard(sock)
         sock.close()
 
-    def resume(self) -> None:
-        """If it waits for a gate, ask that now; from any thread."""
-        self._resume.set()
-
-    def _ask_gates(self, peer: Address, admitted: list[ConnectionGate]) -> Refuse | Delay | None:
-        if self._runtime.proxies is not None:
-            if self._runtime.proxies.trusts(peer):
-                # Not the proxy is asked for, but its client, whom the processor will hear of.
-                return None
-            if self._runtime.proxies.required:
-                return Refuse("proxy_untrusted", "not one of trusted_proxies")
-        waited_for: set[str] = set()
-        while True:
-            answer = ask_gates(self.name, self._runtime.gates, peer, admitted)
-            if not isinstance(answer, Delay) or not answer.pause_acceptor:
-                return answer
-            if answer.reason not in waited_for:
-                waited_for.add(answer.reason)
-                self.outcomes.count(answer)
-            with self._blocked():
-                self._resume.wait(answer.delay_ms / 1000)
-                self._resume.clear()
-            if self._stopping:
-                return Refuse("stopping")
-
-    @contextmanager
-    def _blocked(self) -> Iterator[None]:
-        start_ns = self._blocked_since_ns = self._clock.monotonic_ns()
-        try:
-            yield
-        finally:
-            self._blocked_since_ns = 0
-            self._blocked_ns += self._clock.monotonic_ns() - start_ns
-
     def _set_options(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._runtime.limits.send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._runtime.limits.send_buffer_bytes)
-        if self._runtime.limits.receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._runtime.limits.receive_buffer_bytes)
+        if not _INHERITS_OPTIONS:
+            set_connection_options(sock, self._runtime.limits.send_buffer_bytes)
 
-    def _assign(self, sock: socket.socket, peer: Address, gates: tuple[ConnectionGate, ...]) -> None:
+    def _place_by_balancer(self, connection: NewConnection) -> bool:
+        """Give a connection to the processor that the balancer chooses, or to the next that has room."""
         processors = self.processors
-        first = self._balancer.assign(peer)
+        first = self._balancer.assign(connection.peer)
         count = len(processors)
-        connection = NewConnection(sock, peer, gates)
-        for step in range(count):
-            processor = processors[(first + step) % count]
-            if processor.inbox.accept(connection, wait=False):
-                return
-        with self._blocked():
-            accepted = processors[(first + count - 1) % count].inbox.accept(connection, wait=True)
-        if not accepted and not self._stopping and processors is not self.processors:
-            # It has retired meanwhile.
-            self._assign(sock, peer, gates)
-        elif not accepted:
-            raise _StoppingError
+        return any(processors[(first + step) % count].inbox.accept(connection) for step in range(count))
+
+    def stop(self) -> None:
+        """Accept no more, and close the listening socket. No loop watches it any more."""
+        self.stopping = True
+        with self._accepting:
+            held, self._held = self._held, None
+            self._socket.close()
+        if held is not None:
+            log.info("listener=%s peer=%s: refused: stopping", self.name, held.peer)
+            release_gates(self.name, held.admitted, held.peer)
+            held.socket.close()
+        with self._delayed_lock:
+            delayed, self._delayed_sockets = self._delayed_sockets, set()
+        for sock in delayed:
+            sock.close()
+
+
+def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
+    """The options of Kafka's connections. On a listening socket, Linux's accepted sockets inherit them."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_buffer_bytes > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+
+
+def _nobody_waits() -> None:
+    """Before a loop runs."""

@@ -36,6 +36,9 @@ class ChannelState(enum.Enum):
     ```
     """
 
+    # Members are looked up for every request; `Enum.__hash__` is Python code.
+    __hash__ = object.__hash__
+
     HANDSHAKE = enum.auto()
     AUTHENTICATE = enum.auto()
     READY = enum.auto()
@@ -68,6 +71,9 @@ class MuteState(enum.Enum):
     A request that is answered at once on the processor's thread never leaves its hands and needs no muting.
     """
 
+    # Members are looked up for every request; `Enum.__hash__` is Python code.
+    __hash__ = object.__hash__
+
     NOT_MUTED = enum.auto()
     MUTED = enum.auto()
     MUTED_AND_RESPONSE_PENDING = enum.auto()
@@ -77,6 +83,9 @@ class MuteState(enum.Enum):
 
 class MuteEvent(enum.Enum):
     """What moves a `MuteState`; Kafka's `ChannelMuteEvent`, with muting and unmuting themselves."""
+
+    # Members are looked up for every request; `Enum.__hash__` is Python code.
+    __hash__ = object.__hash__
 
     MUTE = enum.auto()
     REQUEST_RECEIVED = enum.auto()

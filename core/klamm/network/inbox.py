@@ -29,7 +29,7 @@ class Inbox:
         self._waker = waker
         self._max_incoming = max_incoming
         # Protects all but `calls`, whose deque is safe by itself, and `_sleeping`.
-        self._room = threading.Condition()
+        self._lock = threading.Lock()
         self.connections: deque[NewConnection] = deque()
         self.adopted: deque[KafkaChannel] = deque()
         self.evictions = 0
@@ -38,14 +38,10 @@ class Inbox:
         self.calls: deque[tuple[KafkaChannel, Callable[[Any], None], Any]] = deque()
         self._sleeping = False
 
-    def accept(self, connection: NewConnection, *, wait: bool) -> bool:
-        """Take a connection over, if there is room in the queue of new ones or `wait` is set. False if not."""
-        with self._room:
-            while len(self.connections) >= self._max_incoming:
-                if not wait or not self._accepting:
-                    return False
-                self._room.wait()
-            if not self._accepting:
+    def accept(self, connection: NewConnection) -> bool:
+        """Take a connection over, if there is room in the queue of new ones. False if not."""
+        with self._lock:
+            if not self._accepting or len(self.connections) >= self._max_incoming:
                 return False
             self.connections.append(connection)
         self.wakeup()
@@ -53,7 +49,7 @@ class Inbox:
 
     def adopt(self, channel: KafkaChannel) -> bool:
         """Take a quiet channel over from another processor; False if this one has ended."""
-        with self._room:
+        with self._lock:
             if self._ended:
                 return False
             self.adopted.append(channel)
@@ -62,7 +58,7 @@ class Inbox:
 
     def evict_one(self, connections: int) -> bool:
         """Have one of `connections` channels closed in the next turn; False if none is left."""
-        with self._room:
+        with self._lock:
             if connections <= self.evictions:
                 return False
             self.evictions += 1
@@ -75,10 +71,9 @@ class Inbox:
         self.wakeup()
 
     def stop_accepting(self) -> None:
-        """Refuse further connections, and let an acceptor that waits go."""
-        with self._room:
+        """Refuse further connections."""
+        with self._lock:
             self._accepting = False
-            self._room.notify_all()
 
     def wakeup(self) -> None:
         """Wake the processor if it sleeps."""
@@ -102,14 +97,12 @@ class Inbox:
 
     def take_connection(self) -> NewConnection:
         """The new connection that has waited longest."""
-        with self._room:
-            connection = self.connections.popleft()
-            self._room.notify()
-            return connection
+        with self._lock:
+            return self.connections.popleft()
 
     def take_evictions(self) -> int:
         """How many channels are to be closed to make room."""
-        with self._room:
+        with self._lock:
             count, self.evictions = self.evictions, 0
             return count
 
@@ -120,5 +113,5 @@ class Inbox:
 
     def end(self) -> None:
         """From now on `adopt` refuses."""
-        with self._room:
+        with self._lock:
             self._ended = True

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.network.acceptor import Acceptor
 from klamm.network.channel import KafkaChannel
 from klamm.network.reactor import Reactor
 from klamm.network.runtime import ListenerRuntime
@@ -63,6 +64,14 @@ class Processor:
     def response_queue_size(self) -> int:
         """Responses that wait; the metric ResponseQueueSize."""
         return len(self.inbox.calls)
+
+    def listen(self, acceptor: Acceptor) -> None:
+        """Accept connections as a step of the loop, from the next turn on."""
+        self._reactor.listen(acceptor)
+
+    def stop_listening(self) -> None:
+        """Accept no more; the listening socket may be closed afterwards."""
+        self._reactor.stop_listening()
 
     def measure(self) -> None:
         """Count `busy_ns` of each channel from now on."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.api.context import Address, ConnectionContext
+from klamm.network.acceptor import Acceptor
 from klamm.network.channel import KafkaChannel, describe
 from klamm.network.expiry import ChannelExpiry
 from klamm.network.gate_calls import release_gates
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
+_ACCEPTS_A_TURN: Final = 4
 _SERVER_STOPS: Final = "server stops"
 
 
@@ -58,6 +61,9 @@ class Reactor:
         self._proxied = self._proxy_admission()
         self._connection_index = itertools.count()
         self._configured_last = False
+        self._acceptor: Acceptor | None = None
+        self._stopped_listening = threading.Event()
+        self._stopped_listening.set()
         self.balanced = False
         self._draining = False
         self._drain_deadline_ns = 0
@@ -79,6 +85,39 @@ class Reactor:
     def _deliver(self, request: PendingRequest) -> None:
         self.inbox.call_soon(request.channel, self.lifecycle.answered, request)
 
+    def listen(self, acceptor: Acceptor) -> None:
+        """Accept connections as a step of the loop, from the next turn on. From any thread."""
+        acceptor.run_in(self._waker.wake, self._take_over)
+        self._acceptor = acceptor
+        self._waker.wake()
+
+    def stop_listening(self) -> None:
+        """Accept no more. From any other thread, while this one runs; the listening socket may be closed afterwards."""
+        self._stopped_listening.clear()
+        self._acceptor = None
+        self._waker.wake()
+        self._stopped_listening.wait()
+
+    def _accept(self, acceptor: Acceptor) -> None:
+        if self.selector.listening != acceptor.descriptor:
+            self.selector.listen(acceptor.descriptor)
+        paused = bool(acceptor.paused_until_ns)
+        if paused or self.selector.has_connections:
+            self.selector.has_connections = False
+            # A few a turn: connected clients must not wait for a crowd that is not.
+            acceptor.accept_some(_ACCEPTS_A_TURN)
+            # A channel that has nothing to negotiate is ready in the turn that accepts it.
+            self._process_completed()
+            self.selector.watch_listening(not acceptor.paused_until_ns)
+
+    def _forget_listening(self) -> None:
+        self.selector.stop_listening()
+        self._stopped_listening.set()
+
+    def _take_over(self, connection: NewConnection) -> bool:
+        self._configure(connection)
+        return True
+
     @property
     def connection_count(self) -> int:
         """Connections it has or is about to have; from any thread."""
@@ -94,6 +133,7 @@ class Reactor:
 
     def end(self) -> None:
         """Close what is left: the last thing that the thread does."""
+        self._forget_listening()
         for channel in [*self.selector.channels.values(), *self.selector.closing]:
             self.lifecycle.close(channel, _SERVER_STOPS)
         while self.inbox.connections:
@@ -122,6 +162,10 @@ class Reactor:
             self.waiting.retry()
         self._poll()
         self._process_completed()
+        if self._acceptor is not None:
+            self._accept(self._acceptor)
+        elif not self._stopped_listening.is_set():
+            self._forget_listening()
         if inbox.connections or self.selector.setup:
             self._set_up_one()
         self._close_excess_connections()
@@ -145,6 +189,9 @@ class Reactor:
             timeout_s = min(timeout_s, max(0.0, (self.lifecycle.next_close_ns - self._clock.monotonic_ns()) / 1e9))
         if self._draining:
             timeout_s = min(timeout_s, 0.01)
+        acceptor = self._acceptor
+        if acceptor is not None and acceptor.paused_until_ns:
+            timeout_s = min(timeout_s, max(0.0, (acceptor.paused_until_ns - self._clock.monotonic_ns()) / 1e9))
         # What is handed over from here on either wakes this thread or is seen below.
         self.inbox.going_to_sleep()
         selector = self.selector

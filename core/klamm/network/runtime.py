@@ -37,7 +37,6 @@ class Limits:
     connections_max_idle_ms: int
     connection_setup_timeout_ms: int
     send_buffer_bytes: int
-    receive_buffer_bytes: int
     use_send_file: bool
     poller: str
 

@@ -23,6 +23,9 @@ class WatchedChannels:
         self._poller = poller
         self.channels: dict[int, KafkaChannel] = {}
         self._reading_stopped = False
+        self.listening = -1
+        self._listening_watched = False
+        self.has_connections = False
         self.buffered: set[KafkaChannel] = set()
         self.completed_receives: list[KafkaChannel] = []
         self.completed_sends: list[KafkaChannel] = []
@@ -41,6 +44,25 @@ class WatchedChannels:
         self.forget(channel)
         self.buffered.discard(channel)
         return True
+
+    def listen(self, descriptor: int) -> None:
+        """Watch a listening socket: `has_connections` says that some wait there."""
+        self.listening = descriptor
+        self._listening_watched = True
+        self._poller.register(descriptor, READ)
+
+    def watch_listening(self, watched: bool) -> None:
+        """While an acceptor pauses, connections that wait must not end each poll at once."""
+        if watched != self._listening_watched:
+            self._listening_watched = watched
+            self._poller.modify(self.listening, READ if watched else 0)
+
+    def stop_listening(self) -> None:
+        """Watch the listening socket no more."""
+        if self.listening >= 0:
+            self._poller.unregister(self.listening)
+            self.listening = -1
+            self.has_connections = False
 
     def watch(self, channel: KafkaChannel, interest: int) -> None:
         """Have the poller watch a channel for this."""

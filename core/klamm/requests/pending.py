@@ -30,6 +30,8 @@ class RequestStage(enum.Enum):
     A request that runs on its processor's thread begins as RUNNING.
     """
 
+    __hash__ = object.__hash__
+
     QUEUED = enum.auto()
     RUNNING = enum.auto()
     COMPLETED = enum.auto()

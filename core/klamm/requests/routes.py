@@ -19,6 +19,8 @@ _INLINE_ALWAYS: Final = 1 << 31
 _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
+_LOADED: Final = frozenset({"count_errors", "decode", "handle", "has_errors_inside", "has_records", "only_own_code"})
+
 RequestStep = Callable[[Any, RequestContext], Any]
 
 
@@ -41,6 +43,7 @@ class Route:
     """
 
     __slots__ = (
+        "_handler",
         "api_key",
         "count_errors",
         "decode",
@@ -55,22 +58,15 @@ class Route:
         "on_request",
         "on_response",
         "only_own_code",
-        "response_class",
         "unchanged_while",
     )
 
     def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls]) -> None:
+        self._handler = handler
         self.api_key = handler.api_key
         self.name = handler.name
-        self.decode: Callable[..., Any] = handler.module.__dict__[f"{handler.name}Request"].decode
-        self.handle = handler.handle
         self.min_version = handler.min_version
         self.max_version = handler.max_version
-        response_class = self.response_class = handler.module.__dict__[f"{handler.name}Response"]
-        self.has_records = hasattr(response_class, "encode_chunks")
-        self.count_errors = error_counter(response_class)
-        self.only_own_code = has_only_own_code(response_class)
-        self.has_errors_inside = has_errors_inside(response_class)
         # ApiVersions has response header v0 at every version: its client does not know yet what the server speaks.
         is_api_versions = handler.api_key == ApiKey.API_VERSIONS
         self.flexible_from = _NEVER_FLEXIBLE if is_api_versions else spec_of(handler.api_key).flexible_from
@@ -79,6 +75,19 @@ class Route:
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
         self.unchanged_while = None if wanted else handler.unchanged_while
         self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
+
+    def __getattr__(self, name: str) -> Any:
+        """What needs the modules of the API. They are imported at its first request: a start needs few of them."""
+        if name not in _LOADED:
+            raise AttributeError(name)
+        module, self.handle = self._handler.load()
+        response_class = module.__dict__[f"{self.name}Response"]
+        self.has_records = hasattr(response_class, "encode_chunks")
+        self.count_errors = error_counter(response_class)
+        self.only_own_code = has_only_own_code(response_class)
+        self.has_errors_inside = has_errors_inside(response_class)
+        self.decode = module.__dict__[f"{self.name}Request"].decode
+        return object.__getattribute__(self, name)
 
 
 def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:

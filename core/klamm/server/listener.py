@@ -19,7 +19,8 @@ from klamm.metrics.connection_failures import NAME as FAILURES_NAME
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.acceptor import Acceptor
+from klamm.network.acceptor import Acceptor, set_connection_options
+from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
@@ -55,6 +56,8 @@ class Listener:
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
         self.acceptor: Acceptor | None = None
+        self._acceptor_thread: AcceptorThread | None = None
+        self._accepting_processor: Processor | None = None
         self.counts = ConnectionCounts()
         self._next_index = 0
         self._balancer: LoadBalancer
@@ -89,6 +92,7 @@ class Listener:
             if settings.socket_receive_buffer_bytes > 0:
                 # The window scale is agreed on at the handshake, so the listening socket must have it.
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
+            set_connection_options(self._socket, settings.socket_send_buffer_bytes)
             self._socket.bind(address)
             self._socket.listen(settings.backlog)
         except OSError as error:
@@ -219,12 +223,32 @@ class Listener:
         """Serve."""
         for processor in self.processors:
             processor.start()
+        self._begin_to_accept()
+
+    def _begin_to_accept(self) -> None:
+        """One processor accepts by itself: a thread for that would only compete with it. Several have a thread."""
         assert self.acceptor is not None
-        self.acceptor.start()
+        if len(self.processors) == 1:
+            self._accepting_processor = self.processors[0]
+            self._accepting_processor.listen(self.acceptor)
+            return
+        thread = AcceptorThread(self.acceptor, self._runtime.clock, self._runtime.limits.poller)
+        self._acceptor_thread = thread
+        thread.start()
+
+    def _pause_accepting(self) -> None:
+        if self._accepting_processor is not None:
+            self._accepting_processor.stop_listening()
+        if self._acceptor_thread is not None:
+            self._acceptor_thread.stop()
+        self._accepting_processor = self._acceptor_thread = None
 
     def resize(self, count: int) -> None:
         """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
         many go to the others, each at its next quiet point."""
+        other_loop = (count == 1) != (len(self.processors) == 1)
+        if other_loop:
+            self._pause_accepting()
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
@@ -234,6 +258,8 @@ class Listener:
             kept.append(processor)
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
+        if other_loop:
+            self._begin_to_accept()
         for processor in surplus:
             processor.retire(kept)
         assert self._parts is not None
@@ -248,6 +274,9 @@ class Listener:
         """Close the listening socket; open connections stay."""
         if self._balancing is not None:
             self._balancing.cancel()
+        self._pause_accepting()
+        for processor in self.processors:
+            processor.inbox.stop_accepting()
         if self.acceptor is not None:
             self.acceptor.stop()
 
@@ -284,7 +313,6 @@ def _limits(plan: ListenerPlan) -> Limits:
         connections_max_idle_ms=settings.connections_max_idle_ms,
         connection_setup_timeout_ms=settings.connection_setup_timeout_ms,
         send_buffer_bytes=settings.socket_send_buffer_bytes,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
         use_send_file=settings.send_file,
         poller=settings.poller,
     )

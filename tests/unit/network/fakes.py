@@ -27,7 +27,6 @@ LIMITS = Limits(
     connections_max_idle_ms=0,
     connection_setup_timeout_ms=0,
     send_buffer_bytes=-1,
-    receive_buffer_bytes=-1,
     use_send_file=False,
     poller="poll",
 )

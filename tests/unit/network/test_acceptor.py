@@ -2,18 +2,15 @@
 
 import errno
 import logging
-import queue
 
 import pytest
 
 from klamm import Delay
 from klamm.network import acceptor
 from klamm.network.balancer import LoadBalancer
-from klamm.network.poller import READ
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
 from tests.unit.network.fakes import connection_context, runtime
-from tests.waiting import wait_until
 
 SECOND_NS = 1_000_000_000
 
@@ -55,53 +52,6 @@ class Connection:
         self.closed = True
 
 
-class Turns:
-    """A poller that says once for each `turn` that somebody waits at the door."""
-
-    def __init__(self):
-        self.events = queue.Queue()
-
-    def turn(self):
-        self.events.put([(3, READ)])
-
-    def register(self, descriptor, mask):
-        pass
-
-    def poll(self, timeout_s):
-        return self.events.get()
-
-    def close(self):
-        pass
-
-
-class Bell:
-    """A waker."""
-
-    descriptor = 4
-
-    def __init__(self, turns):
-        self.turns = turns
-
-    def wake(self):
-        self.turns.events.put([])
-
-    def close(self):
-        pass
-
-
-class Pause:
-    """An event that nobody sets: waiting for it takes time of the clock alone."""
-
-    def __init__(self, clock):
-        self.clock = clock
-
-    def wait(self, timeout_s):
-        self.clock.advance_ms(round(timeout_s * 1000))
-
-    def set(self):
-        pass
-
-
 class ClosedDoor:
     """A gate that has everybody wait until it is opened."""
 
@@ -116,21 +66,18 @@ class ClosedDoor:
 
 
 class FakeInbox:
-    """Takes what comes until it is stopped."""
+    """Takes what comes unless it is full."""
 
-    stopped = False
+    full = False
 
     def __init__(self):
         self.taken = []
 
-    def accept(self, connection, *, wait):
-        if self.stopped:
+    def accept(self, connection):
+        if self.full:
             return False
         self.taken.append(connection.socket)
         return True
-
-    def stop_accepting(self):
-        pass
 
 
 class Processor:
@@ -150,16 +97,13 @@ class First:
 
 
 class Door:
-    def __init__(self, monkeypatch, *gates):
+    def __init__(self, *gates):
         self.clock = ManualClock()
         self.socket = Listening()
-        self.turns = Turns()
-        self.processor = Processor()
+        self.processors = [Processor(), Processor()]
         self.scheduler = Scheduler(self.clock)
         balancer = LoadBalancer("a", First(), self.clock)
-        balancer.processors = [self.processor]
-        monkeypatch.setattr(acceptor, "make_poller", lambda kind: self.turns)
-        monkeypatch.setattr(acceptor, "Waker", lambda kind: Bell(self.turns))
+        balancer.processors = self.processors
         listener = runtime(
             context=connection_context("a").listener, gates=gates, clock=self.clock, scheduler=self.scheduler
         )
@@ -169,49 +113,59 @@ class Door:
     def blocked_ns(self):
         return self.acceptor.blocked_ns_until(self.clock.monotonic_ns())
 
-
-@pytest.fixture
-def opened(monkeypatch):
-    doors = []
-
-    def open_one(*gates):
-        doors.append(Door(monkeypatch, *gates))
-        return doors[-1]
-
-    yield open_one
-    for door in doors:
-        door.acceptor.stop()
+    @property
+    def taken(self):
+        return [connection for processor in self.processors for connection in processor.inbox.taken]
 
 
-def test_the_wait_it_is_in_counts_as_blocked(opened):
+def test_a_pause_counts_as_blocked_while_it_lasts_and_resume_ends_it():
     gate = ClosedDoor()
-    door = opened(gate)
+    door = Door(gate)
     door.socket.outcomes = [Connection()]
-    door.acceptor.start()
-    door.turns.turn()
-    wait_until(lambda: door.acceptor.blocked_ns_until(door.clock.monotonic_ns() + 1))
+    door.acceptor.accept_some(8)
     door.clock.advance_ms(5_000)
-    assert door.blocked_ns == 5 * SECOND_NS
+    door.acceptor.accept_some(8)
+    assert (door.blocked_ns, door.taken) == (5 * SECOND_NS, [])
     gate.is_open = True
     door.acceptor.resume()
-    wait_until(lambda: door.acceptor.accepted)
+    door.acceptor.accept_some(8)
+    assert len(door.taken) == 1
     door.clock.advance_ms(5_000)
     assert door.blocked_ns == 5 * SECOND_NS
     assert door.acceptor.accept_rate() == pytest.approx(0.1)
 
 
-def test_pauses_for_want_of_descriptors_are_counted_and_said_once(opened, caplog):
+def test_a_pause_ends_by_itself_and_counts_its_reason_once():
+    gate = ClosedDoor()
+    door = Door(gate)
+    door.socket.outcomes = [Connection()]
+    for _ in range(3):
+        door.acceptor.accept_some(8)
+        assert door.acceptor.paused_until_ns == door.clock.monotonic_ns() + 600 * SECOND_NS
+        door.clock.advance_ms(600_000)
+    gate.is_open = True
+    door.acceptor.accept_some(8)
+    assert len(door.taken) == 1
+    assert door.acceptor.outcomes.paused == {"closed": 1}
+
+
+def test_no_more_than_the_limit_is_accepted_at_once():
+    door = Door()
+    door.socket.outcomes = [Connection() for _ in range(5)]
+    for expected in (2, 4, 5, 5):
+        door.acceptor.accept_some(2)
+        assert len(door.taken) == expected
+
+
+def test_pauses_for_want_of_descriptors_are_counted_and_said_once(caplog):
     caplog.set_level(logging.WARNING, "klamm.network")
-    door = opened()
-    door.acceptor._pause = Pause(door.clock)
-    door.acceptor.start()
+    door = Door()
     for _ in range(3):
         door.socket.outcomes += [OSError(errno.EMFILE, "Too many open files"), Connection()]
-        accepted = door.acceptor.accepted
-        # The first look ends with the pause.
-        door.turns.turn()
-        door.turns.turn()
-        wait_until(lambda before=accepted: door.acceptor.accepted == before + 1)
+        door.acceptor.accept_some(8)
+        door.clock.advance_ms(100)
+        door.acceptor.accept_some(8)
+    assert len(door.taken) == 3
     assert door.acceptor.descriptor_pauses == 3
     assert door.blocked_ns == 3 * SECOND_NS // 10
     assert [record.getMessage() for record in caplog.records] == [
@@ -227,18 +181,45 @@ def test_pauses_for_want_of_descriptors_are_counted_and_said_once(opened, caplog
     ]
 
 
-def test_who_comes_while_the_processors_stop_is_no_failure(opened, caplog):
+def test_a_full_processor_is_passed_over_and_when_all_are_full_the_connection_is_held():
+    door = Door()
+    first, second = door.processors
+    first.inbox.full = True
+    door.socket.outcomes = [Connection(), Connection()]
+    door.acceptor.accept_some(1)
+    assert len(second.inbox.taken) == 1
+    second.inbox.full = True
+    door.acceptor.accept_some(8)
+    assert door.acceptor.paused_until_ns
+    first.inbox.full = False
+    door.clock.advance_ms(5)
+    door.acceptor.accept_some(8)
+    assert len(first.inbox.taken) == 1
+
+
+def test_a_connection_that_is_held_when_the_server_stops_is_released_and_is_no_failure(caplog):
     caplog.set_level(logging.INFO, "klamm.network")
     gate = ClosedDoor()
     gate.is_open = True
-    door = opened(gate)
-    door.processor.inbox.stopped = True
+    door = Door(gate)
+    for processor in door.processors:
+        processor.inbox.full = True
     connection = Connection()
     door.socket.outcomes.append(connection)
-    door.acceptor.start()
-    door.turns.turn()
-    wait_until(lambda: connection.closed)
+    door.acceptor.accept_some(8)
+    door.acceptor.stop()
+    assert connection.closed
     assert gate.released == 1
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", "listener=a peer=('10.0.0.1', 5000): refused: stopping")
+        ("INFO", "listener=a peer=10.0.0.1:5000: refused: stopping")
     ]
+
+
+def test_its_loop_may_place_connections_itself():
+    door = Door()
+    placed = []
+    door.acceptor.run_in(lambda: None, lambda connection: placed.append(connection.socket) or True)
+    door.socket.outcomes = [Connection()]
+    door.acceptor.accept_some(8)
+    assert len(placed) == 1
+    assert door.taken == []

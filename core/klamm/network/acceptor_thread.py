@@ -1,0 +1,72 @@
+"""`AcceptorThread`: the loop of an acceptor whose listener has several processors."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from klamm.network.acceptor import Acceptor
+from klamm.network.poller import READ, Waker, make_poller
+from klamm.runtime.clock import Clock
+
+log = logging.getLogger("klamm.network")
+
+_POLL_S: Final = 60.0
+_FAILURE_PAUSE_S: Final = 0.1
+_ACCEPTS_A_TURN: Final = 64
+
+
+class AcceptorThread:
+    """Runs from `start` to `stop`. Kafka's acceptor is such a thread for each listener."""
+
+    def __init__(self, acceptor: Acceptor, clock: Clock, poller: str) -> None:
+        self._acceptor = acceptor
+        self._clock = clock
+        self._poller = make_poller(poller)
+        self._waker = Waker(poller)
+        self._ending = False
+        self._watching = True
+        self._pause = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{acceptor.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._poller.register(self._acceptor.descriptor, READ)
+        self._poller.register(self._waker.descriptor, READ)
+        self._acceptor.run_in(self._waker.wake, None)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Accept no more. The listening socket stays open."""
+        self._ending = True
+        self._pause.set()
+        self._waker.wake()
+        self._thread.join()
+        self._poller.close()
+        self._waker.close()
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self._turn()
+            except Exception:
+                log.exception("listener=%s: accepting failed", self._acceptor.name)
+                self._pause.wait(_FAILURE_PAUSE_S)
+
+    def _turn(self) -> None:
+        paused_until_ns = self._acceptor.paused_until_ns
+        timeout_s = _POLL_S
+        if paused_until_ns:
+            timeout_s = max(0.0, (paused_until_ns - self._clock.monotonic_ns()) / 1e9)
+        self._watch(not paused_until_ns)
+        if any(descriptor == self._waker.descriptor for descriptor, _ in self._poller.poll(timeout_s)):
+            self._waker.drain()
+        if not self._ending:
+            self._acceptor.accept_some(_ACCEPTS_A_TURN)
+
+    def _watch(self, watching: bool) -> None:
+        # While it pauses, connections that wait must not end each poll at once.
+        if watching != self._watching:
+            self._watching = watching
+            self._poller.modify(self._acceptor.descriptor, READ if watching else 0)
