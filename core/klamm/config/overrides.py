@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`, `--bind` and `--data-dir`: said on the command line, they win over the file."""
+"""`--set KEY=VALUE`, `--bind` and `--data-dir`: the command line overrides the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME: Final = "NAME"
 def apply_overrides(
     config: ConfigTables, plugins: PluginRegistry, overrides: Sequence[str], bind: str | None, data_dir: str | None
 ) -> None:
-    """Put what the command line says into the tables. What is wrong with it is reported."""
+    """Apply the arguments of the command line to the tables; problems are reported."""
     _Overrides(config, plugins).apply(overrides, bind, data_dir)
 
 
@@ -45,7 +45,7 @@ class _Overrides:
             for path in paths:
                 self._put(path, _value(value.strip()), f"--set {text}")
         self._refuse_unknown_listeners(listeners)
-        # Now all is said of which parts there are.
+        # Kafka's names of gate and throttle settings depend on which parts the listeners have by now.
         for text in of_parts:
             self._put_in_parts(text)
         if bind is not None:
@@ -55,7 +55,7 @@ class _Overrides:
             self._put(("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
-        """A listener that the command line alone speaks of, and gives no address, is a misspelled one."""
+        """Report listeners that only the command line names and that have no address: they are misspelled."""
         for path, said in list(self._config.overridden.items()):
             head, _, rest = path.partition(".")
             name = rest.partition(".")[0]
@@ -158,9 +158,10 @@ class _Overrides:
             provider = str(self._config.table((name,)).get("provider", name))
             try:
                 settings = self._plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
-            except (PluginError, ImportError, AttributeError):
-                settings = None
-            found[name] = list(specs_of(settings)) if settings is not None else []
+                found[name] = list(specs_of(settings)) if settings is not None else []
+            except Exception:
+                # Reported where the handler set is resolved.
+                found[name] = []
         return found
 
     def _known(self) -> list[str]:
@@ -171,13 +172,15 @@ class _Overrides:
 
 
 def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The settings of a part that Kafka calls so, and the listener that the name is about, if it is about one."""
+    """The settings of a part with that Kafka name, and the listener that the name contains, if it contains one."""
     try:
         settings = provider.load_settings()
-    except (ImportError, AttributeError):
+        specs = specs_of(settings) if settings is not None else {}
+    except Exception:
+        # Reported if a listener names the part.
         return
-    for name, spec in specs_of(settings).items() if settings is not None else ():
-        # What names a listener in Kafka is said by the listener itself here.
+    for name, spec in specs.items():
+        # A Kafka key whose value names a listener is a flag of that listener here.
         if spec.kafka is None or spec.kind is bool:
             continue
         if key == spec.kafka:
