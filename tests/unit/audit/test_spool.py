@@ -121,6 +121,19 @@ def seqs(path):
     return [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
 
 
+def fail():
+    raise OSError(errno.EIO, "broken")
+
+
+def aged(writer, count):
+    writer.start()
+    for _ in range(count):
+        writer.write()
+        writer.clock.advance_ms(10)
+        writer.spool.tick()
+    return sealed_segments(writer.folder)
+
+
 def test_a_segment_is_open_until_it_is_sealed_with_its_seal_beside_it(writer):
     assert writer.start() == []
     writer.write(3)
@@ -251,7 +264,7 @@ def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
     writer.clock.advance_ms(10)
     files = writer.files
     rename = files.rename
-    files.rename = lambda source, target: rename(source, target) if target.suffix == ".seal" else _fail()
+    files.rename = lambda source, target: rename(source, target) if target.suffix == ".seal" else fail()
     with pytest.raises(SpoolError, match="broken"):
         writer.spool.tick()
     writer.die()
@@ -263,10 +276,6 @@ def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
     first, second = seals(writer.folder)
     assert (first.index, second.index, second.previous_chain) == (0, 1, first.chain)
     assert len(sealed_segments(writer.folder)) == 2
-
-
-def _fail():
-    raise OSError(errno.EIO, "broken")
 
 
 def test_a_full_disk_leaves_whole_lines_and_writing_goes_on_later(writer):
@@ -341,7 +350,7 @@ def test_a_rename_that_worked_and_failed_is_a_rename(tmp_path):
     def unconfirmed(source, target):
         rename(source, target)
         if target.suffix == ".jsonl":
-            _fail()
+            fail()
 
     writer.files.rename = unconfirmed
     writer.spool.tick()
@@ -460,7 +469,7 @@ def test_one_failed_fsync_is_not_tried_again_on_the_same_file(tmp_path):
 
     def once(descriptor):
         writer.files.fsync = fsync
-        _fail()
+        fail()
 
     writer.files.fsync = once
     with pytest.raises(SpoolError, match="fsync: broken"):
@@ -516,33 +525,6 @@ def test_nothing_is_written_before_the_name_of_a_segment_is_durable(tmp_path):
     assert seqs(opened) == [0]
 
 
-@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
-def test_sealed_segments_can_be_compressed(tmp_path, codec, suffix):
-    writer = Writer(tmp_path / "n", compression=codec)
-    writer.start()
-    writer.write(5, padding=1000)
-    writer.spool.close()
-    (path,) = sealed_segments(writer.folder)
-    assert path.name.endswith(".jsonl" + suffix)
-    data = bytes(getattr(cramjam, codec).decompress(path.read_bytes()))
-    assert [json.loads(line)["seq"] for line in data.splitlines()] == [0, 1, 2, 3, 4]
-    assert seals(writer.folder)[0].sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_a_crash_after_compressing_leaves_one_copy(tmp_path):
-    writer = Writer(tmp_path / "n", compression="zstd")
-    writer.start()
-    writer.write()
-    writer.files.remove = lambda path: _fail()
-    with pytest.raises(SpoolError):
-        writer.spool.close()
-    del writer.files.remove
-    assert len(open_segments(writer.folder)) == len(sealed_segments(writer.folder)) == 1
-    writer.start("11111111")
-    assert open_segments(writer.folder) == []
-    assert len(sealed_segments(writer.folder)) == 1
-
-
 @pytest.mark.parametrize("written", [0, 2])
 def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
     writer.start()
@@ -555,7 +537,7 @@ def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
 
 def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
+    aged(writer, 1)
     boot = writer.spool.boot
     writer.spool.close(final=False)
     assert writer.start("11111111") == [Recovered(boot, 0, 0)]
@@ -563,7 +545,7 @@ def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
 
 def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
+    aged(writer, 1)
     first = writer.spool.boot
     writer.die()
     assert writer.start("11111111") == [Recovered(first, 0, 0)]

@@ -1,11 +1,13 @@
 """Retention of the spool, by age and by size, and the spool that is full."""
 
+import os
+
 import pytest
 
 from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import open_segments, sealed_segments
+from klamm_spark.spool_layout import open_segments, parse_name, sealed_segments
 from klamm_spark.spool_losses import Deleted
-from tests.unit.audit.test_spool import Writer, seals, seqs
+from tests.unit.audit.test_spool import Writer, aged, fail, seals, seqs
 
 
 def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
@@ -40,21 +42,12 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
     assert (seal.index, seal.previous_chain) == (2, last.chain)
 
 
-def _aged(writer, count):
-    writer.start()
-    for _ in range(count):
-        writer.write()
-        writer.clock.advance_ms(10)
-        writer.spool.tick()
-    return sealed_segments(writer.folder)
-
-
 def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _, second, _ = _aged(writer, 3)
+    _, second, _ = aged(writer, 3)
     writer.clock.advance_ms(60_001)
     remove = writer.files.remove
-    writer.files.remove = lambda path: _fail() if path == second else remove(path)
+    writer.files.remove = lambda path: fail() if path == second else remove(path)
     with pytest.raises(SpoolError, match="broken"):
         writer.spool.tick()
     assert writer.spool.take_losses() == [Deleted(writer.spool.boot, 0, 0, 1, "retention_ms")]
@@ -65,7 +58,7 @@ def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
 
 def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    paths = _aged(writer, 3)
+    paths = aged(writer, 3)
     wall_s = writer.clock.wall_us() / 1e6
     for path in (paths[0], paths[2]):
         path.with_suffix(".seal").write_bytes(b"{}")
@@ -82,7 +75,7 @@ def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had
 
 def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    first, _ = _aged(writer, 2)
+    first, _ = aged(writer, 2)
     first.unlink()
     writer.clock.advance_ms(60_001)
     assert writer.tick() == [Deleted(writer.spool.boot, 1, 1, 1, "retention_ms")]
@@ -90,7 +83,7 @@ def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
 
 def test_a_failed_sync_keeps_nothing_else_from_being_done(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _aged(writer, 1)
+    aged(writer, 1)
     writer.write()
     writer.clock.advance_ms(60_001)
     writer.files.broken = {"fsync"}
