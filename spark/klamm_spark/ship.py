@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OBSERVED: Final = "shipped"
+_NO_AGE_LIMIT: Final = "36500d"
+"""Spark ignores files that are older than the newest one by `maxFileAge`: one wrong clock would hide segments."""
 _POLL_S: Final = 0.5
 _POLL_ONCE_S: Final = 0.1
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
@@ -111,7 +113,7 @@ def read_segments(spark: SparkSession, spool: AnyPath, settings: SparkSettings) 
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", SEGMENT_GLOB)
         .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
-        .option("maxFileAge", f"{settings.max_file_age_days}d")
+        .option("maxFileAge", _NO_AGE_LIMIT)
         .load(str(spool.resolve()))
         .select(
             "value",
