@@ -60,7 +60,7 @@ def run(
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
     # A lake that cannot be read must fail here, not in a query.
-    lake.has_events()
+    lake.require_checkpoint()
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
@@ -106,12 +106,14 @@ def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettin
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: AnyPath, settings: SparkSettings) -> DataFrame:
+def read_segments(
+    spark: SparkSession, spool: AnyPath, settings: SparkSettings, pattern: str = SEGMENT_GLOB
+) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")
         .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", SEGMENT_GLOB)
+        .option("pathGlobFilter", pattern)
         .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
         .option("maxFileAge", _NO_AGE_LIMIT)
         .load(str(spool.resolve()))
