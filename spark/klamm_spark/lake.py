@@ -42,7 +42,6 @@ COMPACTED: Final = "compacted-"
 MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
-NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _LOG_VERSION: Final = "v1"
 _NEW_LOG: Final = f"{COMMIT_LOG}.new"
 _OLD_LOG: Final = f"{COMMIT_LOG}.old"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from klamm import ConnectionGate, Provider, hookimpl, setting
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.serving import reload
 from klamm.testing import EmbeddedServer, RawClient
@@ -337,7 +337,7 @@ max_handshakes = 10
         thread.join()
     counts = served.counts
     wait_until(lambda: counts.total == 0)
-    assert counts.by_ip == {}
+    assert counts.by_source == {}
     assert [listener.connections for listener in counts.listeners.values()] == [0, 0]
     assert served.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("outer",): 0, ("inner",): 0}
     assert served.acceptor("outer").accepted > 100

@@ -7,7 +7,7 @@ import pytest
 from klamm import ErrorCode
 from klamm.sasl import ScramMechanism
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from klamm_sasl.failed_logins import FAILURES
+from klamm_sasl.failed_logins import MAX_FAILURES
 from tests.contract.test_sasl import is_in
 from tests.sasl_client import handshake, log_in, plain, users_setting
 from tests.waiting import wait_until
@@ -74,7 +74,7 @@ def test_a_crowd_of_guesses_is_refused_in_the_end_and_holds_up_nobody_else(serve
     server = serve()
     known = connect(server)
     assert log_in(known, "PLAIN", "bob", "opens").error_code == 0
-    crowd = [connect(server) for _ in range(3 * FAILURES)]
+    crowd = [connect(server) for _ in range(3 * MAX_FAILURES)]
     asked = [guess(client, f"guess {number}") for number, client in enumerate(crowd)]
     assert lane.busy.wait(10)
     other = connect(server, source_host="127.0.0.2")
@@ -88,7 +88,7 @@ def test_a_crowd_of_guesses_is_refused_in_the_end_and_holds_up_nobody_else(serve
     lane.release.set()
     for client, correlation_id in zip(crowd, asked, strict=True):
         assert is_refused(client, correlation_id)
-    assert len(lane.checked) == 2 * FAILURES
+    assert len(lane.checked) == 2 * MAX_FAILURES
     assert is_in(server, known, "bob")
     assert caplog.text.count("suspect_check_percent") == 1
     assert "guess" not in caplog.text
@@ -96,12 +96,12 @@ def test_a_crowd_of_guesses_is_refused_in_the_end_and_holds_up_nobody_else(serve
 
 def test_a_right_password_of_a_suspect_waits_for_one_guess_at_each_other_user(serve, connect, lane):
     server = serve()
-    crowd = [connect(server) for _ in range(3 * FAILURES)]
+    crowd = [connect(server) for _ in range(3 * MAX_FAILURES)]
     asked = [guess(client, f"guess {number}") for number, client in enumerate(crowd)]
     assert lane.busy.wait(10)
     neighbour = connect(server)
     asked_neighbour = guess(neighbour, "opens", "bob")
-    wait_until(lambda: waiting(server) == 2 * FAILURES, "not all wait, of whom one is checked")
+    wait_until(lambda: waiting(server) == 2 * MAX_FAILURES, "not all wait, of whom one is checked")
     lane.release.set()
     assert neighbour.receive(36, 2, asked_neighbour).error_code == 0
     assert is_in(server, neighbour, "bob")
@@ -114,7 +114,7 @@ def test_a_right_password_of_a_suspect_waits_for_one_guess_at_each_other_user(se
 def test_who_has_waited_for_too_long_is_closed_and_not_checked(serve, connect, lane):
     # It rests for no time to speak of, however long it is held.
     server = serve("connection_setup_timeout_ms=1000", f"{SASL}.suspect_check_percent=99")
-    for number in range(FAILURES):
+    for number in range(MAX_FAILURES):
         client = connect(server)
         assert is_refused(client, guess(client, f"guess {number}"))
     clients = [connect(server) for _ in range(3)]

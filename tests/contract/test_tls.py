@@ -17,7 +17,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_ssl.transport import SslTransportLayer
 from tests.contract.api_sets import GATES, Plugin
-from tests.tls_files import TlsFiles
+from tests.tls_files import TlsFiles, revocation_list
 from tests.waiting import wait_until
 
 FAILURES = "klamm:type=Listener,name=ConnectionFailures"
@@ -228,7 +228,7 @@ def mutual(serve, files):
     """A server that wants a certificate that is neither revoked nor expired, and a known name."""
     revoked = files.issue("revoked", "CN=revoked")
     crl = files.directory / "crl.pem"
-    crl.write_bytes(files.authority.revocation_list([revoked.identity.certificate], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [revoked.identity.certificate], now=files.now))
     server = serve(
         *files.server_settings(
             client_auth="required",
@@ -448,12 +448,12 @@ def test_sighup_reloads_and_says_what_is_wrong(serve, files):
 
 def test_a_client_may_be_revoked_while_the_server_runs(serve, files):
     crl = files.directory / "crl.pem"
-    crl.write_bytes(files.authority.revocation_list([], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     server = serve(*files.server_settings(client_auth="required", revocation_lists=[str(crl)], reload_interval_ms=0))
     context = files.client_context(files.client)
     with RawClient(server.address(), ssl_context=context) as there:
         there.call(MetadataRequest(topics=None), 12)
-        crl.write_bytes(files.authority.revocation_list([files.client.identity.certificate], now=files.now))
+        crl.write_bytes(revocation_list(files.authority, [files.client.identity.certificate], now=files.now))
         assert server.server.reload() == []
         with pytest.raises((ssl.SSLError, ConnectionError)):
             answers(server, ssl_context=context)

@@ -7,6 +7,15 @@ from typing import Final
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _INDENT: Final = "    "
+LOGGED_CHARACTERS: Final = 256
+"""So much of a string that a client has chosen stands in a log line."""
+
+
+def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
+    """The text, or its first characters and how many it has. For strings that a client has chosen, in log lines."""
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}… ({len(text)} characters)"
 
 
 def escape_control_characters(text: str) -> str:

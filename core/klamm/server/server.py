@@ -17,7 +17,6 @@ from klamm.api.extension import ServerExtension
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
-from klamm.metrics.server import ServerMetrics
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
@@ -25,6 +24,7 @@ from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.listener import BindError, Listener, PartError
 from klamm.server.parts import ServerParts, StartError
+from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -69,7 +69,7 @@ class SocketServer:
             self.stop(deadline_ms=0)
             raise
         except PluginError as error:
-            self.services.announce("plugin_failed", str(error), failed=True)
+            self.services.emit_admin_event("plugin_failed", str(error), failed=True)
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except (BindError, PartError) as error:
@@ -114,7 +114,15 @@ class SocketServer:
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
-        ServerMetrics(self).register(self.services.metrics)
+        register_server_metrics(
+            self.services.metrics,
+            listeners=self.listeners,
+            request_channel=self.request_channel,
+            handler_pool=self.handler_pool,
+            pool=self.pool,
+            max_clients=settings.metrics_max_clients,
+            clock=self.clock,
+        )
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
@@ -122,22 +130,22 @@ class SocketServer:
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
-        self._announce_parts()
-        self.services.announce("server_started", f"klamm {__version__}")
+        self._report_parts()
+        self.services.emit_admin_event("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
 
-    def _announce_parts(self) -> None:
+    def _report_parts(self) -> None:
         plan = self.plan
         for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
-            self.services.announce("plugin_loaded", part.describe())
+            self.services.emit_admin_event("plugin_loaded", part.describe())
         for listener in plan.listeners:
             for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
                 if used is not None:
-                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                    self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
             for used in (*listener.gates, *listener.throttles, *listener.observers):
-                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -151,7 +159,7 @@ class SocketServer:
             return
         self.data_dir = self.plan.server.data_dir
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
@@ -161,7 +169,7 @@ class SocketServer:
         for name, part in self.plan.api_sets.items():
             # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
             context = ServerContext(
@@ -186,7 +194,7 @@ class SocketServer:
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
-        self.services.announce("server_stopping")
+        self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
         for listener in self.listeners:
@@ -250,7 +258,7 @@ class SocketServer:
         """Let the parts read their files again; the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
         problems += self._parts.reload()
-        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
+        self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from klamm.metrics import Counter
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
-from klamm_sasl.credential_checks import Checks
+from klamm_sasl.credential_checks import CredentialChecks
 from klamm_sasl.settings import SaslSettings
 from klamm_sasl.stores.inline import InlineStore
 
@@ -41,7 +41,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms = dict.fromkeys(self._mechanisms, settings.connections_max_reauth_ms)
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
-        self._checks: Checks
+        self._checks: CredentialChecks
         self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
@@ -57,7 +57,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             listener=listener.name,
         )
         with ExitStack() as opened:
-            self._checks = Checks(listener, self.settings.worker_threads, self.settings.suspect_check_percent)
+            self._checks = CredentialChecks(listener, self.settings.worker_threads, self.settings.suspect_check_percent)
             opened.callback(self._checks.close)
             for store in self._stores:
                 store.open(listener)

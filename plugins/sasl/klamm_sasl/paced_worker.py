@@ -1,4 +1,4 @@
-"""A thread that works at leisure."""
+"""A thread that uses only a share of the time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Work = Callable[[], object]
 MAX_REST_NS: Final = 1_000_000_000
 
 
-class PacedLane:
-    """One thread that after each piece of work rests until it was busy for no more than `percent` of the time.
+class PacedWorker:
+    """One thread that rests after each piece of work, so that it is busy for at most `percent` of the time.
 
-    A rest takes 1 s at most. Sources take turns, and so do the users within each: who shares an address with somebody
-    that guesses waits behind one check for each other user, and other addresses behind one of all of those.
+    A rest takes 1 s at most. Sources take turns, and so do the users within a source. So a client that shares an
+    address with somebody who guesses waits for one check of each other user there, times the sources that wait.
 
-    The thread begins with the first work, and never keeps the process from ending. `stopping.wait` is how it rests.
+    The thread starts with the first work and never keeps the process alive. It rests in `stopping.wait`.
     """
 
     def __init__(self, name: str, percent: int, clock: Clock, stopping: threading.Event | None = None) -> None:
@@ -34,19 +34,19 @@ class PacedLane:
 
     @property
     def waiting(self) -> int:
-        """How much work waits."""
+        """Pieces of work that wait."""
         return self._waiting
 
     def submit(self, work: Work, source: str, user: str) -> None:
-        """Have it called; what it raises is logged."""
+        """Call it on the thread when its turn comes; what it raises is logged."""
         with self._lock:
             self._sources.setdefault(source, {}).setdefault(user, {})[work] = None
             self._waiting += 1
-        # Whose turn it is shows when the thread comes to it.
+        # The thread chooses the source and the user when it gets here.
         self._workers.submit(self._do_next)
 
     def drop(self, work: Work, source: str, user: str) -> None:
-        """Forget it, if it still waits."""
+        """Remove work that still waits."""
         with self._lock:
             users = self._sources.get(source, {})
             works = users.get(user, {})
@@ -60,7 +60,7 @@ class PacedLane:
                 del self._sources[source]
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the thread after what it is doing, without a rest; what waits is forgotten."""
+        """End the thread after its present work, without a rest; work that waits is dropped."""
         self._stopping.set()
         self._workers.close(timeout_s)
 
@@ -74,7 +74,7 @@ class PacedLane:
             works = users.pop(user)
             work = next(iter(works))
             del works[work]
-            # Behind all others.
+            # Both go behind all others.
             if works:
                 users[user] = works
             if users:
@@ -85,7 +85,7 @@ class PacedLane:
     def _do_next(self) -> None:
         work = self._next()
         if work is None:
-            # What this was for was dropped.
+            # The work was dropped.
             return
         begun_ns = self._clock.monotonic_ns()
         try:
@@ -93,6 +93,6 @@ class PacedLane:
         finally:
             busy_ns = self._clock.monotonic_ns() - begun_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # The lane has nothing to do with what it has done while it rests.
+            # Frees what the work refers to before the rest.
             del work
             self._stopping.wait(rest_ns / 1e9)

@@ -28,7 +28,7 @@ from klamm import (
 )
 from klamm.metrics import Counter
 from klamm.runtime import Timer
-from klamm_ssl.certificate import distinguished_name, read_certificate
+from klamm_ssl.certificate import subject_name
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,
     TRUST_STORE_NAME,
@@ -64,6 +64,10 @@ class SslTransport(Transport):
 
     security_protocol = "SSL"
     computes_handshake = True
+
+    @classmethod
+    def proves_principals(cls, settings: SslSettings) -> bool:
+        return settings.client_auth != "none"
 
     def __init__(self, settings: SslSettings, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(settings)
@@ -150,13 +154,13 @@ class SslTransport(Transport):
             if failure != self._told:
                 self._told = failure
                 self._reload_failures.add()
-                self._listener.services.announce(
+                self._listener.services.emit_admin_event(
                     "certificate_swapped", str(error), listener=self._listener.name, failed=True
                 )
             raise
         self._told = None
         self._reloads.add()
-        self._listener.services.announce("certificate_swapped", listener=self._listener.name)
+        self._listener.services.emit_admin_event("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
@@ -286,7 +290,7 @@ class SslTransportLayer(TransportLayer):
         if certificate is None:
             return
         try:
-            name = self._mapper.name(distinguished_name(read_certificate(certificate).subject))
+            name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:
             raise HandshakeError("no_matching_rule", str(error)) from error
         except ValueError as error:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.wire.api_keys import ApiKey

@@ -201,7 +201,7 @@ def test_join_group(desk: Desk, version: int) -> None:
     assert response.leader == response.member_id
     assert response.members[0].metadata == subscription("t")
     assert response.protocol_type == ("consumer" if version >= 7 else None)
-    described = desk.play.coordinator.describe(GROUP)
+    described = desk.play.coordinator.administration.describe(GROUP)
     assert described is not None
     assert (described.members[0].client_id, described.members[0].client_host) == ("client", "/10.0.0.5")
 
@@ -452,6 +452,33 @@ def test_delete_groups(desk: Desk, version: int) -> None:
         "none": ErrorCode.GROUP_ID_NOT_FOUND,
     }
     assert len(response.results) == 3
+
+
+class Name(str):
+    """A group id that counts how often one is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_delete_groups_takes_time_in_proportion_to_the_names(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k42_delete_groups, "may_group", lambda _context, _operation, name: name.endswith("0"))
+    names = [Name(f"g{number}") for number in range(2_000)] * 2
+    request, responses = delete_groups.DeleteGroupsRequest(list(names)), Responses()
+    context = RequestContext(desk.connection, responses, delete_groups.DeleteGroupsRequest.API_KEY, 2, 1, "client")
+    k42_delete_groups.delete(types.SimpleNamespace(groups=desk.play.coordinator), request, context)
+    desk.play.settle()
+    (response,) = responses.given
+    assert len(response.results) == 2_000, "each name once, denied or not"
+    codes = {each.group_id: each.error_code for each in response.results}
+    assert codes["g10"] == ErrorCode.GROUP_ID_NOT_FOUND
+    assert codes["g11"] == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert Name.compared < 10 * len(names)
 
 
 def _simple_commit(group_id: str) -> offset_commit.OffsetCommitRequest:

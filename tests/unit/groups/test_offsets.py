@@ -235,6 +235,21 @@ def test_an_old_clients_retention_time_decides(play: Playbook) -> None:
     assert positions(play.fetch()) == {("t", 1): 2}
 
 
+@pytest.mark.parametrize("retention_time_ms", [2**63 - 1, 2**63 - 2_000, 2**62])
+def test_a_retention_time_near_the_largest_number_is_for_ever(play: Playbook, retention_time_ms: int) -> None:
+    assert play.commit(at(1), retention_time_ms=retention_time_ms) == [ErrorCode.NONE]
+    expire_after(play, RETENTION_MS)
+    play.restart()
+    assert positions(play.fetch()) == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("retention_time_ms", [0, -2, -(2**63)])
+def test_a_retention_time_that_is_over_already(play: Playbook, retention_time_ms: int) -> None:
+    assert play.commit(at(1), retention_time_ms=retention_time_ms) == [ErrorCode.NONE]
+    expire_after(play, 0)
+    assert positions(play.fetch()) == {}
+
+
 def test_expiry_runs_by_itself(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10_000)
     play.commit(at(1))

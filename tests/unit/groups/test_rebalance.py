@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Playbook, subscription
+from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Call, Playbook, subscription
 
 from klamm import ErrorCode
+from klamm_broker.groups import JoinRequest, JoinResult, LeavingMember
 
 
 def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook) -> None:
@@ -39,6 +40,50 @@ def test_each_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout(pla
     assert all(join.waits for join in joins)
     play.advance(11)
     assert {join.result.generation_id for join in joins} == {1}
+
+
+def test_a_promised_member_that_never_comes_ends_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
+    """As in Apache Kafka 4.3: a delay of 12 s, and a promised member with a session timeout of 6 s: 6.0 s."""
+    play = make_playbook(group_initial_rebalance_delay_ms=12_000)
+    first = play.promised_id()
+    play.promised_id(session_timeout_ms=6_000)
+    join = play.ask_join(first)
+    play.advance(5_999)
+    assert join.waits
+    play.advance(1)
+    assert [member.member_id for member in join.result.members] == [first]
+
+
+def test_a_promised_member_that_leaves_does_not_end_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
+    """As in Apache Kafka 4.3: 12.0 s although it left after 3 s."""
+    play = make_playbook(group_initial_rebalance_delay_ms=12_000)
+    first, second = play.promised_id(), play.promised_id()
+    join = play.ask_join(first)
+    play.advance(3_000)
+    assert play.leave(second).members == [ErrorCode.NONE]
+    play.advance(8_999)
+    assert join.waits
+    play.advance(1)
+    assert join.result.error_code is ErrorCode.NONE
+
+
+def test_client_strings_in_the_log_are_cut(play: Playbook, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "klamm.broker.groups")
+    long = "x" * 30_000
+    call: Call[JoinResult] = Call()
+    request = JoinRequest(
+        long, "", None, long, "/h", 10_000, 10_000, "consumer", (("range", b"?"),), reason=long,
+        requires_known_member_id=False,
+    )  # fmt: skip
+    play.coordinator.join(request, call)
+    play.advance(INITIAL_DELAY_MS)
+    member_id = call.result.member_id
+    play.coordinator.leave(long, [LeavingMember(member_id, None, long)], Call())
+    play.settle()
+    assert len(caplog.records) >= 4
+    for record in caplog.records:
+        assert "xxx… (300" in record.getMessage()
+        assert len(record.getMessage()) < 1_000
 
 
 def test_without_initial_delay_the_join_phase_ends_at_once(make_playbook: Callable[..., Playbook]) -> None:
@@ -411,5 +456,5 @@ def test_closing_answers_everyone_who_waits(play: Playbook) -> None:
     play.coordinator.close()
     assert join.result.error_code is ErrorCode.NOT_COORDINATOR
     play.advance(REBALANCE_MS)
-    assert play.coordinator.describe(GROUP) is None
+    assert play.coordinator.administration.describe(GROUP) is None
     assert play.ask_join().result.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE

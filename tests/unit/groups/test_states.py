@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from klamm.testing import ManualClock
 from klamm_broker.groups.consumer_protocol import subscribed_topics
 from klamm_broker.groups.group import Group
+from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransitionError
 
 
@@ -29,6 +30,16 @@ def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState
         with pytest.raises(IllegalTransitionError, match=target.value):
             group.transition_to(target)
         assert (group.state, group.state_timestamp_ms) == (source, 1_000)
+
+
+def test_protocols_that_nobody_supports_are_forgotten() -> None:
+    group = Group("g", ManualClock())
+    for number in range(100):
+        member = Member(f"m{number}", None, "c", "/h", 1, 1, ((f"p{number}", b""), ("range", b"")))
+        group.add(member, "consumer")
+        group.update(member, ((f"q{number}", b""),), 1, 1)
+        group.remove(member.member_id)
+    assert not group._supported_protocols
 
 
 @given(st.lists(st.text(max_size=20)), st.integers(0, 32_767), st.binary(max_size=30))

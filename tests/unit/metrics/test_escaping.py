@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.logs.escaping import EscapingFormatter, escape_control_characters
+from klamm.logs.escaping import EscapingFormatter, clipped, escape_control_characters
 
 FORGED = "g\n2026-01-01 00:00:00,000 WARNING klamm.authorizer principal=User:mallory allowed"
+
+
+@pytest.mark.parametrize("length", [0, 1, 255, 256])
+def test_short_texts_stay_whole(length):
+    assert clipped("é" * length) == "é" * length
+
+
+def test_long_texts_are_cut_and_say_how_long_they_are():
+    assert clipped("é" * 257) == "é" * 256 + "… (257 characters)"
+    assert clipped("abcdef", 3) == "abc… (6 characters)"
 
 
 def written(log_it):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.sasl import ScramCredential, ScramMechanism
@@ -98,6 +98,11 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
             CALLABLE + 'verifier = "nowhere_at_all:x"\n',
             'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be had:'
             " ModuleNotFoundError(\"No module named 'nowhere_at_all'\")",
+        ),
+        (
+            CALLABLE + 'password = "os:sep"\n',
+            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be had:'
+            " TypeError('os:sep is a str, which cannot be called')",
         ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
         (

@@ -9,9 +9,10 @@ from klamm.sasl import SCRAM_CREDENTIALS, ScramCredential, ScramMechanism
 from klamm.testing import ManualClock
 from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
-from klamm_sasl.stores.file import FileStore, parse
+from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.function import CallableStore
 from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.stores.users_file import parse_users
 from tests.unit.sasl.users import credential
 
 SHA_256, SHA_512 = ScramMechanism
@@ -165,7 +166,7 @@ def test_nobody_looks_at_the_file_of_a_closed_store(file, listener, caplog):
 
 
 def test_the_text_of_a_file(file):
-    assert [(user, one.mechanism) for user, one in parse(file.read_text())] == [
+    assert [(user, one.mechanism) for user, one in parse_users(file.read_text())] == [
         ("alice", SHA_256),
         ("alice", SHA_512),
         ("bob", SHA_256),
@@ -229,6 +230,10 @@ def rubbish(user, mechanism):
     return "clear text"
 
 
+def number(user, mechanism):
+    return 7
+
+
 def calling(listener, **functions):
     functions = {key: f"{__name__}:{name}" for key, name in functions.items()}
     store = CallableStore(CallableStoreSettings(**functions))
@@ -242,10 +247,16 @@ def test_functions_are_asked(listener):
     assert store.verify_password("alice", "sesame") is True
     assert store.verify_password("alice", "wrong") is False
     assert store.verify_password("bob", "sesame") is None
-    assert store.verify_password("odd", "x") is False, "only True lets anybody in"
     assert knows(store, "alice")
     assert knows(store, "alice", mechanism=SHA_512)
     assert store.scram_credential("bob", SHA_256) is None
+
+
+def test_a_function_that_returns_something_else_refuses_the_client_and_says_what_it_did(listener):
+    with pytest.raises(TypeError, match=r":check_password returned a \w+; it may return True, False or None"):
+        calling(listener, password="check_password").verify_password("odd", "x")  # noqa: S106
+    with pytest.raises(TypeError, match=":number returned a int; it may return a str or None"):
+        calling(listener, verifier="number").scram_credential("alice", SHA_256)
 
 
 def test_functions_may_be_missing(listener):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import consumer_protocol
+from klamm_broker.groups.lock import GroupLock
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import (
-    DescribedGroup,
-    DescribedMember,
-    JoinedMember,
     JoinReply,
     JoinResult,
     Protocol,
@@ -28,8 +24,6 @@ from klamm_broker.groups.state import (
     DEAD,
     EMPTY,
     NEXT_STATES,
-    PREPARING_REBALANCE,
-    STABLE,
     GroupState,
     IllegalTransitionError,
 )
@@ -38,8 +32,6 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Timer
 
 log = logging.getLogger("klamm.broker.groups")
-
-R = TypeVar("R")
 
 
 class CommittedOffset(NamedTuple):
@@ -56,7 +48,7 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
 
-class Group:
+class Group(GroupLock):
     """State of one classic group, as Kafka's `ClassicGroup`.
 
         EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
@@ -65,8 +57,8 @@ class Group:
                       └──────────────────────────────────────────────┘
         and from each of them to DEAD, which is final.
 
-    Threading: everything but `group_id` belongs to whoever holds the group (`with group:`). Answers given while it is
-    held are delivered after it is let go, so no reply ever runs under the lock.
+    Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
+    Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
 
     `previous_state`        tells an initial rebalance (from EMPTY) from others.
     `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not come back yet.
@@ -77,6 +69,7 @@ class Group:
     """
 
     def __init__(self, group_id: str, clock: Clock) -> None:
+        super().__init__(clipped(group_id))
         self.group_id = group_id
         self.state: GroupState = EMPTY
         self.previous_state: GroupState = DEAD
@@ -99,32 +92,6 @@ class Group:
         self.storing_generation_id = -1
         self._clock = clock
         self._supported_protocols: Counter[str] = Counter()
-        self._lock = threading.RLock()
-        self._depth = 0
-        self._answers: list[tuple[Callable[[Any], None], Any]] = []
-
-    def __enter__(self) -> Group:
-        self._lock.acquire()
-        self._depth += 1
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._depth -= 1
-        answers: Sequence[tuple[Callable[[Any], None], Any]] = ()
-        if self._answers and not self._depth:
-            answers, self._answers = self._answers, []
-        self._lock.release()
-        for reply, result in answers:
-            try:
-                reply(result)
-            except Exception:
-                log.exception("group %s: an answer could not be delivered", self.group_id)
-
-    def answer(self, reply: Callable[[R], None], result: R) -> None:
-        """Deliver `result` once the group is let go."""
-        self._answers.append((reply, result))
 
     # State
 
@@ -229,7 +196,12 @@ class Group:
             return True
         for member in self.members.values():
             if member.awaits_join:
-                log.info("group %s: %s takes over from %s as leader", self.group_id, member.member_id, self.leader_id)
+                log.info(
+                    "group %s: %s takes over from %s as leader",
+                    self.log_name,
+                    clipped(member.member_id),
+                    clipped(self.leader_id),
+                )
                 self.leader_id = member.member_id
                 return True
         return False
@@ -284,7 +256,7 @@ class Group:
                 )
             )
         except ValueError as error:
-            log.warning("group %s: cannot read a member's subscription: %s", self.group_id, error)
+            log.warning("group %s: cannot read a member's subscription: %s", self.log_name, error)
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -294,8 +266,11 @@ class Group:
         return topic in self.subscribed_topics
 
     def _count_protocols(self, protocols: Sequence[Protocol], step: int) -> None:
+        counts = self._supported_protocols
         for name in {name for name, _ in protocols}:
-            self._supported_protocols[name] += step
+            counts[name] += step
+            if not counts[name]:
+                del counts[name]
 
     # Requests that wait
 
@@ -327,53 +302,6 @@ class Group:
         self.answer(member.sync_reply, result)
         member.sync_reply = None
         return True
-
-    # Views
-
-    def join_result(self, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-        """What a member is told of the present generation; the leader gets the list of members."""
-        members: Sequence[JoinedMember] = ()
-        if member_id == self.leader_id:
-            members = self.joined_members()
-        return JoinResult(
-            member_id=member_id,
-            generation_id=self.generation_id,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader_id=self.leader_id or "",
-            skip_assignment=skip_assignment,
-            members=members,
-        )
-
-    def joined_members(self) -> list[JoinedMember]:
-        """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
-        if self.protocol_name is None or self.state in (PREPARING_REBALANCE, DEAD):
-            raise RuntimeError(f"group {self.group_id!r} has no agreed protocol while it is {self.state.value}")
-        return [
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
-            for member in self.members.values()
-        ]
-
-    def describe(self) -> DescribedGroup:
-        """The group for an administrator."""
-        protocol_name = self.protocol_name if self.state is STABLE and self.protocol_name is not None else None
-        return DescribedGroup(
-            group_id=self.group_id,
-            state=self.state.value,
-            protocol_type=self.protocol_type or "",
-            protocol_name=protocol_name or "",
-            members=[
-                DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(protocol_name) if protocol_name is not None else b"",
-                    member.assignment,
-                )
-                for member in self.members.values()
-            ],
-        )
 
 
 def cancel_timer(timer: Timer | None) -> None:

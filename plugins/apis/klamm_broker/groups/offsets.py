@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.groups")
 
 _MS_PER_MINUTE = 60_000
+_LONG_MAX = 2**63 - 1
 
 TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
 """Partition indexes by topic name."""
@@ -114,7 +115,9 @@ class OffsetManager:
 
     def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         now_ms = self._clock.wall_ms()
-        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms != -1 else None
+        # Kafka's sum overflows for a retention near the largest long, and the offsets expire at once.
+        keeps = request.retention_time_ms != -1
+        expire_ms = min(now_ms + request.retention_time_ms, _LONG_MAX) if keeps else None
         outcomes = [ErrorCode.NONE] * len(request.commits)
         accepted: list[tuple[str, int, CommittedOffset]] = []
         statements: list[Statement] = []
@@ -270,7 +273,7 @@ class OffsetManager:
             if _is_expired(group, committed, now_ms, retention_ms)
         ]
         if expired:
-            log.info("group %s: %d offsets have expired", group.group_id, len(expired))
+            log.info("group %s: %d offsets have expired", group.log_name, len(expired))
             self._delete_held(group, expired)
         if group.state is EMPTY and len(expired) == sum(map(len, group.offsets.values())):
             self._delete_group(group)

@@ -6,10 +6,10 @@ Follows the classic part of Kafka's `GroupMetadataManager`. Every method that ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, clipped
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member
@@ -23,6 +23,7 @@ from klamm_broker.groups.state import (
     STABLE,
     can_rebalance,
 )
+from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.groups")
 
 _NS_PER_MS = 1_000_000
+_NAMED_MEMBERS = 10
 
 
 class Rebalancer:
@@ -60,13 +62,15 @@ class Rebalancer:
             group.new_member_added = True
         group.add(member, request.protocol_type, reply)
         self.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self.prepare_or_complete(group, f"{member_id} joins; client reason: {request.reason}")
+        self.prepare_or_complete(group, f"{clipped(member_id)} joins; client reason: {clipped(request.reason)}")
 
     def update_member(self, group: Group, request: JoinRequest, member: Member, reply: JoinReply) -> None:
         """Let a member rejoin."""
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, reply)
-        self.prepare_or_complete(group, f"{member.member_id} rejoins; client reason: {request.reason}")
+        self.prepare_or_complete(
+            group, f"{clipped(member.member_id)} rejoins; client reason: {clipped(request.reason)}"
+        )
 
     def replace_static_member(
         self, group: Group, request: JoinRequest, instance_id: str, new_member_id: str, reply: JoinReply
@@ -78,16 +82,16 @@ class Rebalancer:
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, reply)
         self.keep_alive(group, member)
-        log.info("group %s: %s takes over from %s", group.group_id, new_member_id, old.member_id)
+        log.info("group %s: %s takes over from %s", group.log_name, clipped(new_member_id), clipped(old.member_id))
         if group.state is COMPLETING_REBALANCE:
             # The leader may have been told of the old id and would assign to that.
-            self.prepare(group, f"static member {instance_id} was replaced")
+            self.prepare(group, f"static member {clipped(instance_id)} was replaced")
             return
         if group.state is PREPARING_REBALANCE:
             self.maybe_complete_join(group)
             return
         if group.select_protocol() != group.protocol_name:
-            self.prepare(group, f"static member {instance_id} changes the protocol")
+            self.prepare(group, f"static member {clipped(instance_id)} changes the protocol")
             return
 
         def on_durable(error: StoreError | None) -> None:
@@ -101,10 +105,10 @@ class Rebalancer:
                     self.keep_alive(group, reverted)
                 elif request.supports_skipping_assignment:
                     is_leader = group.leader_id == new_member_id
-                    group.answer_join(member, group.join_result(new_member_id, skip_assignment=is_leader))
+                    group.answer_join(member, join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
                     # An old leader must not assign anew, so it is told that its former self leads.
-                    result = group.join_result(new_member_id)
+                    result = join_result(group, new_member_id)
                     group.answer_join(member, result._replace(leader_id=old_leader_id, members=()))
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
@@ -157,7 +161,7 @@ class Rebalancer:
         cancel_timer(group.sync_timer)
         initial = group.state is EMPTY
         group.transition_to(PREPARING_REBALANCE)
-        log.info("group %s: preparing to rebalance generation %d: %s", group.group_id, group.generation_id, reason)
+        log.info("group %s: preparing to rebalance generation %d: %s", group.log_name, group.generation_id, reason)
         if initial:
             delay_ms = self._settings.group_initial_rebalance_delay_ms
             self._schedule_initial_completion(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
@@ -202,19 +206,19 @@ class Rebalancer:
         for member_id in missing:
             group.remove(member_id)
         if missing:
-            log.info("group %s: removed members that have not rejoined: %s", group.group_id, ", ".join(missing))
+            log.info("group %s: removed members that have not rejoined: %s", group.log_name, names_for_log(missing))
         if group.members and not group.elect_joined_leader():
-            log.error("group %s: no member has rejoined, waiting for their sessions to end", group.group_id)
+            log.error("group %s: no member has rejoined, waiting for their sessions to end", group.log_name)
             self._schedule_completion(group)
             return
         group.init_next_generation()
         if not group.members:
-            log.info("group %s: empty in generation %d", group.group_id, group.generation_id)
+            log.info("group %s: empty in generation %d", group.log_name, group.generation_id)
             self._store.submit(persistence.put_group(group, {}))
             return
-        log.info("group %s: generation %d with %d members", group.group_id, group.generation_id, len(group.members))
+        log.info("group %s: generation %d with %d members", group.log_name, group.generation_id, len(group.members))
         for member in group.members.values():
-            group.answer_join(member, group.join_result(member.member_id))
+            group.answer_join(member, join_result(group, member.member_id))
             self.keep_alive(group, member)
             member.is_new = False
             group.pending_syncs.add(member.member_id)
@@ -259,7 +263,7 @@ class Rebalancer:
                     late = sorted(group.pending_syncs)
                     for member_id in late:
                         group.remove(member_id)
-                    self.prepare(group, f"removed members that have not synced: {', '.join(late)}")
+                    self.prepare(group, f"removed members that have not synced: {names_for_log(late)}")
 
         cancel_timer(group.sync_timer)
         timer = group.sync_timer = self._scheduler.schedule(group.rebalance_timeout_ms, fire)
@@ -307,5 +311,12 @@ class Rebalancer:
         if self._clock.monotonic_ns() < member.deadline_ns:
             self._arm_session(group, member)
         elif not member.has_satisfied_heartbeat:
-            log.info("group %s: member %s has failed", group.group_id, member.member_id)
-            self.remove_member(group, member.member_id, f"the session of {member.member_id} has ended")
+            log.info("group %s: member %s has failed", group.log_name, clipped(member.member_id))
+            self.remove_member(group, member.member_id, f"the session of {clipped(member.member_id)} has ended")
+
+
+def names_for_log(member_ids: Sequence[str]) -> str:
+    """The first ten member ids, and how many more there are."""
+    names = ", ".join(map(clipped, member_ids[:_NAMED_MEMBERS]))
+    more = len(member_ids) - _NAMED_MEMBERS
+    return f"{names} and {more} more" if more > 0 else names

@@ -1,7 +1,8 @@
 """DeleteGroups, versions 0 to 2.
 
 Deletes empty groups and their committed offsets; answered once that is durable. Follows
-`GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+`GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. A group that is named twice has
+one result, as in Kafka.
 
 Asked of the authorizer: DELETE on each group.
 """
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 @handles(delete_groups, versions=range(0, 3), blocking=False)
 def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:
     """Delete groups."""
-
-    denied = [name for name in request.groups_names if not may_group(context, AclOperation.DELETE, name)]
-    results = [DeletableGroupResult(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in denied]
+    names = list(dict.fromkeys(request.groups_names))
 
     def reply(outcomes: Mapping[str, ErrorCode]) -> None:
-        deleted = [DeletableGroupResult(group_id, outcome) for group_id, outcome in outcomes.items()]
-        context.respond(DeleteGroupsResponse(results=results + deleted))
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        results = [DeletableGroupResult(name, outcomes.get(name, denied)) for name in names]
+        context.respond(DeleteGroupsResponse(results=results))
 
-    broker.groups.delete_groups([name for name in request.groups_names if name not in denied], reply)
+    broker.groups.administration.delete_groups(
+        [name for name in names if may_group(context, AclOperation.DELETE, name)], reply
+    )
     return context.later()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from klamm import ListenerContext
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import CallableStoreSettings
+from klamm_sasl.stores.function_path import load_function
 
 
 class CallableStore(CredentialStore):
@@ -30,21 +29,20 @@ class CallableStore(CredentialStore):
         self._verifier = load_function(self.settings.verifier)
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        text = None if self._verifier is None else self._verifier(user, mechanism.mechanism_name)
-        return None if text is None else ScramCredential.from_text(text)
+        text: object = None if self._verifier is None else self._verifier(user, mechanism.mechanism_name)
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise TypeError(f"{self.settings.verifier} returned a {type(text).__name__}; it may return a str or None")
+        return ScramCredential.from_text(text)
 
     def verify_password(self, user: str, password: str) -> bool | None:
         if self._password is None:
             return None
-        verdict = self._password(user, password)
-        # Nothing but True lets anybody in, whatever the function returns.
-        return None if verdict is None else verdict is True
-
-
-def load_function(path: str | None) -> Callable[..., Any] | None:
-    """What `module:function` names. Raises what importing it raises."""
-    if path is None:
-        return None
-    module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
+        verdict: object = self._password(user, password)
+        if verdict is None or isinstance(verdict, bool):
+            return verdict
+        # Something that merely counts as true in Python must not let anybody in.
+        raise TypeError(
+            f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
+        )

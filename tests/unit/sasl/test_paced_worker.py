@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from klamm.testing import ManualClock
-from klamm_sasl.paced_worker import PacedLane
+from klamm_sasl.paced_worker import PacedWorker
 
 
 class Rests(threading.Event):
@@ -35,7 +35,7 @@ def rests():
 @pytest.fixture
 def held(clock, rests):
     """A lane that is busy until `release` is set."""
-    lane, release, busy = PacedLane("test", 2, clock, rests), threading.Event(), threading.Event()
+    lane, release, busy = PacedWorker("test", 2, clock, rests), threading.Event(), threading.Event()
 
     def hold():
         busy.set()
@@ -93,7 +93,7 @@ def test_what_is_dropped_is_never_done(held, rests):
     ("percent", "busy_ms", "rest_s"), [(2, 2, 0.098), (50, 2, 0.002), (99, 99, 0.001), (1, 50, 1.0), (2, 0, 0.0)]
 )
 def test_it_rests_in_proportion_to_what_a_check_has_taken_and_a_second_at_most(clock, rests, percent, busy_ms, rest_s):
-    lane = PacedLane("test", percent, clock, rests)
+    lane = PacedWorker("test", percent, clock, rests)
     for _ in range(2):
         lane.submit(lambda: clock.advance_ms(busy_ms), "a", "x")
         assert rests.rested.acquire(timeout=10)
@@ -116,7 +116,7 @@ def test_work_that_fails_is_logged_and_paced_as_well(held, rests, clock, caplog)
 
 
 def test_there_is_no_thread_before_there_is_work(clock):
-    lane = PacedLane("test", 2, clock)
+    lane = PacedWorker("test", 2, clock)
     assert not has_thread(lane)
     lane.close()
     lane.submit(lambda: None, "a", "x")
@@ -131,7 +131,7 @@ def test_the_end_interrupts_a_rest_and_forgets_what_waits(clock):
             resting.set()
             return super().wait(60)
 
-    lane = PacedLane("test", 2, clock, LongRest())
+    lane = PacedWorker("test", 2, clock, LongRest())
     for _ in range(2):
         lane.submit(lambda: done.append(1), "a", "x")
     assert resting.wait(10)
@@ -141,7 +141,7 @@ def test_the_end_interrupts_a_rest_and_forgets_what_waits(clock):
 
 
 def test_a_thread_that_waits_for_work_ends(clock, rests):
-    lane = PacedLane("test", 2, clock, rests)
+    lane = PacedWorker("test", 2, clock, rests)
     lane.submit(lambda: None, "a", "x")
     assert rests.rested.acquire(timeout=10)
     lane.close(10)

@@ -8,20 +8,20 @@ from klamm import Address, ListenerContext, ServerServices
 from klamm.testing import ManualClock
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from klamm_sasl.credential_checks import Checks
-from klamm_sasl.failed_logins import FAILURES
+from klamm_sasl.credential_checks import CredentialChecks
+from klamm_sasl.failed_logins import MAX_FAILURES
 from tests.unit.sasl.playbook import Playbook
 
 GUESSER, HONEST = "192.0.2.1", "192.0.2.2"
 
 
 class Threads:
-    """`Checks` of one worker thread; notes which of its two threads each check ran on."""
+    """`CredentialChecks` of one worker thread; notes which of its two threads each check ran on."""
 
     def __init__(self, percent=50):
         self.services = ServerServices(ManualClock())
         here = Address("127.0.0.1", 1)
-        self.checks = Checks(ListenerContext("test", here, here, "SASL_PLAINTEXT", self.services), 1, percent)
+        self.checks = CredentialChecks(ListenerContext("test", here, here, "SASL_PLAINTEXT", self.services), 1, percent)
         self.ran = []
 
     def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, begun=None):
@@ -49,14 +49,14 @@ class Threads:
         return self.ran[-1][1]
 
     def settle(self):
-        """Wait until the worker thread, and the lane if it has begun, are done with what they had."""
+        """Wait until the worker thread, and the paced worker if it has begun, are done with what they had."""
         for address in (GUESSER, HONEST):
             ended = threading.Event()
             self.checks._workers.submit(ended.set, address)
             assert ended.wait(10)
-        if self.checks._lane._workers._threads:
+        if self.checks._paced_worker._workers._threads:
             ended = threading.Event()
-            self.checks._lane.submit(ended.set, GUESSER, "alice")
+            self.checks._paced_worker.submit(ended.set, GUESSER, "alice")
             assert ended.wait(10)
 
     def metric(self, name):
@@ -73,7 +73,7 @@ def threads(request):
 
 
 def make_suspect(threads, address=GUESSER):
-    assert [threads.check(address, False) for _ in range(FAILURES)] == ["0"] * FAILURES
+    assert [threads.check(address, False) for _ in range(MAX_FAILURES)] == ["0"] * MAX_FAILURES
 
 
 def test_suspects_are_checked_apart_and_others_are_not(threads, caplog):
@@ -99,20 +99,20 @@ def test_others_do_not_wait_behind_a_suspect(threads):
     assert ended.wait(10)
     release.set()
     threads.settle()
-    assert threads.ran[FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
+    assert threads.ran[MAX_FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
 
 
 def test_of_a_crowd_that_comes_at_once_no_more_are_checked_among_the_others(threads):
     release, begun = threading.Event(), threading.Event()
     threads.submit(HONEST, True, wait_for=release, begun=begun)
     assert begun.wait(10)
-    for _ in range(3 * FAILURES):
+    for _ in range(3 * MAX_FAILURES):
         threads.submit(GUESSER, False)
-    assert threads.metric("waiting-authentications") == 3 * FAILURES
+    assert threads.metric("waiting-authentications") == 3 * MAX_FAILURES
     release.set()
     threads.settle()
-    assert sorted(thread for _, thread in threads.ran[1:]) == ["0"] * FAILURES + ["suspects"] * 2 * FAILURES
-    assert threads.metric("paced-authentications-total") == 2 * FAILURES
+    assert sorted(thread for _, thread in threads.ran[1:]) == ["0"] * MAX_FAILURES + ["suspects"] * 2 * MAX_FAILURES
+    assert threads.metric("paced-authentications-total") == 2 * MAX_FAILURES
 
 
 def test_two_right_passwords_make_an_address_as_all_others(threads):
@@ -121,11 +121,11 @@ def test_two_right_passwords_make_an_address_as_all_others(threads):
 
 
 def test_a_check_that_proves_nothing_counts_for_nothing(threads):
-    assert [threads.check(GUESSER, None) for _ in range(3 * FAILURES)] == ["0"] * 3 * FAILURES
+    assert [threads.check(GUESSER, None) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
 
 
 def test_an_answer_that_was_remembered_meanwhile_counts_for_nothing(threads):
-    assert [threads.check(GUESSER, False, cost_ms=0.05) for _ in range(3 * FAILURES)] == ["0"] * 3 * FAILURES
+    assert [threads.check(GUESSER, False, cost_ms=0.05) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     make_suspect(threads)
     assert [threads.check(GUESSER, True, cost_ms=0.05) for _ in range(5)] == ["suspects"] * 5
 
@@ -137,7 +137,7 @@ def test_what_checks_no_password_is_not_paced(threads):
 
 @pytest.mark.parametrize("threads", [100], indirect=True)
 def test_a_hundred_percent_paces_nobody(threads):
-    assert [threads.check(GUESSER, False) for _ in range(3 * FAILURES)] == ["0"] * 3 * FAILURES
+    assert [threads.check(GUESSER, False) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     assert threads.metric("paced-authentications-total") == 0
 
 
@@ -152,7 +152,7 @@ def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
     assert threads.metric("waiting-suspect-authentications") == 0
     release.set()
     threads.settle()
-    assert len(threads.ran) == FAILURES + 1
+    assert len(threads.ran) == MAX_FAILURES + 1
 
 
 def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():

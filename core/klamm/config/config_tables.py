@@ -1,0 +1,107 @@
+"""`ConfigTables`: the tables of a configuration, with where each key came from and what is wrong with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.config import toml_positions as positions
+from klamm.config.problems import Problem
+from klamm.config.setting import UNKNOWN_KEY, convert
+
+_TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
+    ("listeners",): ': write [listeners.NAME] and below it bind = "HOST:PORT"'
+}
+
+
+class ConfigTables:
+    """The tables of a file, with what the command line changed.
+
+    `problems` collects what is wrong. `overridden` has the command line argument that set a key, by the key's dotted
+    path. `origins` has the path in a shared table that a key was copied from, by the key's path.
+    `place_of(key, value)` says where an unknown key belongs.
+    """
+
+    def __init__(self, file: Path | None, tables: dict[str, Any], text: str) -> None:
+        self.file = file
+        self.base = file.parent if file is not None else Path()
+        self.tables = tables
+        self.text = text
+        self.problems: list[Problem] = []
+        self.overridden: dict[str, str] = {}
+        self.origins: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.place_of: Callable[[str, object], str | None] = lambda key, value: None
+
+    def report(self, path: tuple[str, ...], message: str) -> None:
+        """Note a problem with the key at `path`."""
+        problem = self.problem(path, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def problem(self, path: tuple[str, ...], message: str) -> Problem:
+        """A problem with the key at `path`, with its file, line and column or the command line argument."""
+        for depth in range(len(path), 0, -1):
+            if path[:depth] in self.origins:
+                path = (*self.origins[path[:depth]], *path[depth:])
+                break
+        place = self.overridden.get(".".join(path), "")
+        if not place and self.file is not None:
+            position = positions.find(self.text, path)
+            place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
+        return Problem(place, ".".join(path), message)
+
+    def table(self, path: tuple[str, ...]) -> dict[str, Any]:
+        """A copy of the table at `path`; empty where there is none. What is no table is reported."""
+        here: Any = self.tables
+        for depth, key in enumerate(path, 1):
+            here = here.get(key, {})
+            if not isinstance(here, dict):
+                self.report(path[:depth], "must be a table" + _TABLE_HINTS.get(path[:depth], ""))
+                return {}
+        return dict(here)
+
+    def settings(self, kind: type, *path: str, leave_out: Sequence[str] = ()) -> Any:
+        """The table at `path` as settings of class `kind`; None, with problems reported, if it is wrong."""
+        table = {key: value for key, value in self.table(path).items() if key not in leave_out}
+        prefix = ".".join(path) + "."
+        # What came by `--set` may be text where a number is meant.
+        lenient = {key.removeprefix(prefix) for key in self.overridden if key.startswith(prefix)}
+
+        def report(key: str, message: str) -> None:
+            if message.startswith(UNKNOWN_KEY):
+                place = self.place_of(key, table.get(key))
+                message = f"{UNKNOWN_KEY}; {place}" if place else message
+            self.report((*path, key), message)
+
+        return convert(kind, table, report, self.base, lenient=lenient)
+
+    def set_default(self, path: tuple[str, ...], value: str) -> None:
+        """Set the key at `path`, whose table is there, unless it has a value."""
+        table: Any = self.tables
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                return
+        table.setdefault(path[-1], value)
+
+    def names_at(self, path: tuple[str, ...]) -> list[str]:
+        """The names in the list at `path`."""
+        names = self.table(path[:-1]).get(path[-1], ())
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+    def inherit(self, path: tuple[str, ...], common: tuple[str, ...]) -> None:
+        """Fill up the table at `path` with what the one at `common` says and it does not."""
+        shared = self.table(common)
+        if not shared:
+            return
+        own: Any = self.tables
+        for key in path:
+            own = own.setdefault(key, {})
+            if not isinstance(own, dict):
+                return
+        for key, value in shared.items():
+            if key not in own:
+                own[key] = copy.deepcopy(value)
+                self.origins[(*path, key)] = (*common, key)
