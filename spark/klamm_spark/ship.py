@@ -61,23 +61,27 @@ def run(
     require_readable(spool)
     # A lake that cannot be read must fail here, not in a query.
     lake.require_checkpoint()
+    for table in TABLES if settings.aggregates else ():
+        lake.require_checkpoint(table.name)
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
     query = start(spark, spool, lake, settings, once=once)
+    started = [query]
     progress = Progress(spool, lake, query, say)
     try:
         if settings.aggregates and not once:
             _watch([query], progress, stop, once=once, until=lake.has_events)
-            tables = [] if stop.is_set() else [start_table(spark, lake, settings, table) for table in TABLES]
-            _watch([query, *tables], progress, stop, once=once)
+            started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
+            _watch(started, progress, stop, once=once)
         else:
             _watch([query], progress, stop, once=once)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
-                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop, once=once)
+                started.append(start_table(spark, lake, settings, table, once=True))
+                _watch(started[-1:], progress, stop, once=once)
                 if stop.is_set():
                     break
                 say(f"table {table.name} is up to date")
@@ -89,7 +93,8 @@ def run(
             if stop.is_set():
                 # Spark would log an error for each task that is interrupted.
                 spark.sparkContext.setLogLevel("OFF")
-            for running in spark.streams.active:
+            # Only these: the session may have other queries, e.g. a notebook's.
+            for running in started:
                 running.stop()
             progress.update()
         progress.summary()
