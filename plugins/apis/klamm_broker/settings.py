@@ -20,9 +20,9 @@ class BrokerSettings:
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
-        1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that made it."
+        1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that created it."
     )
-    broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as told in metadata.")
+    broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
 
     # Topics
 
@@ -228,7 +228,7 @@ class BrokerSettings:
     unclean_leader_election_enable: bool = setting(
         False,
         name="unclean.leader.election.enable",
-        doc="Accepted and told back; one replica leaves nothing to elect.",
+        doc="Accepted and described; with one replica there is nothing to elect.",
     )
 
     # Logs: compaction

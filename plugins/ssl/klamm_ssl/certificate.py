@@ -1,4 +1,4 @@
-"""What klamm reads of a certificate: its subject as Java prints it, and the time of its end."""
+"""Reads certificates and revocation lists: the subject as Java prints it, and when they expire."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def read_not_after(der: bytes) -> datetime:
 
 
 def read_next_update(der: bytes) -> datetime | None:
-    """When a revocation list in DER is to be followed by another, if it says so. Raises ValueError if it is none."""
+    """When the next update of a revocation list in DER is due, if it says so.
+
+    Raises ValueError if it is no such list.
+    """
     return x509.load_der_x509_crl(der).next_update_utc
 
 

@@ -66,7 +66,7 @@ _TO_BE_EXPECTED = frozenset(
 def produce_records(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending:
-    """Append each partition's batch. Raises KafkaError for what is wrong with the request as a whole."""
+    """Append each partition's batch. Raises KafkaError for an error of the whole request."""
     acks = request.acks
     if not -1 <= acks <= 1:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)

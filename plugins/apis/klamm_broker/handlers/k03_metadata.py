@@ -6,7 +6,7 @@ by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopic
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
-  found by who asks again. Creation is charged to `controller_mutation_rate`; what cannot be is not told.
+  found by a later request. Creation is charged to `controller_mutation_rate`; its failure is not reported.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 """
 
@@ -50,7 +50,7 @@ def _generation(broker: BrokerServices) -> int:
 
 @handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
 def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
+    """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
         guarded = context.listener.authorizer is not None
@@ -125,7 +125,7 @@ def _by_id(
 
 
 def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
-    # Who may describe the name is told what he may do, though there is no such topic.
+    # A client that may describe the name gets its authorized operations, though the topic does not exist.
     asked = request.include_topic_authorized_operations
     operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
     return MetadataResponseTopic(
