@@ -14,6 +14,7 @@ PART_KEYS: Final = {
     ProviderKind.AUTHENTICATOR: 'authenticator = "{}"',
     ProviderKind.AUTHORIZER: 'authorizer = "{}"',
     ProviderKind.CONNECTION_GATE: 'gates = ["{}"]',
+    ProviderKind.REQUEST_FILTER: 'filters = ["{}"]',
     ProviderKind.THROTTLE: 'throttles = ["{}"]',
     ProviderKind.REQUEST_OBSERVER: 'observers = ["{}"]',
     ProviderKind.PROCESSOR_ASSIGNER: 'assigner = "{}"',

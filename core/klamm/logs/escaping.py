@@ -57,6 +57,3 @@ class EscapingFormatter(logging.Formatter):
 
 def _indented(text: str) -> list[str]:
     return [_INDENT + escape_control_characters(line) for line in text.split("\n")]
-
-
-in_one_line = escape_control_characters

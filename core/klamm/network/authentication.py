@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from klamm.api.authentication import AuthenticationStep
 from klamm.api.gates import Delay, Refuse
 from klamm.api.transport import HandshakeError
-from klamm.logs.escaping import in_one_line
+from klamm.logs.escaping import escape_control_characters
 from klamm.network.admission import describe_refusal
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, describe
 from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed
@@ -190,7 +190,7 @@ class ChannelAuthentication:
         self._owner.close(channel, _NOT_READY_IN_TIME)
 
     def _fail(self, channel: KafkaChannel, reason: str, reply: list[Chunk]) -> None:
-        reason = in_one_line(reason)
+        reason = escape_control_characters(reason)
         log.warning("%s: authentication failed: %s", describe(channel), reason)
         again = channel.state in (_READY, _CLOSING)
         (self._counts.failed_reauthentication if again else self._counts.failed_authentication).add()

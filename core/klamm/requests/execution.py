@@ -13,7 +13,7 @@ from typing import Any, Final
 from klamm.api.filters import Answer
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NO_RESPONSE, Pending
-from klamm.logs.escaping import in_one_line
+from klamm.logs.escaping import escape_control_characters
 from klamm.requests.api_versions import unsupported_version_response
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import InvalidRequestError, PendingRequest
@@ -146,7 +146,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
             context.listener.name,
             context.connection.connection_id,
-            in_one_line(str(context.principal)),
+            escape_control_characters(str(context.principal)),
             route.name,
             context.api_version,
             context.correlation_id,
