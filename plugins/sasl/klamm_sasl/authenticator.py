@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal
-from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslServer, SaslSuccess, SaslTask
+from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal, clipped
+from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslProof, SaslServer, SaslSuccess, SaslTask
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.error_responses import error_response
 from klamm.wire.headers import decode_request_header, response_header_size
@@ -19,6 +19,7 @@ from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
     from klamm.metrics import Counter
+    from klamm.runtime import SessionRegistry
     from klamm.sasl import SaslMechanism
     from klamm_sasl.credential_checks import Check
 
@@ -31,6 +32,10 @@ _NOT_A_CLIENT: Final = (
     "the first request is neither ApiVersions nor SaslHandshake: "
     "a client without SASL, of another protocol, or older than KIP-43"
 )
+_MAX_FRAME_BYTES: Final = 8 * 1024
+"""Largest frame before authentication, but for tokens: they have `sasl.server.max.receive.size`."""
+_LASTING: Final = SaslProof(None, lambda: None)
+"""What a client has proved itself by ends with the session and not before."""
 
 
 class AuthenticationFailedError(Exception):
@@ -78,6 +83,7 @@ class SaslServerAuthenticator(Authenticator):
         max_reauth_ms: Mapping[str, int],
         cannot_reauthenticate: Counter,
         submit: Callable[[Check, str | None], Callable[[], object] | None],
+        sessions: SessionRegistry | None = None,
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -85,7 +91,9 @@ class SaslServerAuthenticator(Authenticator):
         self._max_reauth_ms = max_reauth_ms
         self._cannot_reauthenticate = cannot_reauthenticate
         self._submit = submit
+        self._sessions = sessions
         self._drop: Callable[[], object] | None = None
+        self._run: Callable[[], SaslChallenge | SaslSuccess] | None = None
         self._clock = connection.listener.services.clock
         self._state = SaslState.INITIAL_REQUEST
         self._principal = ANONYMOUS
@@ -131,6 +139,8 @@ class SaslServerAuthenticator(Authenticator):
         try:
             if self._state is _COMPLETE:
                 self._reauthentication_began_ns = self._clock.monotonic_ns()
+                if self._sessions is not None:
+                    self._sessions.renewing(self._connection)
                 self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
             return self._receive(frame)
         except AuthenticationFailedError as error:
@@ -149,6 +159,14 @@ class SaslServerAuthenticator(Authenticator):
             return self._fail(str(error), error.send)
 
     def close(self) -> None:
+        self._end_exchange()
+        self._request = None
+        if self._sessions is not None:
+            self._sessions.remove(self._connection)
+
+    def _end_exchange(self) -> None:
+        # A check that waits for its thread keeps what it holds until then, e.g. a large token.
+        self._run = None
         server, self._server = self._server, None
         drop, self._drop = self._drop, None
         if drop is not None:
@@ -168,6 +186,8 @@ class SaslServerAuthenticator(Authenticator):
             )
         if state in (SaslState.FAILED, SaslState.EVALUATING):
             raise IllegalSaslStateError(f"a frame in state {state.name}")
+        if len(frame) > _MAX_FRAME_BYTES:
+            raise AuthenticationFailedError(f"a frame of {len(frame)} bytes before authentication")
         request = _Request(frame)
         if request.api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
             if state is SaslState.INITIAL_REQUEST:
@@ -199,14 +219,14 @@ class SaslServerAuthenticator(Authenticator):
         known = list(self._mechanisms)
         if mechanism is None:
             response = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, known)
-            raise AuthenticationFailedError(f"unsupported SASL mechanism {name[:64]!r}", [request.answer(response)])
+            raise AuthenticationFailedError(f"unsupported SASL mechanism {clipped(name)!r}", [request.answer(response)])
         answer = request.answer(SaslHandshakeResponse(ErrorCode.NONE, known))
         if self._authenticated_before and name != self._mechanism:
             self._refused_mechanism = name
             self._move(SaslState.REAUTH_BAD_MECHANISM)
             return AuthenticationStep([answer])
         self._mechanism = self._connection.sasl_mechanism = name
-        self.close()
+        self._end_exchange()
         self._server = self._evaluated(lambda: mechanism.server(self._connection, self._transport))
         self._move(SaslState.AUTHENTICATE)
         return AuthenticationStep([answer])
@@ -232,7 +252,8 @@ class SaslServerAuthenticator(Authenticator):
     @staticmethod
     def _unexpected(request: _Request) -> AuthenticationFailedError:
         message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
-        if request.api_key not in ApiKey._value2member_map_:
+        if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
+            # An answer has the shape of the request, and its cost.
             return AuthenticationFailedError(message)
         module = load(request.api_key)
         body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
@@ -242,15 +263,17 @@ class SaslServerAuthenticator(Authenticator):
     # ---- outcomes
 
     def _begin(self, task: SaslTask, resume: Callable[[], None]) -> None:
+        self._run = task.run
         if task.submit is not None:
-            task.submit(lambda: self._work(task.run, resume))
+            task.submit(lambda: self._work(resume))
         else:
-            self._drop = self._submit(lambda: self._work(task.run, resume), task.password_of)
+            self._drop = self._submit(lambda: self._work(resume), task.password_of)
 
-    def _work(self, run: Callable[[], SaslChallenge | SaslSuccess], resume: Callable[[], None]) -> bool | None:
-        """On a thread of the authenticator's own: find the outcome, and leave it for `resume`."""
-        if self._server is None:
-            # The channel is closed: nobody waits for it.
+    def _work(self, resume: Callable[[], None]) -> bool | None:
+        """Find the outcome and leave it for `resume`; on a thread of the authenticator's own."""
+        run, self._run = self._run, None
+        if run is None:
+            # The channel is closed.
             return None
         proved = None
         try:
@@ -310,11 +333,12 @@ class SaslServerAuthenticator(Authenticator):
                 )
                 raise self._refused(message, message)
             lifetime_ms = self._start_session(result)
+            self._register_session(result)
             self._move(_COMPLETE)
             if not self._authenticated_before and not self._knows_sessions:
                 self._cannot_reauthenticate.add()
             self._authenticated_before = True
-            self.close()
+            self._end_exchange()
         elif self._state is SaslState.EVALUATING:
             self._move(SaslState.AUTHENTICATE)
         if self._request is None:
@@ -323,7 +347,7 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Note who it is and until when; for how many milliseconds."""
+        """Record who the client is and until when; returns for how many milliseconds."""
         self._principal = result.principal
         limits_ms = []
         if result.expires_ms is not None:
@@ -337,9 +361,20 @@ class SaslServerAuthenticator(Authenticator):
         self._expires_ns = self._clock.monotonic_ns() + lifetime_ms * 1_000_000
         return lifetime_ms
 
+    def _register_session(self, result: SaslSuccess) -> None:
+        if self._sessions is None:
+            return
+        if result.proof is None and self._expires_ns is None:
+            self._sessions.remove(self._connection)
+            return
+        proof = result.proof or _LASTING
+        changed = self._sessions.add(self._connection, proof.key, proof.why_not, self._expires_ns)
+        if changed is not None:
+            raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
+
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
         self._move(SaslState.FAILED)
-        self.close()
+        self._end_exchange()
         return AuthenticationStep(send, failed=reason)
 
     def _move(self, state: SaslState) -> None:

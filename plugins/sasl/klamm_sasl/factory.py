@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, bind_handlers
 from klamm.metrics import Counter
+from klamm.runtime import SessionRegistry
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator
@@ -42,6 +43,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
         self._checks: CredentialChecks
+        self._sessions: SessionRegistry
         self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
@@ -62,7 +64,11 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             for store in self._stores:
                 store.open(listener)
                 opened.callback(store.close)
-            context = SaslContext(listener, self._stores)
+            self._sessions = SessionRegistry(listener)
+            opened.callback(self._sessions.close)
+            for store in self._stores:
+                store.watch(self._sessions.recheck)
+            context = SaslContext(listener, self._stores, self._sessions)
             for name, mechanism in self._mechanisms.items():
                 try:
                     mechanism.open(context)
@@ -102,4 +108,5 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             self._max_reauth_ms,
             self._cannot_reauthenticate,
             lambda check, password_of: checks.submit(check, address, password_of),
+            self._sessions if self.settings.revoke_sessions else None,
         )

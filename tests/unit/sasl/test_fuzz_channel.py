@@ -35,6 +35,7 @@ from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
 from klamm.requests.dispatcher import RequestDispatcher
+from klamm.runtime import SessionRegistry
 from klamm.sasl import SaslContext
 from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.testing import ManualClock
@@ -144,7 +145,7 @@ class ManyMechanisms(AuthenticatorFactory):
             OAUTH: OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True)),
         }
         for mechanism in self.mechanisms.values():
-            mechanism.open(SaslContext(listener, [DictStore(ALICE, blocking=blocking)]))
+            mechanism.open(SaslContext(listener, [DictStore(ALICE, blocking=blocking)], SessionRegistry(listener)))
 
     def authenticator(self, connection, transport):
         limits = dict.fromkeys(self.mechanisms, SESSION_MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from klamm import ListenerContext
@@ -52,6 +52,7 @@ class FileStore(CredentialStore):
         # What was wrong at the last look: a digest or the system's words, and what is said of it.
         self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
+        self._changed: Callable[[Iterable[str] | None], object] | None = None
 
     def open(self, listener: ListenerContext) -> None:
         """Raises ValueError or OSError if the file cannot be read or is wrong."""
@@ -83,8 +84,12 @@ class FileStore(CredentialStore):
             message = f"{self._path}: {error}"
             self._failed(digest, message)
             raise ValueError(message) from error
+        before = self._table
         self._table, self._digest, self._failure = table, digest, None
         log.info("%s: %d users", self._path, len(table))
+        if self._changed is not None:
+            # A user that is new may hide one of a later store.
+            self._changed(before.changed_users(table) | table.changed_users(before))
 
     def _failed(self, what: bytes | str, message: str) -> None:
         if self._failure is None or self._failure[0] != what:
@@ -107,6 +112,9 @@ class FileStore(CredentialStore):
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
         return self._table.plain
+
+    def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
+        self._changed = changed
 
     def close(self) -> None:
         self._timer.cancel()
