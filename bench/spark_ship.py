@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.session import open_session
 from klamm_spark.spark_settings import SINKS, SparkSettings
+from tests.audit_samples import sample_events, write_sample_spool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,6 @@ from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
 from klamm.api.observer import RequestEvent, RequestObserver
 from klamm.api.part import ListenerPart, Part
-from klamm.api.principal import ANONYMOUS, KafkaPrincipal
 from klamm.api.provider import Provider, ProviderKind
 from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Buffer, HandshakeError, Interest, Transport, TransportLayer
@@ -25,6 +24,7 @@ from klamm.config.setting import setting
 from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.shared.admin_events import AdminEvent
+from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.version import __version__
 from klamm.wire.errors import ErrorCode, KafkaError
 

@@ -29,7 +29,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 if TYPE_CHECKING:
-    from klamm_spark.report import Report
+    from klamm_spark.report_model import Report
 
 HERE = Path(__file__).resolve().parent
 USERS = ("alice", "bob", "bulk", "mallory")

@@ -1,6 +1,6 @@
-"""The observer `audit`, and the pipeline that ships its spool to Spark.
+"""The observer `audit`, and the pipeline that ships its spool to a lake with Spark.
 
-What `klamm serve` loads of this package imports no PySpark and starts no JVM.
+`klamm serve` imports no PySpark and starts no JVM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_observers() -> Iterator[Provider]:
-    """Who is told of requests."""
+    """The observer of requests."""
     yield Provider(
         "audit",
         "klamm_spark.audit:AuditObserver",
@@ -23,7 +23,7 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """What `klamm` can do beside serving."""
+    """The command `klamm audit`."""
     yield Provider(
         "audit",
         "klamm_spark.cli:main",

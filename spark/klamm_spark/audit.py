@@ -1,4 +1,4 @@
-"""The observer `audit`: hands what it is told to a queue, and does nothing else on the server's threads."""
+"""The observer `audit`: puts events into a queue, and does nothing else on the server's threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RETRIABLE: Final[dict[int, ErrorCode]] = {
     ),
     _K.METADATA: ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""What clients of an API try again after; REQUEST_TIMED_OUT for all others."""
+"""The error after which clients of an API retry; REQUEST_TIMED_OUT for all others."""
 
 
 class AuditObserver(RequestObserver):

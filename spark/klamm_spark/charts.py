@@ -1,4 +1,4 @@
-"""The plots of a report as SVG: no script and no font of its own, so that they print as they look."""
+"""The plots of a report as SVG, without scripts and embedded fonts: they print as they look."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from klamm_spark.report import OUTCOMES, Report
+from klamm_spark.report_model import OUTCOMES, Report
 from klamm_spark.report_text import size
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ _STYLE: Final = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "svg.hashsalt": "klamm",
-    # What clients call themselves is drawn as it is; a dollar sign would begin a formula.
+    # A dollar sign in a client's name must not begin a formula.
     "text.parse_math": False,
 }
 
 
 def all_charts(report: Report) -> dict[str, str]:
-    """SVG texts by the key of what they show; what there is nothing of is left out."""
+    """SVG texts by the key of their table or series; plots without data are left out."""
     makers: dict[str, Callable[[Report], Figure | None]] = {
         "traffic": _traffic,
         "latency": _latency,
@@ -74,7 +74,7 @@ def _svg(figure: Figure, key: str) -> str:
     FigureCanvasSVG(figure)
     figure.savefig(out, format="svg", metadata={"Date": None}, bbox_inches="tight", pad_inches=0.05)
     text = out.getvalue()
-    # Inside HTML it is an element: no prologue, ids that other plots do not have, and the width of its place.
+    # In HTML the plot is an element: no prologue, unique ids, and the width of its container.
     text = text[text.index("<svg") :]
     text = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{key}-", text)
     text = re.sub(r'(<svg [^>]*?)width="[^"]*"', r"\1", text, count=1)

@@ -1,4 +1,4 @@
-"""`klamm audit …`: arguments, and which module does the work. PySpark is imported by those modules only."""
+"""`klamm audit …`: parses the arguments and calls the module of the command. Only those modules import PySpark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config import check_table
+from klamm_spark.filesystems import check_location, parse_location
+from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.lake import MIN_KEEP_HOURS, LakeError
-from klamm_spark.places import PlaceError, complaint, failures_told, located
 from klamm_spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
 from klamm_spark.spark_settings import SINKS, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spool_reader import spool_of
@@ -40,19 +41,19 @@ _SETTINGS: Final = (
 def parser() -> argparse.ArgumentParser:
     """The arguments of all subcommands."""
     top = argparse.ArgumentParser(
-        prog="klamm audit", description="The audit spool, and the lake that Spark makes of it."
+        prog="klamm audit", description="Ship the audit spool to a lake with Spark, and read the lake."
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
-    common.add_argument("--lake", metavar="DIR", type=_place, help="where the lake is: a folder or a URI")
+    common.add_argument("--lake", metavar="DIR", type=_location, help="where the lake is: a folder or a URI")
     common.add_argument("--sink", choices=SINKS, help="the lake's format")
     common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
     common.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     spool = argparse.ArgumentParser(add_help=False)
-    spool.add_argument("--spool", metavar="DIR", type=_place, help="where the spool is: a folder or a URI")
+    spool.add_argument("--spool", metavar="DIR", type=_location, help="where the spool is: a folder or a URI")
 
-    ship = commands.add_parser("ship", parents=[common, spool], help="sealed segments of the spool to the lake")
+    ship = commands.add_parser("ship", parents=[common, spool], help="write sealed segments of the spool to the lake")
     add_ship_arguments(ship)
     submit = commands.add_parser(
         "submit", parents=[common, spool], help="print the spark-submit line that ships from a cluster"
@@ -64,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=Path("klamm-audit.zip"),
-        help="where the code that executors need is put; default: klamm-audit.zip",
+        help="where to write the code that executors need; default: klamm-audit.zip",
     )
     submit.add_argument(
         "--python",
@@ -72,30 +73,28 @@ def parser() -> argparse.ArgumentParser:
         default=sys.executable,
         help="Python of the cluster's machines; default: this one",
     )
-    compact = commands.add_parser("compact", parents=[common], help="small files of the lake to large ones")
+    compact = commands.add_parser("compact", parents=[common], help="merge small files of the lake into large ones")
     compact.add_argument(
         "--keep-hours",
         type=_keep_hours,
         default=24,
         metavar="N",
-        help="how long files that do not count any more are kept: at least 1, with Delta at least 168; default: 24",
+        help="how long to keep files that were merged: at least 1, with Delta at least 168; default: 24",
     )
-    compact.add_argument(
-        "--alone", action="store_true", help="klamm audit ship is stopped, as it has to be for Delta in S3"
-    )
-    commands.add_parser("verify", parents=[common, spool], help="every gap between spool and lake, and every orphan")
-    report = commands.add_parser("report", parents=[common], help="what the lake says, as text and HTML")
+    compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required for Delta in S3")
+    commands.add_parser("verify", parents=[common, spool], help="report gaps between spool and lake, and orphans")
+    report = commands.add_parser("report", parents=[common], help="report on the events of the lake, as text and HTML")
     report.add_argument("--since", metavar="WHEN", type=_since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     report.add_argument("--html", metavar="FILE", type=Path, help="write the report as one HTML file too")
     report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
     return top
 
 
-def _place(text: str) -> str | Path:
-    problem = complaint(text)
+def _location(text: str) -> str | Path:
+    problem = check_location(text)
     if problem is not None:
         raise argparse.ArgumentTypeError(problem)
-    return located(text, Path())
+    return parse_location(text, Path())
 
 
 def _since(text: str) -> datetime:
@@ -115,32 +114,32 @@ def _keep_hours(text: str) -> float:
 
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
-    """Those of `ship`, which `submit` takes too."""
-    ship.add_argument("--once", action="store_true", help="end when all that is sealed now has been shipped")
+    """The arguments of `ship`, which `submit` takes too."""
+    ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
     ship.add_argument("--trigger-interval-ms", type=int, metavar="N", help="time between micro-batches")
     ship.add_argument("--max-files-per-trigger", type=int, metavar="N", help="segments in a micro-batch")
     ship.add_argument("--aggregates", action=argparse.BooleanOptionalAction, help="keep the streaming aggregates too")
 
 
 def main(arguments: list[str]) -> int:
-    """Run `klamm audit`; the exit code. 2 is for what the caller can mend. Raises klamm.ConfigError."""
+    """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError."""
     options = parser().parse_args(arguments)
     given: dict[str, Any] = {key: getattr(options, key, None) for key in _SETTINGS}
     pipeline = read_pipeline(options.file, given)
     try:
         return _run(options, pipeline)
-    except (LakeError, PlaceError, SparkUnavailableError) as error:
+    except (LakeError, FileSystemError, SparkUnavailableError) as error:
         print(f"klamm audit {options.command}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:
-    """The arguments of `ship` that `submit` was given, with paths that hold in any folder."""
+    """The arguments of `ship` that `submit` was given, with absolute paths."""
     arguments = [str(options.file.resolve())] if options.file else []
     for name in ("spool", "lake"):
-        place = getattr(options, name)
-        if place is not None:
-            arguments += [f"--{name}", str(place.resolve() if isinstance(place, Path) else place)]
+        location = getattr(options, name)
+        if location is not None:
+            arguments += [f"--{name}", str(location.resolve() if isinstance(location, Path) else location)]
     for name in ("sink", "driver_memory", "trigger_interval_ms", "max_files_per_trigger"):
         if getattr(options, name) is not None:
             arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -163,23 +162,23 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         )
     settings = pipeline.settings
     if options.command != "report":
-        # The others work on files of their own machine.
+        # The other commands need the files themselves.
         settings = replace(settings, remote="")
     elif options.html is not None and importlib.util.find_spec("matplotlib") is None:
         raise SparkUnavailableError("--html needs matplotlib: pip install 'klamm[spark]'")
     require_pyspark()
     _check(options, pipeline)
     spark = open_session(settings, f"klamm audit {options.command}")
-    far = [str(place) for place in (settings.lake, pipeline.spool) if isinstance(place, str)]
+    uris = [location for location in (settings.lake, pipeline.spool) if isinstance(location, str)]
     try:
-        with failures_told(far[0]) if far else nullcontext():
+        with translated_errors(uris[0]) if uris else nullcontext():
             return _run_with(spark, options, pipeline)
     finally:
         close_session(spark)
 
 
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
-    """What can be told before Spark has taken its seconds to start. Raises LakeError."""
+    """Check what can be checked before Spark takes its seconds to start. Raises LakeError."""
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
@@ -211,7 +210,7 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
 
 
 def say(line: str) -> None:
-    """One line for people, beside what goes to standard output."""
+    """Print a line for the user, to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -12,11 +12,11 @@ BASELINE: Final = {
     "sarama": (1, 30, 1),
     "kafka-python": (2, 0, 2),
 }
-"""The versions that KIP-896 took its measure from: Kafka 4.0 removed what only older ones need."""
+"""The oldest versions that Kafka 4.0 supports, by KIP-896."""
 
 
 def is_deprecated(name: str | None, version: str | None) -> bool:
-    """Whether a client is older than the baseline; False for what the baseline does not know, or without a number."""
+    """Whether a client is older than the baseline; False for unknown clients, and without a version number."""
     baseline = BASELINE.get((name or "").lower())
     numbers = re.match(r"v?(\d+(?:\.\d+)*)", version or "")
     return baseline is not None and numbers is not None and tuple(map(int, numbers[1].split("."))) < baseline

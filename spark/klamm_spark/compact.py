@@ -1,13 +1,13 @@
-"""`klamm audit compact`: many small files of the lake → few large ones, while others read and `ship` runs on.
+"""`klamm audit compact`: merges many small files of the lake into few large ones, while readers and `ship` run on.
 
-Delta does it itself. Of a Parquet table those files are taken that the newest `.compact` file of the commit log names:
-one rename puts an edited copy in its place, and from then on all who follow the log see the large files instead of the
-small ones. Files that a table of aggregates has not read yet are left alone; with `aggregates = false` they are merged
-among themselves, and the tables take them up later. A shipper that sums up its log at the same moment may undo it: then
-the large files are orphans, and nothing is lost.
+Delta compacts its tables itself. Of a Parquet table, the files that the newest `.compact` file of the commit log names
+are merged: one rename replaces that file with an edited copy, and readers of the log then find the large files instead
+of the small ones. Files that a table of aggregates has not read are left alone; with `aggregates = false` they are
+merged with each other, and the tables read the merged files later. If `ship` writes a new `.compact` file at the same
+moment, the large files become orphans, and nothing is lost.
 
-The small files stay for `keep_hours`, for those who still read them; after that, and so do orphans, they are deleted.
-An orphan may be a file that is about to be committed: none is deleted within `MIN_KEEP_HOURS`.
+The small files are kept for `keep_hours` for readers that have begun; then they are deleted, as orphans are. An orphan
+may be a file that is about to be committed: none is deleted within `MIN_KEEP_HOURS`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.filesystems import AnyPath, HadoopPath, move_file, path_from_uri, remove_tree
 from klamm_spark.lake import (
     COMPACTED,
     MIN_KEEP_HOURS,
@@ -30,7 +31,6 @@ from klamm_spark.lake import (
     read_log,
     write_log,
 )
-from klamm_spark.places import HadoopPlace, Place, moved, place_at, remove_tree
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.tables import TABLES
 
@@ -45,9 +45,9 @@ _ONE_DELTA_WRITER: Final = frozenset({"s3", "s3a", "s3n"})
 def run(
     spark: SparkSession, pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None], alone: bool = False
 ) -> int:
-    """Compact `events` and the tables; the exit code. `alone` says that nobody ships meanwhile.
+    """Compact `events` and the tables; the exit code. `alone` says that `ship` does not run.
 
-    Raises LakeError, and PlaceError for what a store says or cannot do.
+    Raises LakeError, and FileSystemError if the store fails or cannot replace files.
     """
     if not keep_hours >= MIN_KEEP_HOURS:
         raise LakeError(f"--keep-hours must be at least {MIN_KEEP_HOURS}: younger files may be about to be committed")
@@ -62,7 +62,7 @@ def run(
         for table in tables:
             spark.sql(f"OPTIMIZE delta.`{table}`")
             spark.sql(f"VACUUM delta.`{table}` RETAIN {kept:g} HOURS")
-            say(f"{table}: optimized; what does not count any more is kept for {kept:g} hours")
+            say(f"{table}: optimized; replaced files are kept for {kept:g} hours")
         return 0
     for table in tables:
         if table == lake.events:
@@ -71,42 +71,42 @@ def run(
         else:
             merged, written = compact_table(spark, table)
         deleted = delete_orphans(table, older_than_s=keep_hours * 3600, now_s=time.time())
-        say(f"{table}: {merged:,} files are now {written:,}; {deleted:,} that no commit log names deleted")
+        say(f"{table}: {merged:,} files merged into {written:,}; {deleted:,} orphans deleted")
     return 0
 
 
 def require_one_writer(spark: SparkSession, lake: Lake) -> None:
-    """Raises LakeError where two drivers that commit to one Delta table may overwrite each other's commits."""
-    if not isinstance(lake.root, HadoopPlace) or lake.root.scheme not in _ONE_DELTA_WRITER:
+    """Raises LakeError if two drivers that commit to this Delta table may overwrite each other's commits."""
+    if not isinstance(lake.root, HadoopPath) or lake.root.scheme not in _ONE_DELTA_WRITER:
         return
     key = f"spark.delta.logStore.{lake.root.scheme}.impl"
     if spark.conf.get(key, None) in (None, "io.delta.storage.S3SingleDriverLogStore"):
         raise LakeError(
-            f"Delta's commits in {lake.root.scheme}:// are safe as long as one driver makes them: stop klamm audit "
-            f"ship and say --alone, or set {key} to a log store for several, e.g. io.delta.storage.S3DynamoDBLogStore"
+            f"Delta's commits in {lake.root.scheme}:// are safe from one driver only: stop klamm audit ship "
+            f"and give --alone, or set {key} to a log store for several, e.g. io.delta.storage.S3DynamoDBLogStore"
         )
 
 
 def compact_table(
     spark: SparkSession,
-    table: Place,
-    unread: Callable[[], dict[str, set[Place]]] = dict,
+    table: AnyPath,
+    unread: Callable[[], dict[str, set[AnyPath]]] = dict,
     note: Callable[[str, list[str]], None] | None = None,
 ) -> tuple[int, int]:
-    """Compact a Parquet table; how many files were merged into how many.
+    """Compact a Parquet table; returns how many files were merged, and into how many.
 
-    `unread` tells what readers have still to read. It is left alone without `note`, else merged for itself, and `note`
-    is told a reader and the names of files that it is to read instead.
+    `unread` returns the files that each reader has not read. Without `note` they are left alone. With it, they are
+    merged with each other, and `note` is called with a reader and the names of the merged files that it must read.
     """
     log = last_compact_log(table)
     if log is None:
         return 0, 0
-    if isinstance(log, HadoopPlace):
+    if isinstance(log, HadoopPath):
         log.parent.require_replaceable()
     entries, before = read_log(log), unread()
-    groups: dict[tuple[Place, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[AnyPath, tuple[str, ...]], list[dict[str, Any]]] = defaultdict(list)
     for entry in entries:
-        path = place_at(entry["path"], table)
+        path = path_from_uri(entry["path"], table)
         readers = _readers(path, before)
         if entry["size"] < TARGET_BYTES and (note is not None or not readers):
             groups[path.parent, readers].append(entry)
@@ -117,14 +117,14 @@ def compact_table(
         wanted = -(-sum(entry["size"] for entry in group) // TARGET_BYTES)
         if len(group) <= wanted:
             continue
-        merged = _merge(spark, folder, [str(place_at(entry["path"], table)) for entry in group], wanted)
+        merged = _merge(spark, folder, [str(path_from_uri(entry["path"], table)) for entry in group], wanted)
         added += merged
         replaced |= dict.fromkeys((entry["path"] for entry in group), readers)
         for reader in readers:
-            noted[reader] += (place_at(entry["path"], table).name for entry in merged)
+            noted[reader] += (path_from_uri(entry["path"], table).name for entry in merged)
     after = unread()
-    if any(_readers(place_at(path, table), after) != readers for path, readers in replaced.items()):
-        # A table was enabled meanwhile: the next time.
+    if any(_readers(path_from_uri(path, table), after) != readers for path, readers in replaced.items()):
+        # A table began meanwhile: the next run compacts.
         return 0, 0
     for reader, names in noted.items():
         if note is not None:
@@ -134,22 +134,22 @@ def compact_table(
     return len(replaced), len(added)
 
 
-def _readers(path: Place, unread: dict[str, set[Place]]) -> tuple[str, ...]:
+def _readers(path: AnyPath, unread: dict[str, set[AnyPath]]) -> tuple[str, ...]:
     return tuple(sorted(reader for reader, files in unread.items() if path in files))
 
 
-def _merge(spark: SparkSession, folder: Place, files: list[str], wanted: int) -> list[dict[str, Any]]:
+def _merge(spark: SparkSession, folder: AnyPath, files: list[str], wanted: int) -> list[dict[str, Any]]:
     staging = folder / ".compacting"
     rows = spark.read.option("mergeSchema", "true").parquet(*files)
     rows.repartition(wanted).write.mode("overwrite").parquet(str(staging))
-    if isinstance(staging, HadoopPlace) and spark.read.parquet(str(staging)).count() != rows.count():
-        # Tasks that fail in the middle of a rename which is none may leave more or less than they should.
+    if isinstance(staging, HadoopPath) and spark.read.parquet(str(staging)).count() != rows.count():
+        # Where a rename is a copy, a task that fails in it may leave too many or too few rows.
         remove_tree(staging)
-        raise LakeError(f"compacting {folder} gave other rows than there were; nothing was changed: try again")
+        raise LakeError(f"compacting {folder} did not keep all rows; nothing was changed: try again")
     entries = []
-    staged: list[Place] = list(staging.glob("part-*.parquet"))
+    staged: list[AnyPath] = list(staging.glob("part-*.parquet"))
     for written in sorted(staged):
-        path = moved(written, folder, f"{COMPACTED}{written.name.removeprefix('part-')}")
+        path = move_file(written, folder, f"{COMPACTED}{written.name.removeprefix('part-')}")
         status = path.stat()
         entries.append(
             {
@@ -166,23 +166,23 @@ def _merge(spark: SparkSession, folder: Place, files: list[str], wanted: int) ->
     return entries
 
 
-def delete_orphans(table: Place, *, older_than_s: float, now_s: float) -> int:
-    """Delete files that the commit log does not name and that are old enough to be nobody's; how many there were."""
+def delete_orphans(table: AnyPath, *, older_than_s: float, now_s: float) -> int:
+    """Delete files that the commit log does not name and that are older than `older_than_s`; returns how many."""
     old = [path for path in orphan_files(table) if now_s - path.stat().st_mtime > older_than_s]
-    # What a shipper has committed since the log was read first must stay.
+    # Files that were committed after the first look must stay.
     committed = committed_files(table)
     deleted = [path for path in old if path not in committed]
     for path in deleted:
-        if not isinstance(path, HadoopPlace):
+        if not isinstance(path, HadoopPath):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     return len(deleted)
 
 
-def unread_files(lake: Lake) -> dict[str, set[Place]]:
-    """Files of `events` that a table of aggregates has still to read, by the table's name."""
+def unread_files(lake: Lake) -> dict[str, set[AnyPath]]:
+    """Files of `events` that a table of aggregates has not read, by the table's name."""
     files = set(committed_files(lake.events))
-    unread: dict[str, set[Place]] = {}
+    unread: dict[str, set[AnyPath]] = {}
     for spec in TABLES:
         checkpoint = lake.table_checkpoint(spec.name)
         if checkpoint.is_dir():

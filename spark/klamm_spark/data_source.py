@@ -8,9 +8,9 @@ spark.readStream.format("klamm_audit").option("live", "true").load("/var/spool/k
 ```
 
 Options: `path`, the spool; `live`, whether segments that are still being written are read too (default `true`);
-`maxBytesPerTrigger`, how much a micro-batch takes at most (default 64 MiB); `failOnDataLoss` (default `true`), whether
-a stream stops if retention has deleted what it has not read. Lines that are no events have null columns and stand in
-`bad_line`. A third as fast as Spark's own file source, which `klamm audit ship` uses.
+`maxBytesPerTrigger`, the most bytes in a micro-batch (default 64 MiB); `failOnDataLoss` (default `true`), whether
+a stream fails if retention has deleted what it has not read. A line that is not an event has null columns, and its text
+is in `bad_line`. A third as fast as Spark's own file source, which `klamm audit ship` uses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from klamm_spark.event import ACTIONS, FIELDS, RESOURCE_FIELDS, SCHEMA_VERSION, Field
-from klamm_spark.places import located
+from klamm_spark.filesystems import parse_location
 from klamm_spark.spark_schema import EVENT_SCHEMA
 from klamm_spark.spool_offsets import DataLossError, Offset, Piece, SpoolFollower, earlier
 
@@ -48,7 +48,7 @@ _ARROW: Final = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the format with a session."""
     spark.dataSource.register(AuditDataSource)
 
 
@@ -57,7 +57,7 @@ class AuditDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Its name."""
+        """The name of the format."""
         return NAME
 
     def schema(self) -> StructType:
@@ -123,7 +123,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except DataLossError:
             if self._fail_on_data_loss:
                 raise
-            left = {node: place for node, place in start.items() if self._follower.holds(node, place)}
+            left = {node: position for node, position in start.items() if self._follower.holds(node, position)}
             pieces = self._follower.pieces(left, end)
         return [_Piece(piece) for piece in pieces]
 
@@ -144,7 +144,7 @@ def read_batches(follower: SpoolFollower, piece: Piece) -> Iterator[pa.RecordBat
 
 
 def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
-    """Whole lines → batches with the columns of `AuditDataSource.schema`."""
+    """Parse whole lines into batches with the columns of `AuditDataSource.schema`."""
     table = _parsed(lines)
     if table is not None:
         table = table.append_column("time", table.column("time_us").cast(_TIME))
@@ -155,7 +155,7 @@ def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
     if end in (0, len(lines)):
         end = lines.rfind(b"\n", 0, len(lines) - 1) + 1
     if end:
-        # Halved until the bad lines stand alone.
+        # Halve the lines until each bad line is alone.
         yield from batches_of(lines[:end])
         yield from batches_of(lines[end:])
         return
@@ -164,7 +164,7 @@ def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _parsed(lines: bytes) -> pa.Table | None:
-    """All lines at once by Arrow's own parser; None if there is a line among them that is no event."""
+    """Parse all lines at once with Arrow; None if one of them is not an event."""
     options = pyarrow.json.ParseOptions(explicit_schema=_EVENT, unexpected_field_behavior="ignore")
     read = pyarrow.json.ReadOptions(block_size=len(lines) + 1, use_threads=False)
     try:
@@ -192,7 +192,7 @@ def _follower(options: Any) -> SpoolFollower:
     path = options.get("path")
     if not path:
         raise ValueError('the format klamm_audit needs the spool: .load("/path/of/the/spool")')
-    folder = located(path, Path())
+    folder = parse_location(path, Path())
     if not isinstance(folder, Path):
         raise ValueError(
             f"the format klamm_audit reads a spool in a folder, not at {path}: klamm audit ship reads that"

@@ -1,4 +1,4 @@
-"""Events as lines of JSON. Written by hand: what is the same for all events of a connection is encoded once."""
+"""Events as lines of JSON. The fields that all events of a connection share are encoded once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def error_fields(code: int) -> str:
 
 
 def listener_fields(listener: ListenerContext) -> str:
-    """What is the same for all connections of a listener."""
+    """The fields that all connections of a listener share."""
     return (
         f',"listener":{_text(listener.name)},"transport":{_text(listener.transport)}'
         f',"security_protocol":{_text(listener.security_protocol)}'
@@ -35,7 +35,7 @@ def address_fields(address: Address) -> str:
 
 
 def connection_fields(connection: ConnectionContext) -> str:
-    """What is the same for all requests of a connection."""
+    """The fields that all requests of a connection share."""
     details = connection.transport_details
     optional = (
         ("tls_version", details.get("tls_version")),
@@ -57,7 +57,7 @@ def connection_fields(connection: ConnectionContext) -> str:
 
 
 def resource_fields(summary: Summary) -> str:
-    """`resources`, if there are any, and how many there were, if some were cut."""
+    """`resources`, if there are any, and `resource_count`, if some were cut."""
     if not summary.resources:
         return ""
     listed = ",".join(map(_resource, summary.resources))
@@ -82,7 +82,7 @@ def _resource(resource: Resource) -> str:
 
 
 def request_fields(request: RequestContext) -> str:
-    """From the request's header."""
+    """The fields of the request's header."""
     client_id = f',"client_id":{_text(request.client_id)}' if request.client_id is not None else ""
     return (
         f'{client_id},"api_key":{request.api_key},"api_name":"{request.handler.name}"'
@@ -142,7 +142,7 @@ def fields_of(**values: Any) -> str:
 
 
 class LineEncoder:
-    """Gives out sequence numbers, one per line."""
+    """Encodes events and numbers them."""
 
     def __init__(self, node: str, boot: str) -> None:
         self._head = f'{{"schema_version":{SCHEMA_VERSION},"event_id":"{node}/{boot}/'

@@ -1,11 +1,11 @@
-"""The audit event: one flat record per thing that happened, as it stands in the spool and travels to Spark.
+"""The audit event: one flat record, in the spool and in the lake.
 
-The words are those of KIP-673 in snake_case. A field that has no value is left out of the JSON object. Nothing here
-carries keys, values or headers of records, tokens or passwords.
+Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
+values or headers of records, tokens or passwords.
 
-The schema file `schema/audit_event.v1.json` and the table in docs/audit.md are made from `FIELDS`
+The schema file `schema/audit_event.v1.json` and the table in docs/audit.md are generated from `FIELDS`
 (`python -m klamm_spark.event` prints both). A new field, or a new meaning, raises `SCHEMA_VERSION`; fields are never
-taken away or renamed, so a reader of this version reads all earlier ones and leaves out what it does not know.
+removed or renamed, so a reader of this version reads all earlier ones and ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     REQUEST: ("completed",),
     AUTHENTICATION: ("success", "failure", "reauthentication", "reauthentication_failure", "expiry"),
     CONNECTION: ("opened", "refused", "closed"),
-    # What parts announce; a part of a stranger may add words of its own.
+    # What parts of the server announce; plugins may add actions.
     ADMIN: (
         "server_started",
         "server_stopping",
@@ -37,7 +37,7 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     AUDIT_GAP: ("dropped", "unclean_stop", "torn_tail", "segments_deleted"),
 }
-"""Each kind with its actions; those of `admin` are the known ones, the others are all there are."""
+"""Each kind with its actions. The list is complete, except for `admin`."""
 
 OUTCOMES: Final = ("ok", "denied", "error", "throttled", "refused", "closed")
 
@@ -56,18 +56,21 @@ _CLIENT: Final = (REQUEST, AUTHENTICATION, CONNECTION)
 
 FIELDS: Final[tuple[Field, ...]] = (
     Field("schema_version", "int", "Version of this record: 1.", required=True),
-    Field("event_id", "string", "`node/boot/seq`; unique, and the key to remove duplicates by.", required=True),
-    Field("node", "string", "Which server: `[audit] node`, by default the host's name.", required=True),
-    Field("boot", "string", "Which life of the server; sorts by start time.", required=True),
+    Field("event_id", "string", "`node/boot/seq`; unique, the key for removing duplicates.", required=True),
+    Field("node", "string", "The server: `[audit] node`, by default the host's name.", required=True),
+    Field("boot", "string", "The start of the server; sorts by time.", required=True),
     Field(
-        "seq", "long", "Number within the boot, from 0, without a gap but those that `audit_gap` tells.", required=True
+        "seq",
+        "long",
+        "Number within the boot, from 0, without gaps except those that `audit_gap` reports.",
+        required=True,
     ),
-    Field("time_us", "long", "Wall-clock time in microseconds since 1970-01-01 UTC; when it ended.", required=True),
+    Field("time_us", "long", "Wall-clock time of its end, in microseconds since 1970-01-01 UTC.", required=True),
     Field("kind", "string", "`request`, `authentication`, `connection`, `admin` or `audit_gap`.", required=True),
     Field("action", "string", "What happened, within the kind; e.g. `completed`, `failure`, `refused`.", required=True),
     Field("outcome", "string", "`ok`, `denied`, `error`, `throttled`, `refused` or `closed`.", required=True),
-    Field("reason", "string", "Why: of a failure, a refusal, a close or a gap.", (*_CLIENT, ADMIN, AUDIT_GAP)),
-    Field("detail", "string", "More about it, in words.", (CONNECTION, ADMIN, AUDIT_GAP)),
+    Field("reason", "string", "The cause of a failure, a refusal, a close or a gap.", (*_CLIENT, ADMIN, AUDIT_GAP)),
+    Field("detail", "string", "Details, as text.", (CONNECTION, ADMIN, AUDIT_GAP)),
     Field("listener", "string", "Name of the listener.", (*_CLIENT, ADMIN)),
     Field("transport", "string", "Name of the listener's transport, e.g. `plaintext`, `ssl`.", _CLIENT),
     Field("security_protocol", "string", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.", _CLIENT),
@@ -75,23 +78,40 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("tls_cipher", "string", "Cipher suite.", _CLIENT),
     Field("sni", "string", "Server name that the client asked for in the TLS handshake.", _CLIENT),
     Field("sasl_mechanism", "string", "E.g. `SCRAM-SHA-512`.", _CLIENT),
-    Field("principal", "string", "Who, as `Type:name`, e.g. `User:alice`.", _CLIENT),
-    Field("client_id", "string", "What the client calls itself in the request header.", (REQUEST,)),
+    Field("principal", "string", "The principal as `Type:name`, e.g. `User:alice`.", _CLIENT),
+    Field("client_id", "string", "The client id in the request header.", (REQUEST,)),
     Field("client_software_name", "string", "From ApiVersions (KIP-511).", _CLIENT),
     Field("client_software_version", "string", "From ApiVersions (KIP-511).", _CLIENT),
-    Field("client_address", "string", "IP address of the client; the real one behind a trusted proxy.", _CLIENT),
-    Field("client_port", "int", "Its port.", _CLIENT),
+    Field(
+        "client_address",
+        "string",
+        "IP address of the client; behind a trusted proxy the one that the proxy names.",
+        _CLIENT,
+    ),
+    Field("client_port", "int", "Port of the client.", _CLIENT),
     Field("connection_id", "string", "`local:port-remote:port-processor-index`.", _CLIENT),
     Field("api_key", "int", "Number of the API.", (REQUEST,)),
-    Field("api_name", "string", "Its name, e.g. `Produce`.", (REQUEST,)),
+    Field("api_name", "string", "Name of the API, e.g. `Produce`.", (REQUEST,)),
     Field("api_version", "int", "Version of the request.", (REQUEST,)),
-    Field("correlation_id", "int", "From the request header; of the first request of an aggregated row.", (REQUEST,)),
-    Field("resources", "resources", "What the request was about; see below.", (REQUEST,)),
-    Field("resource_count", "int", "How many there were, if `resources` was cut short.", (REQUEST,)),
+    Field(
+        "correlation_id",
+        "int",
+        "From the request header; in an aggregated event that of the first request.",
+        (REQUEST,),
+    ),
+    Field("resources", "resources", "The resources of the request; see below.", (REQUEST,)),
+    Field(
+        "resource_count", "int", "How many resources there were, if `resources` was cut to `max_resources`.", (REQUEST,)
+    ),
     Field(
         "error_code", "int", "First error in the response that is not 0; 0 if there is none.", (REQUEST, AUTHENTICATION)
     ),
-    Field("error_name", "string", "Kafka's name of it, e.g. `TOPIC_AUTHORIZATION_FAILED`.", (REQUEST, AUTHENTICATION)),
+    Field(
+        "error_name",
+        "string",
+        "Kafka's name of the error, e.g. `TOPIC_AUTHORIZATION_FAILED`.",
+        (REQUEST, AUTHENTICATION),
+    ),
     Field(
         "request_bytes", "long", "Size of the request; bytes received when a connection closes.", (REQUEST, CONNECTION)
     ),
@@ -100,23 +120,25 @@ FIELDS: Final[tuple[Field, ...]] = (
     ),
     Field("request_queue_time_ms", "double", "From receipt until a handler began.", (REQUEST,)),
     Field("local_time_ms", "double", "In the handler.", (REQUEST,)),
-    Field("remote_time_ms", "double", "Waiting for others: data, members, replicas.", (REQUEST,)),
-    Field("throttle_time_ms", "double", "How long the client was told to wait.", (REQUEST,)),
+    Field("remote_time_ms", "double", "Waiting for data, group members or replicas.", (REQUEST,)),
+    Field("throttle_time_ms", "double", "The throttle time in the response.", (REQUEST,)),
     Field("response_queue_time_ms", "double", "The response waiting for its processor.", (REQUEST,)),
     Field("send_time_ms", "double", "Writing to the socket.", (REQUEST,)),
     Field("total_time_ms", "double", "From receipt until the last byte was written.", (REQUEST,)),
-    Field("total_time_max_ms", "double", "The longest `total_time_ms` of an aggregated row.", (REQUEST,)),
+    Field("total_time_max_ms", "double", "The longest `total_time_ms` in an aggregated event.", (REQUEST,)),
     Field(
         "repeat_count",
         "long",
-        "How many requests this row stands for, if more than one: bytes are sums, times are means.",
+        "How many requests this event represents, if more than one: bytes are sums, times are means.",
         (REQUEST,),
     ),
-    Field("duration_ms", "double", "Life of a closed connection; span of an aggregated row.", (REQUEST, CONNECTION)),
+    Field(
+        "duration_ms", "double", "Lifetime of a closed connection; span of an aggregated event.", (REQUEST, CONNECTION)
+    ),
     Field("gap_boot", "string", "Boot whose events are missing.", (AUDIT_GAP,)),
     Field("gap_first_seq", "long", "First missing `seq`.", (AUDIT_GAP,)),
     Field("gap_last_seq", "long", "Last missing `seq`.", (AUDIT_GAP,)),
-    Field("gap_count", "long", "How many events are missing; left out where nobody can know.", (AUDIT_GAP,)),
+    Field("gap_count", "long", "How many events are missing; left out if unknown.", (AUDIT_GAP,)),
 )
 
 RESOURCE_FIELDS: Final[tuple[Field, ...]] = (
@@ -126,13 +148,13 @@ RESOURCE_FIELDS: Final[tuple[Field, ...]] = (
         "Kafka's resource type: `TOPIC`, `GROUP`, `CLUSTER`, `TRANSACTIONAL_ID`, `USER` …",
         required=True,
     ),
-    Field("name", "string", "Its name.", required=True),
-    Field("operation", "string", "The operation that was authorized, e.g. `WRITE`; left out where none was."),
-    Field("granted", "boolean", "What the authorizer said."),
+    Field("name", "string", "Name of the resource.", required=True),
+    Field("operation", "string", "The operation that was authorized, e.g. `WRITE`; left out if none was."),
+    Field("granted", "boolean", "Whether the authorizer allowed it."),
     Field("error_code", "int", "First error of this resource in the response that is not 0."),
-    Field("error_name", "string", "Kafka's name of it."),
+    Field("error_name", "string", "Kafka's name of the error."),
     Field("partitions", "int", "How many partitions the request named."),
-    Field("records", "long", "Records produced or fetched, where batch headers tell."),
+    Field("records", "long", "Records produced or fetched, if known from the batch headers."),
     Field("bytes", "long", "Bytes of record batches produced or fetched."),
 )
 
@@ -165,7 +187,7 @@ def _object(fields: tuple[Field, ...]) -> dict[str, Any]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of one event, as checked in."""
+    """The JSON Schema of one event."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:klamm:audit-event:v{SCHEMA_VERSION}",
@@ -179,7 +201,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def markdown_table(fields: tuple[Field, ...] = FIELDS) -> str:
-    """The fields as docs/audit.md shows them."""
+    """The table of the fields in docs/audit.md."""
     lines = ["| field | type | of | meaning |", "| --- | --- | --- | --- |"]
     for field in fields:
         kinds = ", ".join(field.kinds) or ("always" if field.required else "all")

@@ -1,4 +1,4 @@
-"""The bounded queue between the server's threads and the one that writes: cheap to put, never in the server's way."""
+"""The bounded queue between the server's threads and the writer's thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ REFUSE: Final = "refuse"
 
 
 class EventQueue:
-    """Entries that stand for one or more events each. `capacity` counts events.
+    """Each entry represents one or more events; `capacity` counts events.
 
-    Requests may fill `capacity`; what is not a request may go beyond it, up to twice as far: a flood of requests must
-    not hide a failed authentication. Under REFUSE, requests may do so too, since they are the last before the server
-    refuses. What finds no room is dropped and counted, or, under BLOCK, waits for room, so that nothing is lost.
+    Requests may fill `capacity`, other events twice as much: a flood of requests must not hide a failed authentication.
+    With REFUSE, requests may fill twice as much too: these are the last before the server refuses. Without room, an
+    event is dropped and counted; with BLOCK, `put` waits instead, so that nothing is lost.
     """
 
     def __init__(self, capacity: int, on_full: str) -> None:
@@ -33,7 +33,7 @@ class EventQueue:
 
     @property
     def size(self) -> int:
-        """Events that wait, those being written included."""
+        """Events that wait or are being written."""
         return self._pending + self._taken
 
     @property
@@ -42,11 +42,11 @@ class EventQueue:
         return self._pending + self._taken >= self._capacity
 
     def put(self, entry: Any, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
-        """Add an entry of `count` events. `may_wait` False: rather dropped than waited for."""
+        """Add an entry of `count` events. With `may_wait` False, it is dropped rather than waited for."""
         limit = self._request_limit if request else 2 * self._capacity
         with self._lock:
             size = self._pending + self._taken
-            # An entry that is larger than the whole queue must still find its way when there is nothing else.
+            # An entry larger than the whole queue is accepted when the queue is empty.
             if size + count > limit and size and not (may_wait and self._wait_for_room(limit, count)):
                 self._dropped += count
                 return
@@ -64,7 +64,7 @@ class EventQueue:
         return False
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Until there is something, or `wake`; False after the time."""
+        """Wait for an entry or `wake`; False after the timeout."""
         return self._filled.wait(timeout_s)
 
     def wake(self) -> None:
@@ -72,7 +72,7 @@ class EventQueue:
         self._filled.set()
 
     def take(self) -> tuple[list[Any], int]:
-        """All entries, and how many events were dropped since the last call. They count until `done`."""
+        """All entries, and how many events were dropped since the last call. They count as waiting until `done`."""
         self._filled.clear()
         with self._lock:
             entries, self._entries = list(self._entries), deque()
@@ -81,13 +81,13 @@ class EventQueue:
         return entries, dropped
 
     def done(self) -> None:
-        """What was taken has been written."""
+        """The entries that were taken have been written."""
         with self._lock:
             self._taken = 0
             self._room.notify_all()
 
     def stop_blocking(self) -> None:
-        """Nobody waits for room any more: the server stops."""
+        """Let every waiting `put` return: the server stops."""
         with self._lock:
             self._blocks = False
             self._room.notify_all()

@@ -1,4 +1,4 @@
-"""The system calls of the spool, in one place so that a test can let a disk fill up or fail."""
+"""The system calls of the spool: a test replaces them to let a disk fill up or fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SpoolFiles:
         return path.read_bytes()
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """How many bytes went."""
+        """Write; returns how many bytes were written."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -36,8 +36,8 @@ class SpoolFiles:
         os.close(descriptor)
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """A file that is there whole and synced, or not at all; the directory is not synced yet."""
-        # Hidden, so that nobody who looks for segments takes it for one.
+        """Write a file whole and synced, or not at all; the directory is not synced yet."""
+        # Hidden, so that readers do not take it for a segment.
         temporary = path.with_name(f".{path.name}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
@@ -71,7 +71,7 @@ class SpoolFiles:
         return path.stat()
 
     def remove(self, path: Path) -> None:
-        """Delete a file; it is no error that it is gone."""
+        """Delete a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def lock(self, path: Path) -> int:

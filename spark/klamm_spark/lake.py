@@ -1,16 +1,16 @@
-"""Where things lie in the lake, and what of them counts.
+"""The layout of the lake, and which of its files belong to a table.
 
 ```
 LAKE/
     events/                      every event once; partitioned by date=…/hour=…
-        _spark_metadata/         Parquet: the commit log. A file that it does not name does not count
+        _spark_metadata/         Parquet: the commit log. Files that it does not name do not belong to the table
         _delta_log/              Delta: the same
         date=2026-01-01/hour=7/part-….parquet
-        date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are no events, in `bad_line`
+        date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
-    checkpoints/ship/            what has been shipped; belongs to `events` as a key to its lock
+    checkpoints/ship/            what has been shipped; `events` is of no use to `ship` without it
     checkpoints/tables/NAME/
-    checkpoints/compacted/NAME   names of compacted files that hold what the table has not read
+    checkpoints/compacted/NAME   names of compacted files with rows that the table has not read
 ```
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.places import HadoopPlace, Place, place_at, place_of, write_durably
+from klamm_spark.filesystems import AnyPath, HadoopPath, path_from_uri, path_of, replace_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COMMIT_LOG: Final = "_spark_metadata"
 COMPACTED: Final = "compacted-"
-"""How the names of files begin that compaction wrote."""
+"""Prefix of the files that compaction writes."""
 MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
@@ -40,60 +40,60 @@ _LOGS: Final = {"parquet": COMMIT_LOG, "delta": "_delta_log"}
 
 
 class LakeError(Exception):
-    """The lake is not as it must be; the message says how."""
+    """The lake or the spool cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake at a place; `sink` is `parquet` or `delta`."""
+    """A lake below `root`; `sink` is `parquet` or `delta`."""
 
-    root: Place
+    root: AnyPath
     sink: str
 
     @staticmethod
     def of(settings: SparkSettings, spark: SparkSession | None) -> Lake:
-        """The lake that settings name. Without a session, nothing can be asked of one that lies at a URI."""
-        return Lake(place_of(settings.lake, spark), settings.sink)
+        """The lake that the settings name. Without a session, a lake at a URI cannot be read."""
+        return Lake(path_of(settings.lake, spark), settings.sink)
 
     @property
-    def events(self) -> Place:
+    def events(self) -> AnyPath:
         """The table of events."""
         return self.root / "events"
 
     @property
-    def ship_checkpoint(self) -> Place:
-        """Of the query that fills `events`."""
+    def ship_checkpoint(self) -> AnyPath:
+        """The checkpoint of the query that fills `events`."""
         return self.root / "checkpoints" / "ship"
 
-    def table(self, name: str) -> Place:
+    def table(self, name: str) -> AnyPath:
         """A table of aggregates."""
         return self.root / "tables" / name
 
-    def table_checkpoint(self, name: str) -> Place:
-        """Of the query that fills it."""
+    def table_checkpoint(self, name: str) -> AnyPath:
+        """The checkpoint of the query that fills a table of aggregates."""
         return self.root / "checkpoints" / "tables" / name
 
     def compacted_to_read(self, name: str) -> set[str]:
-        """Names of compacted files that hold what a table had not read when they were written, or when it began."""
+        """Names of compacted files with rows that a table had not read when they were written, or when it began."""
         try:
             return set(self._compacted(name).read_text(encoding="utf-8").splitlines())
         except FileNotFoundError:
             return set()
 
     def add_compacted(self, name: str, files: Iterable[str]) -> None:
-        """Note files that a table is to read although compaction wrote them."""
+        """Record that a table must read these files although compaction wrote them."""
         path, known = self._compacted(name), self.compacted_to_read(name)
         if known.issuperset(files := set(files)):
-            # Also where nothing can be replaced, for nothing is compacted there.
+            # This also returns where files cannot be replaced: nothing is compacted there.
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, "\n".join(sorted(known | files)))
+        replace_durably(path, "\n".join(sorted(known | files)))
 
-    def _compacted(self, name: str) -> Place:
+    def _compacted(self, name: str) -> AnyPath:
         return self.root / "checkpoints" / "compacted" / name
 
     def begin_table(self, name: str) -> None:
-        """Before a table's first run: from now on, compaction leaves alone what it has not read."""
+        """Prepare a table's first run: from now on, compaction leaves files alone that the table has not read."""
         checkpoint = self.table_checkpoint(name)
         if self.sink == "parquet" and not (checkpoint / "metadata").exists():
             checkpoint.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Lake:
             )
 
     def require_events(self) -> None:
-        """Raises LakeError if nothing was shipped here, or by another sink."""
+        """Raises LakeError if nothing was shipped here, or only with another sink."""
         if self.has_events():
             return
         for sink, log in _LOGS.items():
@@ -118,22 +118,24 @@ class Lake:
         """Whether a table of aggregates has been written."""
         return self._has_log(self.table(name))
 
-    def _has_log(self, table: Place) -> bool:
+    def _has_log(self, table: AnyPath) -> bool:
         return any((table / _LOGS[self.sink]).glob("[0-9]*"))
 
-    def read(self, spark: SparkSession, table: Place | None = None) -> DataFrame:
-        """A table as it is committed, by default `events` with its quarantine; Spark follows the commit log."""
+    def read(self, spark: SparkSession, table: AnyPath | None = None) -> DataFrame:
+        """The committed rows of a table, by default `events` with its quarantine."""
         reader = spark.read.format(self.sink)
         if table is None and self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
 
-            # Said, so that files of earlier versions have all columns, and none need be opened to know.
+            # With a schema, files of earlier versions have all columns, and Spark opens no file to infer it.
             reader = reader.schema(LAKE_SCHEMA)
         return reader.load(str(table or self.events))
 
     def stream(self, spark: SparkSession, compacted: Iterable[str] = ()) -> DataFrame:
-        """Rows of `events` as they are committed. Files that compaction wrote hold nothing new and are left out, but
-        for those that are named."""
+        """A stream of the rows of `events` as they are committed.
+
+        Files that compaction wrote hold no new rows and are skipped, except those named in `compacted`.
+        """
         reader = spark.readStream.format(self.sink)
         if self.sink == "parquet":
             from klamm_spark.spark_schema import LAKE_SCHEMA
@@ -149,67 +151,66 @@ class Lake:
         return self.read(spark).where("date is not null")
 
     def read_quarantine(self, spark: SparkSession) -> DataFrame:
-        """The lines that are no events: `bad_line`, `source_file`, `shipped_time`."""
+        """The lines that are not events: `bad_line`, `source_file`, `shipped_time`."""
         self.require_events()
         return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
 
 
-def committed_files(table: Place) -> dict[Place, dict[str, Any]]:
-    """The files that a Parquet table's commit log names, with their entries in it. Raises LakeError, OSError."""
-    files: dict[Place, dict[str, Any]] = {}
+def committed_files(table: AnyPath) -> dict[AnyPath, dict[str, Any]]:
+    """The files that a Parquet table's commit log names, with their entries. Raises LakeError, OSError."""
+    files: dict[AnyPath, dict[str, Any]] = {}
     for log in _valid_logs(table / COMMIT_LOG):
         for entry in read_log(log):
-            files[place_at(entry["path"], table)] = entry
+            files[path_from_uri(entry["path"], table)] = entry
     return files
 
 
-def orphan_files(table: Place) -> list[Place]:
-    """Parquet files beside the commit log: left by drivers that were killed, or not committed yet."""
+def orphan_files(table: AnyPath) -> list[AnyPath]:
+    """Parquet files that the commit log does not name: left by killed drivers, or not committed yet."""
     found = [path for path in table.rglob("*.parquet") if COMMIT_LOG not in path.parts]
     committed = committed_files(table)
     return sorted(path for path in found if path.resolve() not in committed)
 
 
 def delta_orphan_files(
-    table: Place, snapshot: Callable[[], Iterable[str]], commits: Callable[[Place], Iterable[str]]
-) -> list[Place]:
-    """Data files of a Delta table that neither `snapshot`, URIs of the latest one's files, nor its log has a word of.
+    table: AnyPath, snapshot: Callable[[], Iterable[str]], commits: Callable[[AnyPath], Iterable[str]]
+) -> list[AnyPath]:
+    """Data files of a Delta table that neither the latest snapshot nor any commit names.
 
-    `commits` gives the lines of the log's commits.
-
-    What a commit has removed is no orphan: older snapshots have it, and VACUUM deletes it.
+    `snapshot` returns the URIs of the latest snapshot's files, `commits` the lines of the log's commits. A file that a
+    commit has removed is no orphan: older snapshots name it, and VACUUM deletes it.
     """
     log = table / _LOGS["delta"]
     found = [path for path in table.rglob("*.parquet") if log.name not in path.parts]
-    known = {place_at(uri, table) for uri in snapshot()}
-    strange = [path for path in found if path.resolve() not in known]
-    if strange:
+    known = {path_from_uri(uri, table) for uri in snapshot()}
+    unknown = [path for path in found if path.resolve() not in known]
+    if unknown:
         for line in commits(log):
             action = json.loads(line)
             file = action.get("add") or action.get("remove")
             if file is not None:
-                known.add(place_at(file["path"], table))
-    return sorted(path for path in strange if path.resolve() not in known)
+                known.add(path_from_uri(file["path"], table))
+    return sorted(path for path in unknown if path.resolve() not in known)
 
 
-def delta_commits(spark: SparkSession, log: Place) -> Iterator[str]:
+def delta_commits(spark: SparkSession, log: AnyPath) -> Iterator[str]:
     """The lines of a Delta log's commits."""
-    if isinstance(log, HadoopPlace):
-        # Spark asks for many at once.
+    if isinstance(log, HadoopPath):
+        # Spark reads many files at once.
         yield from (row["value"] for row in spark.read.text(f"{log}/*.json").toLocalIterator())
         return
     for commit in log.glob("*.json"):
         yield from commit.read_text(encoding="utf-8").splitlines()
 
 
-def last_compact_log(table: Place) -> Place | None:
-    """The file of the commit log that sums up all before it, if there is one yet."""
+def last_compact_log(table: AnyPath) -> AnyPath | None:
+    """The newest `.compact` file of the commit log, which replaces all files before it; None if there is none."""
     numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
     return max(numbered, key=lambda path: int(path.stem), default=None)
 
 
-def _valid_logs(folder: Place) -> Iterator[Place]:
-    batches: dict[int, Place] = {}
+def _valid_logs(folder: AnyPath) -> Iterator[AnyPath]:
+    batches: dict[int, AnyPath] = {}
     for path in folder.iterdir():
         number, _, suffix = path.name.partition(".")
         if number.isdigit() and suffix in ("", "compact"):
@@ -218,7 +219,7 @@ def _valid_logs(folder: Place) -> Iterator[Place]:
     yield from (batches[number] for number in sorted(batches) if number >= start)
 
 
-def read_log(path: Place) -> list[dict[str, Any]]:
+def read_log(path: AnyPath) -> list[dict[str, Any]]:
     """The entries of one file of a commit log or of a file source's log. Raises LakeError if its format is unknown."""
     version, *lines = path.read_text(encoding="utf-8").splitlines()
     if version != _LOG_VERSION:
@@ -226,14 +227,14 @@ def read_log(path: Place) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
-def write_log(path: Place, entries: Iterable[dict[str, Any]]) -> None:
-    """Put a file of a commit log in place of what is there, at once and durably."""
-    write_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
+    """Replace a file of a commit log atomically and durably."""
+    replace_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
 
 
-def consumed_files(checkpoint: Place) -> set[Place]:
-    """The files that a streaming query with a file source has taken up, by its checkpoint."""
+def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:
+    """The files that a streaming query with a file source has read, by its checkpoint."""
     folder = checkpoint / "sources" / "0"
     if not folder.is_dir():
         return set()
-    return {place_at(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}
+    return {path_from_uri(entry["path"], checkpoint) for log in _valid_logs(folder) for entry in read_log(log)}

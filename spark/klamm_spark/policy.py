@@ -1,4 +1,4 @@
-"""Which requests are told of, and how much of them."""
+"""Which requests are recorded, and how much of them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ ADMINISTRATIVE: Final = frozenset(
 )
 """APIs that change what others rely on; never aggregated."""
 ADDED_UP: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""Their rows tell what all requests moved, by topic; those of other APIs tell the resources of the first."""
+"""Their aggregated events have the bytes of all requests by topic; those of other APIs have the first's resources."""
 
 
 class Policy:
-    """One listener's levels and exclusions. A principal's level goes before an API's, and that before the default.
+    """One listener's levels and exclusions. A principal's level overrides an API's, and that the default.
 
-    They concern what was let through: denials, refusals and failed authentication are always told of.
+    Denials, refusals and failed authentications are always recorded.
     """
 
     def __init__(self, settings: AuditSettings) -> None:
@@ -61,7 +61,7 @@ class Policy:
         self.excluded_client_ids = frozenset(settings.exclude_client_ids)
 
     def excludes(self, principal: str, host: str) -> bool:
-        """Whether a client is left out altogether."""
+        """Whether nothing of a client is recorded."""
         if principal in self._excluded_principals:
             return True
         if not self._excluded_networks:

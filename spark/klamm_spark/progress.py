@@ -1,11 +1,11 @@
-"""What `klamm audit ship` says while it works, and at its end."""
+"""The progress lines of `klamm audit ship`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import Lake, consumed_files
-from klamm_spark.places import HadoopPlace, Place
 from klamm_spark.spool_reader import segments
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Follows the shipping query; `update` says one line per batch that had input. Not for several threads."""
+    """Follows the shipping query; `update` prints a line for each batch with input. For one thread."""
 
-    def __init__(self, spool: Place, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
+    def __init__(self, spool: AnyPath, lake: Lake, query: StreamingQuery, say: Callable[[str], None]) -> None:
         self.batches = self.events = self.bad_lines = self.duplicates = 0
         self.busy_ms = 0
         self._spool = spool
@@ -29,7 +29,7 @@ class Progress:
         self._seen: StreamingQueryProgress | None = None
 
     def update(self) -> None:
-        """Count the batches that have ended since the last call."""
+        """Count and print the batches that have ended since the last call."""
         latest = self._query.lastProgress
         if latest is None or latest == self._seen:
             return
@@ -59,10 +59,10 @@ class Progress:
         self._say(f"{line}; {self.lag()}")
 
     def lag(self) -> str:
-        """What is sealed in the spool and not taken up yet, in words."""
+        """How much is sealed in the spool and not shipped, in words."""
         taken = consumed_files(self._lake.ship_checkpoint)
-        # Elsewhere each seal is a request of its own.
-        seals = not isinstance(self._spool, HadoopPlace)
+        # In an object store each seal is a request.
+        seals = not isinstance(self._spool, HadoopPath)
         waiting = list(segments(self._spool.resolve(), without=taken, seals=seals))
         if not waiting:
             return "nothing behind the spool"
@@ -71,14 +71,14 @@ class Progress:
         return f"{len(waiting):,} segments ({events}{size_mb:,.1f} MB) behind the spool"
 
     def summary(self) -> None:
-        """The last lines."""
+        """Print the totals."""
         self._say(
             f"shipped {self.events:,} events in {self.batches:,} batches, "
             f"{rate(self.events + self.bad_lines + self.duplicates, self.busy_ms)}; {self.lag()}"
         )
         if self.bad_lines:
             self._say(
-                f"{self.bad_lines:,} lines are no events: klamm audit report counts them, and they lie in "
+                f"{self.bad_lines:,} lines are not events: klamm audit report counts them, and they are in "
                 f"{self._lake.events} under date=__HIVE_DEFAULT_PARTITION__"
             )
         if self.duplicates:

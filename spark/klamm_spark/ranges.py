@@ -1,4 +1,4 @@
-"""Sets of whole numbers that are mostly without gaps."""
+"""Sets of whole numbers with few gaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Ranges:
-    """An immutable set of whole numbers, kept as ranges `(first, last)` that are sorted and do not touch."""
+    """An immutable set of whole numbers, stored as ranges `(first, last)`, sorted and not adjacent."""
 
     __slots__ = ("_pairs",)
 

@@ -1,7 +1,7 @@
-"""Audit events in the words of others: pure functions from an event (see `klamm_spark.event`) to a JSON object.
+"""Audit events in other formats: pure functions from an event (see `klamm_spark.event`) to a JSON object.
 
 `kip673` gives Kafka's request log as KIP-673 has it, `cloudevents` CloudEvents 1.0, `ocsf` the Open Cybersecurity
-Schema Framework 1.8.0. Each takes events of every kind, but `kip673`, which knows requests alone.
+Schema Framework 1.8.0. Each takes events of every kind, except `kip673`, which takes requests only.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def kip673(event: Event) -> dict[str, Any] | None:
-    """As Kafka's `RequestConvertToJson` writes a request without its body; None for other kinds.
+    """A request as Kafka's `RequestConvertToJson` writes it, without its body; None for other kinds.
 
-    Requests and responses have what the audit has of them: resources, sizes and the error.
+    Request and response have the resources, the sizes and the error.
     """
     if event["kind"] != REQUEST:
         return None

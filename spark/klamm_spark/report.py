@@ -1,13 +1,12 @@
-"""`klamm audit report`: what the lake says about a period, as plain tables that text and HTML are made of.
+"""`klamm audit report`: counts the events of a period into plain tables, for text and HTML.
 
-Everything is counted from `events`, with the requests that an aggregated row stands for; only the two tables of
-brute force come from the streaming aggregates. Nothing here needs more of Spark than Spark Connect has.
+Everything is counted from `events`, with the requests that an aggregated row represents; only the two tables of
+brute force come from the streaming aggregates. The queries use only what Spark Connect supports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,8 @@ from pyspark.sql import functions as F
 from klamm_spark.client_versions import is_deprecated
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST, TIME_FIELDS
 from klamm_spark.lake import Lake, LakeError
+from klamm_spark.report_model import OUTCOMES, Heading, Report, Table
+from klamm_spark.report_text import show
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.tables import requests
 
@@ -27,45 +28,9 @@ if TYPE_CHECKING:
 TOP: Final = 15
 TIMELINE: Final = 200
 STAGES: Final = tuple(name for name in TIME_FIELDS if name != "total_time_ms")
-OUTCOMES: Final = ("ok", "throttled", "denied", "error")
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
 _NO_TABLE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND")
-
-
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms` or `time`."""
-
-    title: str
-    kind: str = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a report. `marked` are the rows that want attention; `doc` says what a row is."""
-
-    key: str
-    title: str
-    doc: str
-    columns: tuple[Heading, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    marked: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise."""
-
-    lake: str
-    since: datetime | None
-    first: datetime
-    last: datetime
-    totals: dict[str, int]
-    tables: dict[str, Table]
-    bucket_s: int
-    traffic: tuple[tuple[datetime, dict[str, int]], ...]
-    logins: tuple[tuple[datetime, dict[str, int]], ...]
 
 
 def run(
@@ -76,12 +41,10 @@ def run(
     html: Path | None,
     print_line: Callable[[str], None],
 ) -> int:
-    """Print the report, and write it as HTML if asked; the exit code. Raises LakeError."""
+    """Print the report, and write it to `html` if given; the exit code. Raises LakeError."""
     remote = bool(pipeline.settings.remote)
     report = build(spark, Lake.of(pipeline.settings, None if remote else spark), since, remote=remote)
-    from klamm_spark import report_text
-
-    report_text.show(report)
+    show(report)
     if html is not None:
         from klamm_spark import report_html
 
@@ -91,7 +54,7 @@ def run(
 
 
 def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:
-    """Count everything. `remote` says that the lake lies on another machine. Raises LakeError if there is nothing."""
+    """Count everything. `remote` says that the lake is on another machine. Raises LakeError if there are no events."""
     if not remote:
         lake.require_events()
     rows = lake.read(spark)
@@ -121,7 +84,7 @@ def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, rem
 
 
 def events_since(events: DataFrame, since: datetime) -> DataFrame:
-    """What happened at that time or later. By the partition first: files of other days are not even opened."""
+    """Events at that time or later. The filter on the partition keeps Spark from opening files of other days."""
     return events.where((F.col("date") >= F.lit(since.astimezone(UTC).date())) & (F.col("time") >= F.lit(since)))
 
 
@@ -184,7 +147,7 @@ def _table(
     kinds: dict[str, str],
     mark: Callable[[tuple[Any, ...]], bool] = lambda row: False,
 ) -> Table:
-    """A table of a data frame's rows; `kinds` are those of its columns that are no text."""
+    """A table of a data frame's rows; `kinds` are those of columns that are not text."""
     rows = tuple(tuple(row) for row in frame.collect())
     columns = tuple(Heading(name.replace("_", " "), kinds.get(name, "text")) for name in frame.columns)
     return Table(key, title, doc, columns, rows, frozenset(index for index, row in enumerate(rows) if mark(row)))
@@ -194,7 +157,8 @@ def _listeners(events: DataFrame) -> Table:
     counts = _counts()
     frame = events.where("listener is not null").groupBy("listener").agg(*(c.alias(n) for n, c in counts.items()))
     kinds = dict.fromkeys(counts, "count")
-    return _table("listeners", "Listeners", "What came through each door.", frame.orderBy("listener"), kinds)
+    doc = "Requests, authentications and connections of each listener."
+    return _table("listeners", "Listeners", doc, frame.orderBy("listener"), kinds)
 
 
 def _apis(events: DataFrame) -> Table:
@@ -325,7 +289,7 @@ def _errors(events: DataFrame) -> Table:
 
 def _refused(events: DataFrame) -> Table:
     frame = _by_address(events.where(_is(CONNECTION, "refused")), "connections", "reason")
-    doc = "Connections that were turned away before a request."
+    doc = "Connections that were refused before a request."
     return _table("refused", "Refused connections", doc, frame, {"connections": "count", "last": "time"})
 
 
@@ -342,7 +306,7 @@ def _throttled(events: DataFrame) -> Table:
         .limit(TOP)
     )
     kinds = {"requests": "count", "throttle_time": "ms", "longest": "ms"}
-    return _table("throttled", "Throttled principals", "Who was told to wait, and for how long.", frame, kinds)
+    return _table("throttled", "Throttled principals", "Clients that were throttled, and for how long.", frame, kinds)
 
 
 def _census(events: DataFrame) -> Table:
@@ -365,7 +329,7 @@ def _census(events: DataFrame) -> Table:
         *(Heading(name, "count") for name in ("principals", "addresses", "requests")),
         Heading("last", "time"),
     )
-    doc = "What clients say they are (KIP-511). Deprecated is what lies below the baseline of KIP-896."
+    doc = "Client software by its own name and version (KIP-511). Deprecated: older than the baseline of KIP-896."
     marked = frozenset(index for index, row in enumerate(rows) if row[2])
     return Table("census", "Client software", doc, columns, rows, marked)
 
@@ -378,7 +342,7 @@ def _admin(events: DataFrame) -> Table:
         .select("time", "node", "action", "listener", "outcome", F.coalesce("detail", "reason").alias("detail"))
         .orderBy("time")
     )
-    doc = f"The latest {TIMELINE} administrative acts."
+    doc = f"The latest {TIMELINE} administrative events."
     return _table("admin", "Administration", doc, frame, {"time": "time"}, mark=lambda row: row[4] != "ok")
 
 
@@ -399,17 +363,17 @@ def _gaps(events: DataFrame) -> Table:
         )
         .orderBy("time")
     )
-    doc = "Events that are missing, as the server told it. `klamm audit verify` finds those that nobody told of."
+    doc = "Missing events that the server reported. `klamm audit verify` finds those that it did not."
     return _table("gaps", "Gaps", doc, frame, {"time": "time", "events": "count"}, mark=lambda row: True)
 
 
 def _alert_rows(spark: SparkSession, lake: Lake, name: str, *, remote: bool) -> DataFrame | None:
-    """A table of aggregates; None if it has not been written. Of a lake elsewhere only Spark knows that."""
+    """A table of aggregates; None if it has not been written. In a remote lake only Spark can find out."""
     if not remote:
         return lake.read(spark, lake.table(name)) if lake.has_table(name) else None
     try:
         rows = lake.read(spark, lake.table(name))
-        # Asks the server, which says then whether there is such a table.
+        # The server resolves the table here.
         rows.schema  # noqa: B018
     except AnalysisException as error:
         if error.getCondition() in _NO_TABLE:
@@ -442,7 +406,7 @@ def _alerts(spark: SparkSession, lake: Lake, name: str, since: datetime | None, 
     frame = (
         rows.select("time", "client_address", "listener", "principal", "failures").orderBy(F.desc("time")).limit(TOP)
     )
-    doc = "Addresses that got in after as many failures: guessed passwords, or a mended configuration."
+    doc = "Addresses that logged in after many failures: a guessed password, or a corrected configuration."
     kinds = {"time": "time", "failures": "count"}
     return [_table(name, "Success after failures", doc, frame, kinds, mark=lambda row: True)]
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file: its styles and plots are in it, it has no script and asks for nothing else."""
+"""A report as one HTML file with its styles and plots: no script, no other resource."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 from typing import Any, Final
 
 from klamm_spark.charts import all_charts
-from klamm_spark.report import Report, Table
+from klamm_spark.report_model import Report, Table
 from klamm_spark.report_text import cell, period, size
 
 _SECTIONS: Final = (
@@ -70,7 +70,7 @@ def render(report: Report) -> str:
     """The file's text."""
     charts = all_charts(report)
     parts = [f"<h2>{escape(title)}</h2>\n{_section(report, charts, keys)}" for title, keys in _SECTIONS]
-    since = f", asked for since {report.since:%Y-%m-%d %H:%M} UTC" if report.since else ""
+    since = f", since {report.since:%Y-%m-%d %H:%M} UTC" if report.since else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -88,8 +88,8 @@ def render(report: Report) -> str:
 </header>
 <div class="totals">{_totals(report)}</div>
 {"".join(parts)}
-<footer>Counted from the lake by <code>klamm audit report</code>; aggregated rows count as the requests that they stand
-for.</footer>
+<footer>Counted from the lake by <code>klamm audit report</code>; an aggregated row counts as the requests that it
+represents.</footer>
 </main>
 </body>
 </html>
@@ -123,7 +123,7 @@ def _section(report: Report, charts: dict[str, str], keys: tuple[str, ...]) -> s
         head = f'<h3>{escape(title)}</h3><p class="doc">{escape(doc)}</p>'
         cards.append(f'<section class="card" data-card="{key}">{head}{chart}{rows}</section>\n')
     if empty:
-        cards.append(f'<p class="none">Nothing to tell of: {escape(", ".join(empty))}.</p>\n')
+        cards.append(f'<p class="none">Nothing to report: {escape(", ".join(empty))}.</p>\n')
     return "".join(cards)
 
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from klamm_spark.report import Report, Table
+from klamm_spark.report_model import Report, Table
 
 LINES: Final = 20
 
@@ -26,7 +26,7 @@ def show(report: Report, console: Console | None = None) -> None:
             console.print(Padding(_table(table), (1, 0, 0, 0)))
     empty = [table.title.lower() for table in report.tables.values() if not table.rows]
     if empty:
-        console.print(f"\nnothing to tell of: {', '.join(empty)}", style="dim", highlight=False)
+        console.print(f"\nnothing to report: {', '.join(empty)}", style="dim", highlight=False)
 
 
 def period(report: Report) -> str:
@@ -35,7 +35,7 @@ def period(report: Report) -> str:
 
 
 def cell(value: Any, kind: str) -> str:
-    """A value as people read it."""
+    """A value as text for people."""
     if value is None or value == "":
         return ""
     if kind == "count":
@@ -45,7 +45,7 @@ def cell(value: Any, kind: str) -> str:
     if kind == "bytes":
         return size(value)
     if kind == "time":
-        # Spark hands times over in the session's zone, UTC, without saying so.
+        # Spark returns times in the session's zone, UTC, without a zone.
         moment = value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
         return f"{moment:%Y-%m-%d %H:%M:%S}"
     return str(value)
@@ -77,12 +77,12 @@ def _table(table: Table) -> Group:
     for column in table.columns:
         made.add_column(column.title, justify="left" if column.kind in ("text", "time") else "right", overflow="fold")
     hidden = max(0, len(table.rows) - LINES)
-    # The latest stand last, and the largest first.
+    # Tables by time show the latest rows, others the first.
     shown = range(hidden, len(table.rows)) if table.columns[0].kind == "time" else range(min(LINES, len(table.rows)))
     for index in shown:
         row = table.rows[index]
         texts = [cell(value, column.kind) for value, column in zip(row, table.columns, strict=True)]
-        # As Text: what clients call themselves must not be read as markup.
+        # As Text: names of clients must not be parsed as markup.
         made.add_row(*map(Text, texts), style="yellow" if index in table.marked else "")
     more = [Text(f"and {hidden:,} more; --html shows them", style="dim")] if hidden else []
     return Group(Text(table.title, style="bold cyan"), Text(table.doc, style="dim"), made, *more)

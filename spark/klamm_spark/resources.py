@@ -1,6 +1,6 @@
-"""What a request was about: topics, groups and other resources, read off the decoded request and its response.
+"""The resources of a request: topics, groups and others, from the decoded request and its response.
 
-Names and counts only. What is returned holds no view of a frame, so that a large request is not kept in memory.
+Names and counts only. Results hold no view of a frame, so that a large request is not kept in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH_HEADER_BYTES: Final = 61
 
 
 class Resource:
-    """One resource of a request; None is what is not known. See `klamm_spark.event.RESOURCE_FIELDS`."""
+    """One resource of a request; unknown values are None. See `klamm_spark.event.RESOURCE_FIELDS`."""
 
     __slots__ = ("bytes", "error_code", "granted", "name", "operation", "partitions", "records", "type")
 
@@ -43,7 +43,7 @@ class Resource:
 
 
 class Summary:
-    """What is kept of a request's messages. `count` is how many resources there were, before the list was cut."""
+    """What is recorded of a request's messages. `count` is the number of resources before the list was cut."""
 
     __slots__ = ("count", "denied", "error_code", "resources")
 
@@ -54,7 +54,7 @@ class Summary:
         self.count = count
 
     def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
-        """Put what many requests moved, see `add_produced_and_fetched`, in place of what the first one did."""
+        """Replace the first request's counts by those of all, see `add_produced_and_fetched`."""
         known = {resource.name: resource for resource in self.resources if resource.type == "TOPIC"}
         for name, (partitions, records, size_bytes) in totals.items():
             resource = known.get(name)
@@ -155,7 +155,7 @@ _TELL_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
 def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary:
-    """All there is to say, with at most `most` resources."""
+    """The outcome, and at most `most` resources."""
     message, response, api_key = request.frame, request.response, request.api_key
     error_code = request.error_code
     errors = named_errors(response, topics.name) if error_code else {}
@@ -171,13 +171,13 @@ def summarize(request: RequestContext, topics: TopicNames, most: int) -> Summary
     denied = denied or error_code in AUTHORIZATION_ERRORS or not AUTHORIZATION_ERRORS.isdisjoint(errors.values())
     resources = list(found.values())
     if len(resources) > most:
-        # What went wrong must not be what is cut.
+        # Resources with errors must not be cut.
         resources.sort(key=lambda resource: not (resource.error_code or resource.granted is False))
     return Summary(error_code, denied, resources[:most], len(resources))
 
 
 def summarize_errors(request: RequestContext, most: int) -> Summary:
-    """The outcome alone, with the decisions that were denials."""
+    """The outcome, and the resources that were denied."""
     error_code = request.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(request, found) if request.decisions else False
@@ -187,13 +187,13 @@ def summarize_errors(request: RequestContext, most: int) -> Summary:
 
 
 def learn_topic_ids(request: RequestContext, topics: TopicNames) -> None:
-    """Remember the names that a response tells."""
+    """Remember the topic names in a response."""
     if request.api_key in _TELL_TOPIC_IDS and request.response is not None:
         topics.learn(getattr(request.response, "topics", None) or ())
 
 
 def add_decisions(request: RequestContext, found: dict[tuple[str, str], Resource]) -> bool:
-    """Put what the authorizer said to the resources; whether it denied any."""
+    """Add the authorizer's decisions to the resources; returns whether it denied any."""
     denied = False
     for operation, resource_type, name, granted in request.decisions or ():
         key = (resource_type.name, name)
@@ -265,7 +265,7 @@ def _produced(message: Any, topics: TopicNames) -> Iterator[Resource]:
 
 
 def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
-    # What came is told first: within a fetch session, the request names only what has changed (KIP-227).
+    # The response first: within a fetch session, the request names only changed partitions (KIP-227).
     for topic in getattr(response, "responses", None) or ():
         resource = Resource("TOPIC", topic.topic or topics.name(topic.topic_id))
         resource.partitions = len(topic.partitions)
@@ -273,7 +273,7 @@ def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resour
         for data in topic.partitions:
             _add_records(resource, data.records)
         if any(hasattr(data.records, "fileno") for data in topic.partitions):
-            # Nobody reads files to count.
+            # Records in files are not counted.
             resource.records = None
         yield resource
     for topic in message.topics or ():
@@ -295,7 +295,7 @@ def _add_records(resource: Resource, records: Any) -> None:
 
 
 def _count_records(data: Any) -> int:
-    """Records by the headers of the batches; what is torn or of an old format counts nothing."""
+    """Count records by the batch headers; torn batches and old formats count as none."""
     count = position = 0
     while position + _BATCH_HEADER_BYTES <= len(data):
         (length,) = _BATCH_LENGTH.unpack_from(data, position + _BATCH_LENGTH_AT)
@@ -308,7 +308,7 @@ def _count_records(data: Any) -> int:
 
 
 def add_produced_and_fetched(request: RequestContext, totals: dict[str, list[int]], topics: TopicNames) -> None:
-    """Add to the most partitions, the records and the bytes of each topic; records are -1 where nobody counts them."""
+    """Add a request to each topic's partitions (the maximum), records and bytes; uncounted records are -1."""
     if type(request.frame) is Summary:
         for resource in request.frame.resources:
             if resource.type == "TOPIC" and resource.bytes is not None:

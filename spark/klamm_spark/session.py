@@ -1,4 +1,4 @@
-"""Spark sessions: found or refused with one clear sentence, and set the way the pipeline needs them."""
+"""Spark sessions with the settings that the pipeline needs, or one clear sentence why there is none."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIN_JAVA: Final = 17
-_JAVA_PLACES: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
+_JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _CONNECT_TIMEOUT_S: Final = 5.0
 _DEFAULT_PORTS: Final = {"spark": 7077, "sc": 15002}
-# Spark brings these itself; Delta's own jars are all that is missing.
+# Spark has these itself.
 _NOT_WITH_DELTA: Final = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
@@ -48,14 +48,14 @@ class SparkUnavailableError(Exception):
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailableError if PySpark is not installed, or what it needs for functions in Python."""
+    """Raises SparkUnavailableError if PySpark, pandas or PyArrow is not installed."""
     missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
         raise SparkUnavailableError(f"this command needs {', '.join(missing)}: pip install 'klamm[spark]'")
 
 
 def find_java() -> Path:
-    """The `java` that Spark is to use: of `JAVA_HOME`, of `PATH`, or where systems put it.
+    """The `java` for Spark: from `JAVA_HOME`, `PATH` or the usual folders.
 
     Raises SparkUnavailableError if there is none of `MIN_JAVA` or later.
     """
@@ -64,8 +64,8 @@ def find_java() -> Path:
     on_path = shutil.which("java")
     if on_path:
         candidates.append(Path(on_path))
-    for place in _JAVA_PLACES:
-        candidates += sorted(Path(place).glob("*/bin/java"), reverse=True)
+    for folder in _JAVA_FOLDERS:
+        candidates += sorted(Path(folder).glob("*/bin/java"), reverse=True)
     too_old = ""
     for java in candidates:
         version = java_version(java)
@@ -80,7 +80,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version that a `java` tells, e.g. 17 or 8; None if it does not run."""
+    """The major version of a `java`, e.g. 17 or 8; None if it does not run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -90,7 +90,7 @@ def java_version(java: Path) -> int | None:
 
 
 def require_reachable(url: str) -> None:
-    """Raises SparkUnavailableError if nothing listens at a `spark://` or `sc://` URL; other URLs are not looked at.
+    """Raises SparkUnavailableError if nothing listens at a `spark://` or `sc://` URL; other URLs are not checked.
 
     Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute and then stop
     with a message about something else.
@@ -125,7 +125,7 @@ def delta_package() -> str:
 
 
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
-    """Spark's settings for a command. What the user sets in `conf` goes before them."""
+    """Spark's settings for a command. The user's `conf` overrides them."""
     conf = {
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.session.timeZone": "UTC",
@@ -147,15 +147,15 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         conf |= {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # One job of fifty tasks per look at a table is for tables of another size.
+            # The default of fifty tasks per snapshot suits much larger tables.
             "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
-            # VACUUM lists a table's folders in so many tasks, however few folders there are; Spark's default is 10,000.
+            # VACUUM always lists folders in this many tasks; Spark's default is 10,000.
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         }
         given = settings.conf
         if not any("delta-spark" in given.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
             ours = {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
-            # Those of a file system's come beside them.
+            # The user's packages are added to ours.
             return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
     return conf | settings.conf
 
@@ -163,19 +163,19 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 def open_session(settings: SparkSettings, name: str) -> SparkSession:
     """A session for a command, in this process or at the Spark Connect server that `remote` names.
 
-    Raises SparkUnavailableError for what is missing: PySpark, Java, the master, the server.
+    Raises SparkUnavailableError if PySpark, Java, the master or the server is missing.
     """
     require_pyspark()
     if settings.remote:
         require_reachable(settings.remote)
         return _connect(settings)
     java = find_java()
-    # Spark's scripts look at JAVA_HOME before PATH, and a home is two folders above the real file.
+    # Spark's scripts use JAVA_HOME before PATH; it is two folders above the real file.
     os.environ["JAVA_HOME"] = str(java.resolve().parents[1])
     require_reachable(settings.master)
     if _is_local(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Executors of another Python version refuse to work.
+    # Executors must have the same version of Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
@@ -194,20 +194,20 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
 
 
 def close_session(spark: SparkSession) -> None:
-    """End a session, also one whose JVM has ended."""
-    with ended_jvm_told(lambda line: None):
+    """End a session, even if its JVM has ended."""
+    with jvm_may_have_ended(lambda line: None):
         spark.stop()
 
 
 @contextmanager
-def ended_jvm_told(say: Callable[[str], None]) -> Iterator[None]:
-    """For what is done at the end: that the JVM ends or has ended is said, and no error. A signal may have taken it."""
+def jvm_may_have_ended(say: Callable[[str], None]) -> Iterator[None]:
+    """Report instead of raise if the JVM has ended: a signal may have ended it too."""
     from py4j.protocol import Py4JError
 
     try:
         yield
     except (ConnectionError, Py4JError):
-        say("Spark has ended already; what it had not committed is done again the next time")
+        say("Spark has ended already; the next run repeats what it had not committed")
 
 
 def _connect(settings: SparkSettings) -> SparkSession:

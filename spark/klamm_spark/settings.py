@@ -11,6 +11,7 @@ from typing import Any, Final
 from klamm import setting
 from klamm.config import check_networks, check_table
 from klamm.wire.api_keys import ApiKey
+from klamm_spark.filesystems import check_spool
 
 OFF: Final = "off"
 METADATA: Final = "metadata"
@@ -30,7 +31,7 @@ SINK_KEYS: Final = (
     "queue_capacity",
     "on_full",
 )
-"""Settings of the spool itself, which all listeners that write in it must agree on."""
+"""Settings of the spool itself: all listeners that write to it must have the same values."""
 
 
 def api_key_of(name: str) -> int | None:
@@ -47,7 +48,7 @@ def _check_apis(names: Any) -> str | None:
 
 
 def _check_level(level: str) -> str | None:
-    return None if level in LEVELS else f'"{level}" is no level; there are {", ".join(LEVELS)}'
+    return None if level in LEVELS else f'"{level}" is not a level; levels are {", ".join(LEVELS)}'
 
 
 def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
@@ -56,7 +57,7 @@ def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
 
 def _check_principals(names: Iterable[str]) -> str | None:
     wrong = next((name for name in names if not all(name.partition(":"))), None)
-    return None if wrong is None else f'"{wrong}" is no principal such as User:{wrong.strip(":") or "alice"}'
+    return None if wrong is None else f'"{wrong}" is not a principal such as User:{wrong.strip(":") or "alice"}'
 
 
 def _check_levels_of_principals(levels: dict[str, str]) -> str | None:
@@ -67,18 +68,6 @@ def _check_levels(levels: dict[str, str]) -> str | None:
     return next((problem for level in levels.values() if (problem := _check_level(level))), None)
 
 
-def check_spool(spool: Path | None) -> str | None:
-    """What is wrong with the folder that a server writes in."""
-    # A URI has become a path by now, with one slash.
-    scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
-    if not scheme:
-        return None
-    return (
-        f"must be a folder of this machine, not a URI ({scheme}//): the server writes there; where the commands find "
-        "a copy of it is [audit.spark] spool"
-    )
-
-
 def _check_node(node: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9._-]{0,200}", node) and node not in (".", ".."):
         return None
@@ -87,18 +76,16 @@ def _check_node(node: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """`[audit]`, for all listeners that name the observer; `[listeners.NAME.audit]` for one."""
+    """`[audit]` is for all listeners that name the observer, `[listeners.NAME.audit]` for one."""
 
-    spool: Path = setting(
-        check=check_spool, doc="Directory of the spool; each node writes in a folder of its own below it."
-    )
+    spool: Path = setting(check=check_spool, doc="Directory of the spool; each node writes to its own folder below it.")
     node: str = setting(
         "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."
     )
     level: str = setting(
         DETAIL,
         choices=LEVELS,
-        doc="How much of a request is told: off nothing, metadata all but its resources, detail those too.",
+        doc="How much of a request is recorded: off nothing, metadata all except its resources, detail everything.",
     )
     apis: dict[str, str] = setting(
         {}, check=_check_levels_of_apis, doc='Levels of some APIs, e.g. `{ Fetch = "metadata", Heartbeat = "off" }`.'
@@ -106,36 +93,37 @@ class AuditSettings:
     principals: dict[str, str] = setting(
         {},
         check=_check_levels_of_principals,
-        doc='Levels of some principals, which go before those of APIs: `{ "User:probe" = "off" }`.',
+        doc='Levels of some principals, which override those of APIs: `{ "User:probe" = "off" }`.',
     )
-    exclude_apis: tuple[str, ...] = setting((), check=_check_apis, doc="APIs that are not told of.")
+    exclude_apis: tuple[str, ...] = setting((), check=_check_apis, doc="APIs that are not recorded.")
     exclude_principals: tuple[str, ...] = setting(
-        (), check=_check_principals, doc="Principals that are not told of, e.g. `User:probe`."
+        (), check=_check_principals, doc="Principals that are not recorded, e.g. `User:probe`."
     )
-    exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not told of.")
+    exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not recorded.")
     exclude_networks: tuple[str, ...] = setting(
-        (), check=check_networks, doc="Addresses and CIDR networks whose clients are not told of."
+        (), check=check_networks, doc="Addresses and CIDR networks whose clients are not recorded."
     )
     aggregate_above_per_second: int = setting(
         10,
         minimum=-1,
-        doc="Requests of one connection, API and result within a second that are told of by themselves; the others "
-        "become one row with a `repeat_count`. Denials and administrative requests never do. -1 is no aggregation.",
+        doc="How many requests of one connection, API and result within a second get an event each; the others share "
+        "one event with a `repeat_count`. Denials and administrative requests are never aggregated, nor is anything "
+        "with -1.",
     )
     max_resources: int = setting(
-        64, minimum=1, doc="Resources in one event; `resource_count` tells how many there were."
+        64, minimum=1, doc="The most resources in one event; `resource_count` says how many there were."
     )
-    flush_interval_ms: int = setting(50, minimum=1, doc="How long events are gathered before they are written.")
+    flush_interval_ms: int = setting(50, minimum=1, doc="How long events are collected before they are written.")
     fsync_interval_ms: int = setting(
-        1000, minimum=0, doc="How long written events may wait for the disk; 0 syncs after every write."
+        1000, minimum=0, doc="The longest time between a write and its fsync; 0 syncs after every write."
     )
-    segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="A segment is sealed when it has that size.")
-    segment_age_ms: int = setting(60_000, minimum=10, doc="A segment is sealed when its first event is so old.")
+    segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="Size at which a segment is sealed.")
+    segment_age_ms: int = setting(60_000, minimum=10, doc="Age of its first event at which a segment is sealed.")
     compression: str = setting(
         "none", choices=("none", "zstd", "gzip"), doc="How sealed segments are compressed. Spark reads all three."
     )
     retention_bytes: int = setting(
-        10 * 1024**3, minimum=-1, doc="Size of the node's folder above which `on_limit` counts; -1 is no limit."
+        10 * 1024**3, minimum=-1, doc="Size of the node's folder above which `on_limit` applies; -1 is no limit."
     )
     retention_ms: int = setting(
         7 * 24 * 3600 * 1000, minimum=-1, doc="Age at which sealed segments are deleted; -1 is no limit."
@@ -144,10 +132,10 @@ class AuditSettings:
         "delete_oldest",
         choices=("delete_oldest", "stop"),
         doc="What happens at `retention_bytes`: the oldest segments are deleted, or nothing is written until there is "
-        "room, so that the queue fills up and `on_full` counts.",
+        "room, so that the queue fills up and `on_full` applies.",
     )
     queue_capacity: int = setting(
-        20_000, minimum=1, doc="Events that may wait to be written; as many again if they are no requests."
+        20_000, minimum=1, doc="Events that may wait to be written, and as many again that are not requests."
     )
     on_full: str = setting(
         "drop",
@@ -155,10 +143,10 @@ class AuditSettings:
         doc="What happens when the queue is full: events are dropped and counted in an `audit_gap`, the connection's "
         "thread waits, or requests are answered with a retriable error.",
     )
-    spark: dict[str, Any] = setting({}, doc="For the commands that ship the spool; the server does nothing with it.")
+    spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What the commands will mind in `[audit.spark]`."""
+        """Problems of `[audit.spark]` that the commands will report."""
         if self.spark:
             from klamm_spark.spark_settings import SparkSettings
 

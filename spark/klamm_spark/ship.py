@@ -1,11 +1,11 @@
-"""`klamm audit ship`: sealed segments of the spool → the lake, each event once.
+"""`klamm audit ship`: writes the sealed segments of the spool to the lake, each event once.
 
-Spark's own file source reads the segments, one query writes events and quarantine to one sink, so that the checkpoint
-and the sink's commit log decide together what has been shipped. A driver may be killed at any point: it leaves files
-that no commit log names, and the next one writes that batch again.
+Spark's own file source reads the segments, and one query writes events and quarantine to one sink: the checkpoint and
+the sink's commit log together say what has been shipped. A driver may be killed at any point: it leaves files that no
+commit log names, and the next one writes that batch again.
 
-De-duplication goes by arrival, not by event time: the watermark is on the time at which Spark reads an event, so that
-the events of a server that was away for days are late to nobody and none is dropped.
+De-duplication uses the time of arrival, not of the event: the watermark is on the time at which Spark reads an event.
+So the events of a server that was away for days are not late, and none is dropped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from klamm_spark.filesystems import AnyPath, path_of
 from klamm_spark.lake import Lake, LakeError
-from klamm_spark.places import Place, place_of
 from klamm_spark.progress import Progress
-from klamm_spark.session import ended_jvm_told
+from klamm_spark.session import jvm_may_have_ended
 from klamm_spark.spark_schema import parse_lines, with_time
 from klamm_spark.spark_settings import Pipeline, SparkSettings
 from klamm_spark.spool_reader import SEGMENT_GLOB, require_readable, spool_of
@@ -49,15 +49,15 @@ def run(
     say: Callable[[str], None],
     stop: threading.Event | None = None,
 ) -> int:
-    """Ship until `stop` is set or, with `once`, until all that is sealed now is there; the exit code.
+    """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped; the exit code.
 
-    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError for a spool or a lake that cannot be used, or that a
-    query fails on.
+    Without `stop`, SIGINT and SIGTERM end it. Raises LakeError if the spool or the lake cannot be used, or if a query
+    fails.
     """
     settings = pipeline.settings
-    spool, lake = place_of(spool_of(pipeline), spark), Lake.of(settings, spark)
+    spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
-    # A lake that cannot be asked is told of before a query is.
+    # A lake that cannot be read must fail here, not in a query.
     lake.has_events()
     if stop is None:
         stop = threading.Event()
@@ -73,7 +73,7 @@ def run(
             _watch([query], progress, stop, once=once)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
-            # One at a time: each takes all cores, and more memory than it looks.
+            # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
                 _watch([start_table(spark, lake, settings, table, once=True)], progress, stop, once=once)
                 if stop.is_set():
@@ -81,11 +81,11 @@ def run(
                 say(f"table {table.name} is up to date")
     except (ConnectionError, Py4JNetworkError) as error:
         if not stop.is_set():
-            raise LakeError("Spark's JVM has ended; ship again, and it goes on where it was") from error
+            raise LakeError("Spark's JVM has ended; ship again, and it continues where it was") from error
     finally:
-        with ended_jvm_told(say):
+        with jvm_may_have_ended(say):
             if stop.is_set():
-                # Each task that ends in the middle would be told as an error.
+                # Spark would log an error for each task that is interrupted.
                 spark.sparkContext.setLogLevel("OFF")
             for running in spark.streams.active:
                 running.stop()
@@ -94,8 +94,8 @@ def run(
     return 0
 
 
-def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
-    """The query that fills `lake.events`."""
+def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettings, *, once: bool) -> StreamingQuery:
+    """Start the query that fills `lake.events`."""
     writer = write_events(events_of(read_segments(spark, spool, settings), settings), lake)
     if once:
         writer = writer.trigger(availableNow=True)
@@ -104,7 +104,7 @@ def start(spark: SparkSession, spool: Place, lake: Lake, settings: SparkSettings
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: Place, settings: SparkSettings) -> DataFrame:
+def read_segments(spark: SparkSession, spool: AnyPath, settings: SparkSettings) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")
@@ -122,10 +122,10 @@ def read_segments(spark: SparkSession, spool: Place, settings: SparkSettings) ->
 
 
 def events_of(lines: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Lines → rows of the lake: events without those that came before, and bad lines."""
+    """Parse lines into rows of the lake: events without duplicates, and bad lines."""
     rows = with_time(parse_lines(lines))
     if settings.deduplicate_hours:
-        # A bad line has no id and is like no other.
+        # A bad line has no id and is never a duplicate.
         keyed = rows.withColumn("key", F.coalesce("event_id", F.expr("uuid()")))
         remembered = keyed.withWatermark("shipped_time", f"{settings.deduplicate_hours} hours")
         rows = remembered.dropDuplicatesWithinWatermark(["key"]).drop("key")
@@ -157,7 +157,7 @@ def _watch(
     once: bool,
     until: Callable[[], bool] = _never,
 ) -> None:
-    """Until all of them have ended by themselves, one fails, `stop` is set or `until()` is true."""
+    """Wait until all queries have ended, one fails, `stop` is set or `until()` is true. Raises LakeError."""
     while not stop.wait(_POLL_ONCE_S if once else _POLL_S):
         progress.update()
         for query in queries:
@@ -170,8 +170,7 @@ def _watch(
 
 
 def explain(name: str | None, failure: StreamingQueryException) -> str:
-    """What a query failed on, in one line: Spark's first words or the innermost exception in them, and what caused it
-    if they leave that out."""
+    """Why a query failed, in one line: Spark's first line or the innermost exception in it, and its cause."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
     said = (causes or lines or ["no message"])[-1 if causes else 0]

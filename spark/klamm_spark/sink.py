@@ -1,4 +1,4 @@
-"""`AuditSink`: the queue, the writer's thread and the spool, shared by all listeners that write in one directory."""
+"""`AuditSink`: the queue, the writer's thread and the spool, shared by all listeners with the same directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
 from klamm_spark.resources import TopicNames
 from klamm_spark.settings import SINK_KEYS
-from klamm_spark.spool import Deleted, Spool, SpoolError, Unsynced
+from klamm_spark.spool import Spool
+from klamm_spark.spool_folder import SpoolError
+from klamm_spark.spool_losses import Deleted, Unsynced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +36,9 @@ _METRICS: Final = "klamm:type=Audit,name="
 
 
 class AuditSink:
-    """Started by the first observer that opens, stopped by the last that closes.
+    """The first observer that opens starts it, the last that closes stops it.
 
-    `run_once` does what the thread does in one turn, and can be driven by a test.
+    `run_once` is one turn of the thread; a test may call it.
     """
 
     def __init__(self, settings: AuditSettings, services: ServerServices, files: SpoolFiles | None = None) -> None:
@@ -68,7 +70,7 @@ class AuditSink:
     # ---- users
 
     def acquire(self, settings: AuditSettings) -> None:
-        """One more listener writes here. Raises ValueError if its settings disagree; OSError, SpoolError."""
+        """Add a listener. Raises ValueError if its settings differ from the spool's; OSError, SpoolError."""
         for key in SINK_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ValueError(f"{key} must be the same for all listeners that write in {self.settings.spool}")
@@ -78,7 +80,7 @@ class AuditSink:
             self._users += 1
 
     def release(self) -> None:
-        """One listener less."""
+        """Remove a listener."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -90,7 +92,7 @@ class AuditSink:
         self._thread.start()
 
     def open(self) -> None:
-        """Everything but the thread."""
+        """Start everything except the thread."""
         recovered = self.spool.open(self._services.random_bytes(4).hex())
         self._encoder = LineEncoder(self.node, self.spool.boot)
         self._recorder = recorder = Recorder(self._encoder, self._clock, self.begun)
@@ -127,7 +129,7 @@ class AuditSink:
         counter("SegmentsSealed", "Segments sealed since the start.", lambda: self.spool.sealed_count)
         counter(
             "UnreadableFiles",
-            "Files of the spool that could not be read at the start and were put aside.",
+            "Files of the spool that could not be read at the start and were renamed.",
             lambda: self.spool.unreadable_count,
         )
         for name, doc, read in (
@@ -156,7 +158,7 @@ class AuditSink:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self.queue.wait(self._pause_s())
-            # Gather what comes together: each turn takes the interpreter from the server's threads.
+            # Collect events first: each turn takes the interpreter from the server's threads.
             self._stopping.wait(self.settings.flush_interval_ms / 1000)
             try:
                 self.run_once()
@@ -172,11 +174,11 @@ class AuditSink:
         return min(_SWEEP_S, max(0.0, (due_ns - now_ns) / 1e9))
 
     def run_once(self) -> None:
-        """Record what waits, write it, and do what is due. While writing fails, nothing is taken from the queue."""
+        """Record waiting events, write them, and do what is due. While writing fails, the queue is not emptied."""
         if not self._unwritten or self._write():
             self._take()
             self._write()
-        # Due whatever became of the writing: it may be what makes room.
+        # Also after a failed write: this may make room.
         self._tick()
 
     def _take(self) -> None:
@@ -210,7 +212,7 @@ class AuditSink:
             self._next_first = last + 1
 
     def _write(self) -> bool:
-        """Write what is unwritten; False while that fails."""
+        """Write the recorded events; False while that fails."""
         if self._unwritten and self._clock.monotonic_ns() < self._write_retry_ns:
             return False
         while self._unwritten:
@@ -225,7 +227,7 @@ class AuditSink:
             self.events_written += count
             self.bytes_written += len(lines)
         if self._write_error:
-            log.warning("audit: the spool is written again")
+            log.warning("audit: writing the spool works again")
             self._write_error = ""
         self.queue.done()
         return True
@@ -233,11 +235,11 @@ class AuditSink:
     def _failed(self, error: SpoolError, before: str) -> str:
         self.write_errors += 1
         if str(error) != before:
-            log.error("audit: %s; on_full = %s counts when the queue is full", error, self.settings.on_full)
+            log.error("audit: %s; on_full = %s applies when the queue is full", error, self.settings.on_full)
         return str(error)
 
     def _tick(self) -> None:
-        """Sync, seal and delete, and tell of what is gone."""
+        """Sync, seal and delete what is due, and record what was lost."""
         if self._clock.monotonic_ns() >= self._tick_retry_ns:
             try:
                 self.spool.tick()
@@ -246,33 +248,33 @@ class AuditSink:
                 self._tick_retry_ns = self._clock.monotonic_ns() + _RETRY_NS
             else:
                 if self._tick_error:
-                    log.warning("audit: the spool is in order again")
+                    log.warning("audit: syncing and sealing the spool works again")
                     self._tick_error = ""
-        self._tell_notices()
+        self._record_losses()
 
-    def _tell_notices(self) -> None:
-        notices = self.spool.take_notices()
-        if notices:
-            for one in notices:
-                self._gap_of(one)
+    def _record_losses(self) -> None:
+        losses = self.spool.take_losses()
+        if losses:
+            for loss in losses:
+                self._record_gap(loss)
             self._collect()
             self._write()
 
-    def _gap_of(self, notice: Deleted | Unsynced) -> None:
+    def _record_gap(self, loss: Deleted | Unsynced) -> None:
         numbers: dict[str, Any] = {
-            "gap_boot": notice.boot,
-            "gap_first_seq": notice.first_seq,
-            "gap_last_seq": notice.last_seq,
+            "gap_boot": loss.boot,
+            "gap_first_seq": loss.first_seq,
+            "gap_last_seq": loss.last_seq,
         }
-        if isinstance(notice, Deleted):
-            self._recorder.gap("segments_deleted", notice.reason, **numbers, gap_count=notice.events)
+        if isinstance(loss, Deleted):
+            self._recorder.gap("segments_deleted", loss.reason, **numbers, gap_count=loss.events)
         else:
             detail = "the disk has not confirmed these events; some may be missing"
             self._recorder.gap("torn_tail", "fsync_failed", **numbers, detail=detail)
 
     def close(self) -> None:
-        """Write and seal what is left. What cannot be written now is lost: the log says how much, and the next start
-        leaves an `audit_gap`."""
+        """Write and seal what is left. Events that cannot be written are lost; the log has their number, the next start
+        records an `audit_gap`."""
         self._write_retry_ns = self._tick_retry_ns = 0
         try:
             self.run_once()
@@ -288,4 +290,4 @@ class AuditSink:
         try:
             self.spool.close(final=not lost)
         except SpoolError as error:
-            log.error("audit: %s; the next start will seal it", error)
+            log.error("audit: %s; the next start seals it", error)

@@ -1,4 +1,4 @@
-"""The audit event as Spark sees it: its explicit schema, and lines of the spool → columns."""
+"""The Spark schema of the audit event, and the parsing of lines of the spool into columns."""
 
 from __future__ import annotations
 
@@ -57,15 +57,14 @@ LAKE_SCHEMA: Final = StructType(
         StructField("hour", IntegerType()),
     ]
 )
-"""One row of the lake: an event, or a bad line with the file that it stood in; `time` is `time_us` as a timestamp."""
+"""One row of the lake: an event, or a bad line with its file; `time` is `time_us` as a timestamp."""
 
 
 def parse_lines(lines: DataFrame, *, line: str = "value") -> DataFrame:
-    """`lines` with the event's columns in place of `line`, and `bad_line`: the line itself if it is no event.
+    """Replace the column `line` by the event's columns and `bad_line`: the line itself if it is not an event.
 
-    A line is no event if it is no JSON object, a field has the wrong type, a required one is missing, or its
-    `schema_version` is newer than this klamm: what cannot be read whole is kept whole. All event columns of a bad line
-    are null.
+    A line is not an event if it is not a JSON object, a field has the wrong type, a required one is missing, or its
+    `schema_version` is newer than this klamm: such a line is kept whole. All event columns of a bad line are null.
     """
     with_corrupt = StructType([*EVENT_SCHEMA.fields, StructField(_CORRUPT, StringType())])
     parsed = lines.withColumn("event", F.from_json(line, with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT}))

@@ -1,4 +1,4 @@
-"""Settings of the commands that ship the spool: `[audit.spark]`, beside what they take from `[audit]`."""
+"""Settings of the `klamm audit` commands: `[audit.spark]`, and the spool of `[audit]`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from klamm import setting
 from klamm.config import load_settings, read_tables
-from klamm_spark.places import complaint, located
-from klamm_spark.settings import check_spool
+from klamm_spark.filesystems import check_location, check_spool, parse_location
 
 SINKS: Final = ("parquet", "delta")
 
@@ -22,28 +21,26 @@ class SparkSettings:
 
     lake: str | Path = setting(
         Path("audit-lake"),
-        doc="Folder that the events are shipped to, or a URI that Hadoop knows, `s3a://BUCKET/FOLDER`.",
-        check=complaint,
+        doc="Folder that the events are shipped to, or a URI that Hadoop supports, `s3a://BUCKET/FOLDER`.",
+        check=check_location,
     )
     spool: str | Path = setting(
         "",
-        doc="Where the commands find the spool if not where the server writes it: a folder or a URI that sealed "
-        "segments are copied to. Empty is the spool of `[audit]`.",
-        check=lambda text: complaint(text) if text else None,
+        doc="Folder or URI that sealed segments are copied to, if the commands do not read the server's own folder. "
+        "Empty is the spool of `[audit]`.",
+        check=lambda text: check_location(text) if text else None,
     )
     sink: str = setting("parquet", choices=SINKS, doc="Format of the lake's tables.")
     master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
-    remote: str = setting(
-        "", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty is a session of one's own."
-    )
+    remote: str = setting("", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty starts a session.")
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Time between the starts of two micro-batches.")
     max_files_per_trigger: int = setting(16, minimum=1, doc="Segments in one micro-batch.")
     max_file_age_days: int = setting(
-        30, minimum=1, doc="Segments that are so much older than the newest one are not looked for any more."
+        30, minimum=1, doc="Segments older than the newest one by this many days are not looked for."
     )
     deduplicate_hours: int = setting(
-        24, minimum=0, doc="Time after its arrival in which an event's id is remembered; 0 remembers none."
+        24, minimum=0, doc="How long after its arrival an event's id is remembered; 0 remembers none."
     )
     shuffle_partitions: int = setting(
         4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`; a checkpoint keeps the value it began with."
@@ -53,14 +50,14 @@ class SparkSettings:
         60_000, minimum=0, doc="Time between the starts of two micro-batches of an aggregate."
     )
     failures_threshold: int = setting(
-        5, minimum=1, doc="Failed authentications of an address within `failures_window_s` that count as brute force."
+        5,
+        minimum=1,
+        doc="Failed authentications of an address within `failures_window_s` that count as brute force.",
     )
-    failures_window_s: int = setting(300, minimum=60, doc="Length of that sliding window.")
-    hot_client_requests_per_minute: int = setting(
-        60_000, minimum=1, doc="Requests in a minute from which on a client is hot."
-    )
+    failures_window_s: int = setting(300, minimum=60, doc="Length of the sliding window for `failures_threshold`.")
+    hot_client_requests_per_minute: int = setting(60_000, minimum=1, doc="Requests in a minute that make a client hot.")
     lateness_s: int = setting(
-        120, minimum=0, doc="How late an event may come and still count in the aggregates; the lake takes it always."
+        120, minimum=0, doc="How late an event may come and still count in the aggregates; `events` always gets it."
     )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 
@@ -72,25 +69,24 @@ class _SpoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What a command works on: `spool` is None if neither the file nor the arguments name one; a URI is a str."""
+    """The spool and the settings of a command: `spool` is None if none is configured; a URI is a str."""
 
     spool: str | Path | None
     settings: SparkSettings
 
 
 def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
-    """`[audit.spark]` and its spool, that of `[audit]`, or of the first listener that has one of its own, under
-    arguments.
+    """Read `[audit.spark]`, with the spool of `[audit]` or of the first listener that has its own.
 
-    `given` are fields of `SparkSettings`; None is not given. Raises `klamm.ConfigError`.
+    `given` are arguments that override fields of `SparkSettings`, unless they are None. Raises `klamm.ConfigError`.
     """
     spool: str | Path | None = given.get("spool")
     settings = SparkSettings()
     if file is not None:
         settings = load_settings(file, ("audit", "spark"), SparkSettings)
-        settings = dataclasses.replace(settings, lake=located(settings.lake, file.parent))
+        settings = dataclasses.replace(settings, lake=parse_location(settings.lake, file.parent))
         if spool is None:
-            spool = located(settings.spool, file.parent) if settings.spool else _spool_of(file)
+            spool = parse_location(settings.spool, file.parent) if settings.spool else _spool_of(file)
     changes = {key: value for key, value in given.items() if value is not None and key != "spool"}
     return Pipeline(spool, dataclasses.replace(settings, **changes))
 
@@ -98,12 +94,12 @@ def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
 def _spool_of(file: Path) -> Path | None:
     tables, _ = read_tables(file)
     listeners = tables.get("listeners", {})
-    places = [
+    paths = [
         ("audit",),
         *(("listeners", name, "audit") for name in (listeners if isinstance(listeners, dict) else ())),
     ]
-    for place in places:
-        found: Path | None = load_settings(file, place, _SpoolSettings, others=True).spool
+    for path in paths:
+        found: Path | None = load_settings(file, path, _SpoolSettings, others=True).spool
         if found is not None:
             return found
     return None

@@ -1,7 +1,7 @@
 """The hash chain of a spool, checked without Spark: what was changed, removed or inserted since it was sealed.
 
-A server may write meanwhile and retention may delete: segments go away from the oldest on, so that seals in front of
-the first segment are no break. What follows the newest seal can be cut off unseen, as in every chain.
+A server may write and retention may delete during the check: retention deletes the oldest segments first, so seals
+before the first segment do not break the chain. Nothing shows that events after the newest seal were cut off.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import cramjam
-
+from klamm_spark.compression import decompress
 from klamm_spark.event import AUDIT_GAP
-from klamm_spark.places import Place
+from klamm_spark.filesystems import AnyPath
 from klamm_spark.spool_layout import (
     NO_CHAIN,
     OPEN_SUFFIX,
@@ -30,11 +29,11 @@ from klamm_spark.spool_layout import (
 
 @dataclass(slots=True)
 class NodeFolder:
-    """What the files of one folder of a spool say.
+    """The state of one node's folder.
 
-    `first` is the seal of the oldest segment that is there. `ends` has the newest seal of each boot, `open` the first
-    number of each boot's segment that is being written. `gaps` are the `audit_gap` events in those. `breaks` are
-    sentences.
+    `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
+    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments. `breaks` describes
+    each break of the chain in a sentence.
     """
 
     node: str
@@ -46,64 +45,60 @@ class NodeFolder:
 
 
 class Digest(NamedTuple):
-    """What a segment holds: SHA-256 and number of its lines, uncompressed. Of no bytes, if they cannot be unpacked."""
+    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes."""
 
     sha256: str
     events: int
 
 
 class SpoolContent(Protocol):
-    """How seals and segments of a folder are read."""
+    """Reads the seals and segments of a folder."""
 
-    def stems(self, folder: Place) -> set[str]:
-        """Names of the segments that there is a seal of."""
+    def stems(self, folder: AnyPath) -> set[str]:
+        """Names of the segments that have a seal."""
 
-    def seal(self, path: Place) -> Seal:
-        """One of these seals. Raises OSError, ValueError."""
+    def seal(self, path: AnyPath) -> Seal:
+        """One seal. Raises OSError, ValueError."""
 
-    def begin(self, segments: Sequence[Place]) -> None:
-        """Before the digests of these are asked for."""
+    def begin(self, segments: Sequence[AnyPath]) -> None:
+        """Prepare to compute the digests of these segments."""
 
-    def digest(self, segment: Place) -> Digest | None:
-        """None if retention has just deleted it."""
+    def digest(self, segment: AnyPath) -> Digest | None:
+        """The digest of a segment; None if retention has deleted it."""
 
 
-class OneByOne:
-    """Each file when it is asked for."""
+class FileContent:
+    """Reads one file after the other."""
 
-    def stems(self, folder: Place) -> set[str]:
+    def stems(self, folder: AnyPath) -> set[str]:
         return {path.stem for path in folder.glob(f"*{SEAL_SUFFIX}") if parse_name(path.name)}
 
-    def seal(self, path: Place) -> Seal:
+    def seal(self, path: AnyPath) -> Seal:
         return Seal.read(path)
 
-    def begin(self, segments: Sequence[Place]) -> None:
+    def begin(self, segments: Sequence[AnyPath]) -> None:
         pass
 
-    def digest(self, segment: Place) -> Digest | None:
+    def digest(self, segment: AnyPath) -> Digest | None:
         try:
             data = segment.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            if segment.suffix == ".zst":
-                data = bytes(cramjam.zstd.decompress(data))
-            elif segment.suffix == ".gz":
-                data = bytes(cramjam.gzip.decompress(data))
-        except cramjam.DecompressionError:
-            data = b""
-        return digest_of(data)
+            return digest_of(decompress(data, segment.suffix))
+        except ValueError:
+            return digest_of(b"")
 
 
 def digest_of(data: bytes) -> Digest:
-    """Of a segment's lines."""
+    """The digest of a segment's lines."""
     return Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"))
 
 
-def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolder:
-    """Read and check every segment of one node; one by one it takes about a second per gigabyte."""
-    found, content = NodeFolder(folder.name), content or OneByOne()
-    # Seals before segments, and segments before those that are open: what is sealed meanwhile is seen in one of them.
+def read_folder(folder: AnyPath, content: SpoolContent | None = None) -> NodeFolder:
+    """Read and check every segment of one node. From files, it takes about a second per gigabyte."""
+    found, content = NodeFolder(folder.name), content or FileContent()
+    # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
     stems = content.stems(folder)
     for path in open_segments(folder):
         name = parse_name(path.name)
@@ -121,7 +116,7 @@ def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolde
             seal = content.seal(folder / f"{stem}{SEAL_SUFFIX}")
         except (OSError, ValueError):
             if segment is not None and segment.exists():
-                found.breaks.append(f"{segment} was inserted, or its seal was removed: none can be read")
+                found.breaks.append(f"{segment} was inserted, or its seal was removed: no seal can be read")
             continue
         found.node = seal.node
         found.ends[seal.boot] = seal
@@ -130,7 +125,7 @@ def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolde
             found.first = found.first or seal
             found.breaks += (f"{segment} was changed: {change}" for change in _changes(digest, seal))
         elif found.first is not None:
-            found.breaks.append(f"{folder / stem} was removed: only its seal is there")
+            found.breaks.append(f"{folder / stem} was removed: only its seal exists")
         found.breaks += (f"{folder / stem}: {flaw}" for flaw in _flaws(seal, stem, previous))
         previous = seal
     return found
@@ -138,19 +133,19 @@ def read_folder(folder: Place, content: SpoolContent | None = None) -> NodeFolde
 
 def _changes(digest: Digest, seal: Seal) -> Iterator[str]:
     if digest.sha256 != seal.sha256:
-        yield "its SHA-256 is not that of its seal"
+        yield "its SHA-256 differs from its seal"
     if digest.events != seal.events:
-        yield f"it has {digest.events:,} events, and had {seal.events:,}"
+        yield f"it has {digest.events:,} events, its seal says {seal.events:,}"
 
 
 def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
     if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
         yield f"its seal is that of {seal.segment}"
     if seal.chain != chain_of(seal.previous_chain, seal.sha256):
-        yield "its seal was changed: the chain is not that of its SHA-256"
+        yield "its seal was changed: the chain does not match its SHA-256"
     if previous is None:
         if seal.index == 0 and seal.previous_chain != NO_CHAIN:
-            yield "it says that it is the first, and its chain goes on from another"
+            yield "its seal says that it is the first, but its chain continues another"
         return
     missing = seal.index - previous.index - 1
     if missing > 0:
@@ -158,10 +153,10 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
     elif missing < 0:
         yield f"it or {previous.segment} was inserted: they have the indexes {seal.index} and {previous.index}"
     elif seal.previous_chain != previous.chain:
-        yield f"its chain does not go on from {previous.segment}: one of them was replaced"
+        yield f"its chain does not continue {previous.segment}: one of them was replaced"
 
 
-def _gaps_of(path: Place) -> Iterator[dict[str, object]]:
+def _gaps_of(path: AnyPath) -> Iterator[dict[str, object]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)

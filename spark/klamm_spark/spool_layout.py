@@ -1,22 +1,22 @@
-"""Names and side files of the spool, for those who write it and those who read it. No klamm server is needed.
+"""Names and side files of the spool, for writers and readers. No klamm server is needed.
 
 ```
 SPOOL/NODE/                                        one folder per server
-    0190f3c2a1b49f3e21aa-00000000000000000000.open         being written: whole lines, but for a torn last one
-    0190f3c2a1b49f3e21aa-00000000000000048211.jsonl        sealed: never changes, goes away by retention only
+    0190f3c2a1b49f3e21aa-00000000000000000000.open         being written: whole lines, and perhaps a torn last one
+    0190f3c2a1b49f3e21aa-00000000000000048211.jsonl        sealed: never changes; only retention deletes it
     0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the sealed segment must hold, and the hash chain
     0190f3c2a1b49f3e21aa-00000000000000091377.jsonl.zst    sealed, `compression = "zstd"`
-    0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    put aside at a start, as an `.open` file may be
-    .lock                                          held by the server that writes
+    0190f3c2a1b49f3e21aa-00000000000000091377.seal.unreadable    a seal (or `.open` file) that could not be read
+    .lock                                          locked by the server that writes
 ```
 
 A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
 event (see `klamm_spark.event`); there are no other lines. A segment holds events of one boot only.
 
 The seal is written and synced before the segment gets its final name: a sealed segment always has its seal. It holds
-`sha256`, that of the uncompressed lines, and `chain`, the SHA-256 of `previous_chain` and `sha256` as ASCII text: who
-changes, removes or inserts a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
-zeros. Retention removes seals with their segments, and leaves the newest one always.
+`sha256`, that of the uncompressed lines, and `chain`, the SHA-256 of `previous_chain` and `sha256` as ASCII text: to
+change, remove or insert a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
+zeros. Retention deletes seals with their segments, but always keeps the newest seal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klamm_spark.places import HadoopPlace, Place
+    from klamm_spark.filesystems import AnyPath, HadoopPath
 
 OPEN_SUFFIX: Final = ".open"
 SEALED_SUFFIX: Final = ".jsonl"
@@ -55,7 +55,7 @@ _NUMBERS: Final = (
 
 
 class SegmentName(NamedTuple):
-    """A segment by its name; sorts by time within a node."""
+    """The name of a segment; names of a node sort by time."""
 
     boot: str
     first_seq: int
@@ -67,7 +67,7 @@ class SegmentName(NamedTuple):
 
 
 def parse_name(file_name: str) -> SegmentName | None:
-    """The segment that a file belongs to, whatever its suffix; None if the file is no part of a spool."""
+    """The segment that a file belongs to, whatever its suffix; None for files that are not part of a spool."""
     boot, dash, seq = file_name.partition(".")[0].rpartition("-")
     if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
         return None
@@ -81,11 +81,11 @@ def is_sealed(file_name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a `.seal` file says: a JSON object with these keys.
+    """The content of a `.seal` file: a JSON object with these keys.
 
     `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
     segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
-    the server that wrote it did not seal it itself, `final` True for the last one of a boot that ended in order.
+    a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
     `sealed_time_us` is wall-clock time.
     """
 
@@ -111,8 +111,8 @@ class Seal:
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
 
     @staticmethod
-    def read(path: Place) -> Seal:
-        """From a file. Raises OSError, ValueError."""
+    def read(path: AnyPath) -> Seal:
+        """Read a seal from a file. Raises OSError, ValueError."""
         data = path.read_bytes()
         try:
             return Seal.parse(data)
@@ -121,7 +121,7 @@ class Seal:
 
     @staticmethod
     def parse(data: bytes) -> Seal:
-        """From what a file holds. Raises ValueError."""
+        """Read a seal from the content of its file. Raises ValueError."""
         try:
             seal = Seal(**json.loads(data))
         except (TypeError, RecursionError) as error:
@@ -133,20 +133,20 @@ class Seal:
 
 
 def chain_of(previous_chain: str, sha256: str) -> str:
-    """The chain's next link."""
+    """The next value of the hash chain."""
     return hashlib.sha256(f"{previous_chain}{sha256}".encode("ascii")).hexdigest()
 
 
-def node_folders(spool: Place) -> Iterator[Place]:
-    """The folders of the nodes that have written in a spool."""
+def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
+    """The folders of all nodes of a spool."""
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
 @overload
 def sealed_segments(node_folder: Path) -> list[Path]: ...
 @overload
-def sealed_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
-def sealed_segments(node_folder: Place) -> list[Any]:
+def sealed_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def sealed_segments(node_folder: AnyPath) -> list[Any]:
     """A node's sealed segments, oldest first."""
     return sorted(path for path in node_folder.iterdir() if is_sealed(path.name))
 
@@ -154,12 +154,12 @@ def sealed_segments(node_folder: Place) -> list[Any]:
 @overload
 def open_segments(node_folder: Path) -> list[Path]: ...
 @overload
-def open_segments(node_folder: HadoopPlace) -> list[HadoopPlace]: ...
-def open_segments(node_folder: Place) -> list[Any]:
-    """A node's segment that is being written; more than one only after a crash, until the next start."""
+def open_segments(node_folder: HadoopPath) -> list[HadoopPath]: ...
+def open_segments(node_folder: AnyPath) -> list[Any]:
+    """The segment that a node is writing. After a crash there may be several, until the next start."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name))
 
 
 def unreadable_files(node_folder: Path) -> list[Path]:
-    """What was put aside, oldest first."""
+    """Files that could not be read and were put aside, oldest first."""
     return sorted(path for path in node_folder.iterdir() if path.suffix == UNREADABLE_SUFFIX and parse_name(path.name))

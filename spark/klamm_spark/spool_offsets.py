@@ -1,17 +1,17 @@
-"""Places in a spool, exact to the line, for readers that follow it while it is written. Without Spark.
+"""Offsets in a spool, exact to the line, for readers that follow it while it is written. Without Spark.
 
-A place is, for each node, a segment and a number of uncompressed bytes of it, always at the start of a line. It stays
-right when the segment is sealed or compressed, for those change its name and not its lines.
+An offset is, for each node, a segment and a number of its uncompressed bytes, always at the start of a line. It stays
+valid when the segment is sealed or compressed: that changes the segment's name, not its lines.
 """
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klamm_spark.compression import decompress, is_compressed
 from klamm_spark.spool_layout import COMPRESSED_SUFFIXES, OPEN_SUFFIX, SEALED_SUFFIX, node_folders, parse_name
 from klamm_spark.spool_reader import read_seal
 
@@ -19,7 +19,7 @@ _LOOK_BACK: Final = 64 * 1024
 _SUFFIXES: Final = (*(SEALED_SUFFIX + suffix for suffix in COMPRESSED_SUFFIXES.values()), OPEN_SUFFIX)
 
 Offset = dict[str, dict[str, "str | int"]]
-"""`{node: {"segment": stem, "bytes": place}}`, as it stands in a checkpoint."""
+"""`{node: {"segment": stem, "bytes": position}}`, as stored in a checkpoint."""
 
 
 class DataLossError(Exception):
@@ -27,7 +27,7 @@ class DataLossError(Exception):
 
 
 class Piece(NamedTuple):
-    """Whole lines of one segment, `start` and `end` in uncompressed bytes."""
+    """Whole lines of one segment; `start` and `end` are uncompressed bytes."""
 
     node: str
     segment: str
@@ -37,15 +37,15 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpoolFollower:
-    """Finds what is new in a spool. `live` takes the whole lines of segments that are being written too."""
+    """Finds new lines in a spool. With `live`, also the whole lines of segments that are being written."""
 
     spool: Path
     live: bool
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> Offset:
-        """The place to read to from `start`, so that what lies between is all there is, or about `max_bytes` of it.
+        """The end of what can be read from `start`: everything, or about `max_bytes`.
 
-        The limit may be passed by the rest of one line; nodes are served in turn, each with a share.
+        Each node gets an equal share of the limit, which the last line of a node may exceed.
         """
         nodes = [folder.name for folder in node_folders(self.spool)] if self.spool.is_dir() else []
         end = dict(start)
@@ -55,7 +55,7 @@ class SpoolFollower:
             for segment, size in self._after(node, start.get(node)):
                 if left == 0:
                     break
-                at = _place(start, node, segment)
+                at = _first_byte(start, node, segment)
                 if left is not None and size - at > left:
                     end[node] = {"segment": segment, "bytes": self._line_end(node, segment, at + left, size)}
                     break
@@ -65,7 +65,7 @@ class SpoolFollower:
         return end
 
     def pieces(self, start: Offset, end: Offset) -> list[Piece]:
-        """What lies between two places, one piece per segment. Raises DataLossError if some of it is gone."""
+        """The lines between two offsets, one piece per segment. Raises DataLossError if some were deleted."""
         found = []
         for node, last in end.items():
             first = start.get(node)
@@ -77,32 +77,32 @@ class SpoolFollower:
             for segment in names:
                 if (first is not None and segment < str(first["segment"])) or segment > str(last["segment"]):
                     continue
-                at = _place(start, node, segment)
+                at = _first_byte(start, node, segment)
                 to = int(last["bytes"]) if segment == last["segment"] else self._size(node, segment)
                 if to > at:
                     found.append(Piece(node, segment, at, to))
         return found
 
-    def holds(self, node: str, place: dict[str, str | int]) -> bool:
-        """Whether the segment of a node's place is still there."""
-        return any(segment == place["segment"] for segment, _ in self._segments(node))
+    def holds(self, node: str, position: dict[str, str | int]) -> bool:
+        """Whether the segment of a node's offset still exists."""
+        return any(segment == position["segment"] for segment, _ in self._segments(node))
 
     def read(self, piece: Piece) -> bytes:
         """The lines of a piece. Raises DataLossError if its segment is gone."""
         path = self._path(piece.node, piece.segment)
-        if path.suffix in (".gz", ".zst"):
-            return _unpacked(path)[piece.start : piece.end]
+        if is_compressed(path.suffix):
+            return _decompressed(path)[piece.start : piece.end]
         with path.open("rb") as file:
             file.seek(piece.start)
             return file.read(piece.end - piece.start)
 
-    def _after(self, node: str, place: dict[str, str | int] | None) -> Iterator[tuple[str, int]]:
+    def _after(self, node: str, position: dict[str, str | int] | None) -> Iterator[tuple[str, int]]:
         for segment, path in self._segments(node):
-            if place is None or segment >= str(place["segment"]):
+            if position is None or segment >= str(position["segment"]):
                 yield segment, self._size_of(path)
 
     def _segments(self, node: str) -> list[tuple[str, Path]]:
-        """Stems and files, oldest first. A segment that is just being sealed may be seen under both names."""
+        """Stems and files, oldest first. While a segment is sealed, both of its names may exist."""
         found: dict[str, Path] = {}
         for path in sorted((self.spool / node).iterdir()):
             name = parse_name(path.name)
@@ -125,21 +125,21 @@ class SpoolFollower:
     def _size_of(self, path: Path) -> int:
         """Uncompressed bytes up to the end of the last whole line."""
         try:
-            if path.suffix in (".gz", ".zst"):
+            if is_compressed(path.suffix):
                 seal = read_seal(path)
-                return seal.size_bytes if seal is not None else len(_unpacked(path))
+                return seal.size_bytes if seal is not None else len(_decompressed(path))
             size = path.stat().st_size
             return _last_line_end(path, size) if path.suffix == OPEN_SUFFIX else size
         except FileNotFoundError:
-            # Sealed, or deleted, since it was listed.
+            # The segment was sealed or deleted after it was listed.
             name = parse_name(path.name)
             assert name is not None
             return self._size(path.parent.name, name.stem)
 
     def _line_end(self, node: str, segment: str, at_least: int, size: int) -> int:
         path = self._path(node, segment)
-        if path.suffix in (".gz", ".zst"):
-            found = _unpacked(path).find(b"\n", at_least - 1)
+        if is_compressed(path.suffix):
+            found = _decompressed(path).find(b"\n", at_least - 1)
             return size if found < 0 else found + 1
         with path.open("rb") as file:
             file.seek(at_least - 1)
@@ -148,16 +148,16 @@ class SpoolFollower:
 
 
 def earlier(one: Offset, other: Offset) -> Offset:
-    """For each node of both, the earlier place."""
+    """The earlier position of each node that both offsets have."""
     return {
-        node: min(one[node], other[node], key=lambda place: (str(place["segment"]), int(place["bytes"])))
+        node: min(one[node], other[node], key=lambda position: (str(position["segment"]), int(position["bytes"])))
         for node in one.keys() & other.keys()
     }
 
 
-def _place(start: Offset, node: str, segment: str) -> int:
-    place = start.get(node)
-    return int(place["bytes"]) if place is not None and place["segment"] == segment else 0
+def _first_byte(start: Offset, node: str, segment: str) -> int:
+    position = start.get(node)
+    return int(position["bytes"]) if position is not None and position["segment"] == segment else 0
 
 
 def _last_line_end(path: Path, size: int) -> int:
@@ -173,10 +173,8 @@ def _last_line_end(path: Path, size: int) -> int:
     return 0
 
 
-def _unpacked(path: Path) -> bytes:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rb") as file:
-            return file.read()
-    import cramjam
-
-    return bytes(cramjam.zstd.decompress(path.read_bytes()))
+def _decompressed(path: Path) -> bytes:
+    try:
+        return decompress(path.read_bytes(), path.suffix)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

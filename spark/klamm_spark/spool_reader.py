@@ -1,4 +1,4 @@
-"""The spool as the commands see it, without Spark: what is sealed, and how much of it."""
+"""The sealed segments of a spool, read without Spark."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Final
 
 from klamm_spark.event import SCHEMA_VERSION
+from klamm_spark.filesystems import AnyPath, HadoopPath
 from klamm_spark.lake import LakeError
-from klamm_spark.places import HadoopPlace, Place
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name, sealed_segments
 
 SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
-"""Which files of a spool are sealed segments, as Spark's `pathGlobFilter`."""
+"""Matches the sealed segments of a spool, for Spark's option `pathGlobFilter`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """One sealed segment. `seal` is None if its seal is missing, cannot be read or was not asked for."""
+    """One sealed segment. `seal` is None if the seal is missing, cannot be read or is not needed."""
 
-    path: Place
+    path: AnyPath
     size_bytes: int
     seal: Seal | None
 
 
 def spool_of(pipeline: Pipeline) -> str | Path:
-    """Where a pipeline's spool is. Raises LakeError if nobody says."""
+    """The location of a pipeline's spool. Raises LakeError if none is configured."""
     if pipeline.spool is None:
-        raise LakeError("which spool? give a file that has [audit] spool, or --spool DIR")
+        raise LakeError("no spool is configured: give a file that has [audit] spool, or --spool DIR")
     return pipeline.spool
 
 
-def segments(spool: Place, without: Collection[Place] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
-    """The sealed segments of all nodes but those `without`; what retention takes away meanwhile is left out."""
+def segments(spool: AnyPath, without: Collection[AnyPath] = (), *, seals: bool = True) -> Iterator[SealedSegment]:
+    """The sealed segments of all nodes except `without`. Segments that retention deletes meanwhile are skipped."""
     for folder in node_folders(spool):
         for path in sealed_segments(folder):
             if path in without:
@@ -48,8 +48,8 @@ def segments(spool: Place, without: Collection[Place] = (), *, seals: bool = Tru
             yield SealedSegment(path, size_bytes, read_seal(path) if seals else None)
 
 
-def read_seal(segment: Place) -> Seal | None:
-    """The seal of a sealed segment, None without one that can be read."""
+def read_seal(segment: AnyPath) -> Seal | None:
+    """The seal of a sealed segment; None if it is missing or cannot be read."""
     name = parse_name(segment.name)
     if name is None:
         return None
@@ -59,8 +59,8 @@ def read_seal(segment: Place) -> Seal | None:
         return None
 
 
-def require_readable(spool: Place) -> None:
-    """Raises LakeError if there is no spool, or if a server newer than this klamm writes in it."""
+def require_readable(spool: AnyPath) -> None:
+    """Raises LakeError if there is no spool, or if a server newer than this klamm writes it."""
     if not spool.is_dir():
         raise LakeError(f"there is no spool at {spool}")
     for folder in node_folders(spool):
@@ -73,10 +73,10 @@ def require_readable(spool: Place) -> None:
             )
 
 
-def _schema_version(segment: Place) -> int | None:
-    """Of the segment's first event; None if that is none."""
+def _schema_version(segment: AnyPath) -> int | None:
+    """The schema version of the segment's first event; None if it cannot be read."""
     opener = gzip.open if segment.suffix == ".gz" else open
-    if segment.suffix == ".zst" or isinstance(segment, HadoopPlace):
+    if segment.suffix == ".zst" or isinstance(segment, HadoopPath):
         seal = read_seal(segment)
         return seal.schema_version if seal else None
     try:

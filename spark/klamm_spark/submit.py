@@ -1,7 +1,7 @@
-"""`klamm audit submit`: the `spark-submit` line that ships from a cluster, with an archive of what its machines need.
+"""`klamm audit submit`: prints the `spark-submit` line that ships from a cluster, and writes the archive for it.
 
 The machines of the cluster need Python of the same minor version with pandas and PyArrow, and see spool and lake under
-the same paths. klamm itself travels in the archive: pure Python, with the two small packages that it imports.
+the same paths. The archive has klamm itself, in pure Python, and the two small packages that it imports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(
 ) -> int:
     """Write the archive and print the line, or run it; the exit code. `shipping` are the arguments of `ship`.
 
-    Raises SparkUnavailableError if PySpark is missing or, when it is to run, the master does not answer.
+    Raises SparkUnavailableError if PySpark is missing or, with `execute`, the master does not answer.
     """
     require_pyspark()
     pack(archive)

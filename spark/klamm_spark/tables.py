@@ -1,8 +1,8 @@
 """Streaming aggregates of the lake, each in a table of its own.
 
-They read what `ship` has committed. A row of a window is written once, when the watermark has passed the window's end:
-`lateness_s` after it, by the events' own times, and never if no later event comes. What comes even later still stands
-in the lake.
+They read what `ship` has committed. A row of a window is written once, when the watermark passes the window's end:
+`lateness_s` after it, by the times of the events, and never if no later event comes. Events that come later than that
+are in the lake, but not in the aggregates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.state import GroupState
 
-# Executors need not have klamm: what runs there travels as code, not by its name.
+# Executors may not have klamm: functions are sent to them as code, not by name.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call, unused-ignore]
 
 MINUTE: Final = "1 minute"
@@ -35,7 +35,7 @@ _REMEMBERED_FAILURES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """One table: its name, what a row is, and how it is made of the events and the settings."""
+    """One table: its name, what a row is, and the query over the events."""
 
     name: str
     doc: str
@@ -43,7 +43,7 @@ class TableSpec:
 
 
 def requests() -> Column:
-    """How many requests a row of the lake stands for."""
+    """How many requests a row of the lake represents."""
     return F.coalesce("repeat_count", F.lit(1))
 
 
@@ -151,7 +151,7 @@ def success_after_failures(events: DataFrame, settings: SparkSettings) -> DataFr
         .applyInPandasWithState(
             follow,
             "time_us long, client_address string, listener string, principal string, event_id string, failures long",
-            # As text: Spark 4.2 loses the element type of an array on its way to the worker.
+            # As text: Spark 4.2 does not pass the element type of an array to the worker.
             "failure_times_us string",
             "append",
             "EventTimeTimeout",
@@ -168,7 +168,7 @@ def follow_logins(
     threshold: int,
     window_us: int,
 ) -> Iterator[pd.DataFrame]:
-    """The logins of one address in a micro-batch, its latest failures being the state.
+    """Follow the logins of one address in a micro-batch; the state has its latest failures.
 
     One row per success after `threshold` failures within `window_us` before it.
     """
@@ -194,14 +194,14 @@ def follow_logins(
         newest_us = max(failures)
         kept = [failed_us for failed_us in failures if failed_us > newest_us - window_us][-_REMEMBERED_FAILURES:]
         state.update((" ".join(map(str, kept)),))
-        # A time that the watermark has passed is refused.
+        # Spark refuses a time before the watermark.
         state.setTimeoutTimestamp(max((newest_us + window_us) // 1000, state.getCurrentWatermarkMs() + 1))
     columns = ["time_us", "client_address", "listener", "principal", "event_id", "failures"]
     yield pd.DataFrame(found, columns=columns)
 
 
 def first_seen(events: DataFrame, settings: SparkSettings) -> DataFrame:
-    """One event of every principal, address and client version: of the first micro-batch that it came in, any one."""
+    """Every principal, address and client version, with one event of the first micro-batch that had it."""
     software = F.concat_ws(" ", "client_software_name", "client_software_version")
     subjects = F.array(
         *(
@@ -241,7 +241,7 @@ TABLES: Final = tuple(
 def start_table(
     spark: SparkSession, lake: Lake, settings: SparkSettings, table: TableSpec, *, once: bool = False
 ) -> StreamingQuery:
-    """The query that fills a table; `once` ends it when all that is committed now has been read."""
+    """Start the query that fills a table; with `once`, it ends when it has read all that is committed now."""
     lake.begin_table(table.name)
     events = lake.stream(spark, lake.compacted_to_read(table.name)).where("date is not null")
     writer = (
@@ -259,9 +259,8 @@ def start_table(
 
 
 def _timely(events: DataFrame, settings: SparkSettings, wanted: Column) -> DataFrame:
-    """The wanted events, with a watermark that every event moves."""
-    # By itself the condition would go below the watermark, and a window wait for the next event that is wanted; what
-    # looks at the time stays above.
+    """The wanted events, with a watermark that every event advances."""
+    # Spark moves a filter below the watermark unless it uses the time: then only wanted events would advance it.
     after_the_epoch = F.unix_micros("time") >= 0
     return events.withWatermark("time", f"{settings.lateness_s} seconds").where(after_the_epoch.eqNullSafe(wanted))
 

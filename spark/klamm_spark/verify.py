@@ -1,8 +1,9 @@
-"""`klamm audit verify`: which numbers of the sequences are in the spool, which in the lake, and what is missing where.
+"""`klamm audit verify`: compares the sequence numbers of spool and lake, and reports every event that is missing.
 
-Sequence numbers begin with 0 and have no gaps but those that `audit_gap` events tell, so that sets of them, kept as
-ranges, prove what was lost: an event is identified by node, boot and number. Where a life ends, its last seal says, or
-an `audit_gap` of the next one. The hash chain of the spool tells what was changed, removed or inserted there.
+Node, boot and sequence number identify an event. The numbers of a boot begin with 0 and have no gaps except those that
+`audit_gap` events report, so sets of them, kept as ranges, prove what was lost. The last seal of a boot says where it
+ended, or an `audit_gap` event of the next boot does. The hash chain of the spool shows what was changed, removed or
+inserted there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from klamm_spark.event import AUDIT_GAP
+from klamm_spark.filesystems import AnyPath, HadoopPath, parse_location, path_from_uri, path_of
 from klamm_spark.lake import Lake, LakeError, delta_commits, delta_orphan_files, orphan_files
-from klamm_spark.places import HadoopPlace, Place, located, place_at, place_of
 from klamm_spark.ranges import Ranges
 from klamm_spark.spark_settings import Pipeline
-from klamm_spark.spool_chain import Digest, NodeFolder, OneByOne, digest_of, read_folder
+from klamm_spark.spool_chain import Digest, FileContent, NodeFolder, digest_of, read_folder
 from klamm_spark.spool_layout import SEAL_SUFFIX, Seal, node_folders, parse_name
 from klamm_spark.spool_reader import SEGMENT_GLOB, segments, spool_of
 
@@ -37,8 +38,8 @@ _READ: Final = {
 }
 
 
-class Life(NamedTuple):
-    """One life of one server, whose events are numbered from 0."""
+class NodeBoot(NamedTuple):
+    """One boot of one server: its events are numbered from 0."""
 
     node: str
     boot: str
@@ -46,17 +47,17 @@ class Life(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """What is wrong, or worth knowing, about one life.
+    """The result for one boot.
 
-    `not_shipped` are in sealed segments and not in the lake; `lost` are in neither, from 0 to the last number that is
-    known of, and no `audit_gap` tells of them; `told` are in neither and told of; `only_in_lake` are gone from the
-    spool; `duplicates` are in the lake more than once. A crash took what came from `crashed_from` on, if anything, and
-    an `audit_gap` tells so; nobody tells how a life ended that has an `unended_from`.
+    `not_shipped`: in sealed segments, but not in the lake. `lost`: in neither, up to the last known number, and no
+    `audit_gap` reports it. `reported`: in neither, and an `audit_gap` reports it. `only_in_lake`: not in the
+    spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap` reports that a crash took everything
+    from this number on, if there was anything. `unended_from`: nothing says how the boot ended after this number.
     """
 
     not_shipped: Ranges = field(default_factory=Ranges)
     lost: Ranges = field(default_factory=Ranges)
-    told: Ranges = field(default_factory=Ranges)
+    reported: Ranges = field(default_factory=Ranges)
     only_in_lake: Ranges = field(default_factory=Ranges)
     duplicates: Ranges = field(default_factory=Ranges)
     crashed_from: int | None = None
@@ -64,112 +65,114 @@ class Finding:
 
     @property
     def sound(self) -> bool:
-        """Whether every event that was written is in the lake exactly once, or told to be missing."""
+        """Whether every event that was written is in the lake exactly once, or reported as missing."""
         return not (self.not_shipped or self.lost or self.duplicates) and self.unended_from is None
 
 
 @dataclass(slots=True)
-class Told:
-    """What `audit_gap` events say: numbers that are missing, from where on a crash took what there was, and the nodes
-    whose retention deleted segments."""
+class ReportedGaps:
+    """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the nodes whose
+    retention deleted segments."""
 
-    ranges: dict[Life, Ranges] = field(default_factory=dict)
-    crashed: dict[Life, int] = field(default_factory=dict)
+    ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    crashed: dict[NodeBoot, int] = field(default_factory=dict)
     deleting_nodes: set[str] = field(default_factory=set)
 
 
 def run(spark: SparkSession, pipeline: Pipeline, *, say: Callable[[str], None]) -> int:
-    """Compare, and say every gap and orphan; 1 if events are missing or doubled. Raises LakeError."""
-    spool = located(spool_of(pipeline), Path())
-    # A folder is told as it was given.
-    place = spool if isinstance(spool, Path) else place_of(spool, spark)
+    """Compare, and print every gap and orphan; 1 if events are missing or duplicated. Raises LakeError."""
+    spool = parse_location(spool_of(pipeline), Path())
+    # Messages show a folder as it was given.
+    place = spool if isinstance(spool, Path) else path_of(spool, spark)
     if not place.is_dir():
         raise LakeError(f"there is no spool at {place}")
     lake = Lake.of(pipeline.settings, spark)
     lake.require_events()
-    # The spool first: what is sealed and shipped meanwhile must not look lost.
-    content = SparkContent(spark) if isinstance(place, HadoopPlace) else OneByOne()
+    # The spool first: segments that are sealed and shipped meanwhile must not look lost.
+    content = SparkContent(spark) if isinstance(place, HadoopPath) else FileContent()
     folders = [read_folder(folder, content) for folder in node_folders(place)]
     lines = _spool_lines(spark, place)
     in_spool = sequence_ranges(_numbered(lines)) if lines is not None else {}
     shipped = lake.read_events(spark)
     in_lake = sequence_ranges(shipped)
-    told = told_gaps(shipped if lines is None else _gaps_of(shipped).unionByName(_gaps_of(_numbered(lines))))
-    add_gaps(told, (gap for folder in folders for gap in folder.gaps))
-    findings = compare(in_spool, in_lake, told, doubled(shipped), known_ends(folders))
-    for life in sorted(findings):
-        say(f"{life.node}/{life.boot}: spool {_size(in_spool, life)}, lake {_size(in_lake, life)}")
-        for line in _lines(findings[life]):
+    reported = reported_gaps(shipped if lines is None else _gaps_of(shipped).unionByName(_gaps_of(_numbered(lines))))
+    add_gaps(reported, (gap for folder in folders for gap in folder.gaps))
+    findings = compare(in_spool, in_lake, reported, doubled(shipped), known_ends(folders))
+    for node_boot in sorted(findings):
+        say(f"{node_boot.node}/{node_boot.boot}: spool {_size(in_spool, node_boot)}, lake {_size(in_lake, node_boot)}")
+        for line in _lines(findings[node_boot]):
             say(f"  {line}")
     breaks = [line for folder in folders for line in folder.breaks]
-    breaks += [line for folder in folders for line in _beginning(folder, shipped, told)]
+    breaks += [line for folder in folders for line in _beginning(folder, shipped, reported)]
     for line in breaks:
         say(f"broken chain: {line}")
     for path in _orphans(spark, lake):
-        say(f"orphan: {path} is not in the commit log, and read by nobody")
+        say(f"orphan: {path} is not in the commit log: no query reads it")
     bad_lines = lake.read_quarantine(spark).count()
     if bad_lines:
-        say(f"quarantine: {bad_lines:,} lines that are no events")
+        say(f"quarantine: {bad_lines:,} lines that are not events")
     sound = not breaks and all(finding.sound for finding in findings.values())
-    say("every event of the spool is in the lake exactly once" if sound else "the lake does not hold what it must")
+    say("every event of the spool is in the lake exactly once" if sound else "the lake is not complete")
     return 0 if sound else EXIT_FOUND
 
 
 def compare(
-    spool: Mapping[Life, Ranges],
-    lake: Mapping[Life, Ranges],
-    told: Told,
-    duplicates: Mapping[Life, Ranges],
+    spool: Mapping[NodeBoot, Ranges],
+    lake: Mapping[NodeBoot, Ranges],
+    reported: ReportedGaps,
+    duplicates: Mapping[NodeBoot, Ranges],
     ends: Ends,
-) -> dict[Life, Finding]:
-    """A finding for every life that the spool, the lake or an `audit_gap` knows of."""
+) -> dict[NodeBoot, Finding]:
+    """A finding for every boot in the spool, in the lake or in an `audit_gap`."""
     findings = {}
-    for life in spool.keys() | lake.keys() | told.ranges.keys() | told.crashed.keys() | ends.next_seqs.keys():
-        written, shipped = spool.get(life, Ranges()), lake.get(life, Ranges())
-        known, crashed = told.ranges.get(life, Ranges()), told.crashed.get(life)
+    for node_boot in (
+        spool.keys() | lake.keys() | reported.ranges.keys() | reported.crashed.keys() | ends.next_seqs.keys()
+    ):
+        written, shipped = spool.get(node_boot, Ranges()), lake.get(node_boot, Ranges())
+        known, crashed = reported.ranges.get(node_boot, Ranges()), reported.crashed.get(node_boot)
         lasts = [last for ranges in (written, shipped, known) for _, last in ranges]
-        next_seq = max([*(last + 1 for last in lasts), crashed or 0, ends.next_seqs.get(life, 0)])
+        next_seq = max([*(last + 1 for last in lasts), crashed or 0, ends.next_seqs.get(node_boot, 0)])
         missing = Ranges([(0, next_seq - 1)] if next_seq else []) - (written | shipped)
-        findings[life] = Finding(
+        findings[node_boot] = Finding(
             not_shipped=written - shipped,
             lost=missing - known,
-            told=missing & known,
+            reported=missing & known,
             only_in_lake=shipped - written,
-            duplicates=duplicates.get(life, Ranges()),
+            duplicates=duplicates.get(node_boot, Ranges()),
             crashed_from=crashed,
-            unended_from=next_seq if crashed is None and life in ends.not_in_order else None,
+            unended_from=next_seq if crashed is None and node_boot in ends.not_in_order else None,
         )
     return findings
 
 
 class Ends(NamedTuple):
-    """What seals and open segments say: the number after the last one that a life must have had, and which lives are
-    over without a seal that says so."""
+    """What seals and open segments say: the number after the last one of each boot, and which boots ended without a
+    final seal."""
 
-    next_seqs: Mapping[Life, int]
-    not_in_order: frozenset[Life]
+    next_seqs: Mapping[NodeBoot, int]
+    not_in_order: frozenset[NodeBoot]
 
 
 def known_ends(folders: Iterable[NodeFolder]) -> Ends:
-    """Of all lives that have a file in the spool."""
-    next_seqs: dict[Life, int] = {}
-    final: dict[Life, bool] = {}
+    """The ends of all boots that have a file in the spool."""
+    next_seqs: dict[NodeBoot, int] = {}
+    final: dict[NodeBoot, bool] = {}
     newest: dict[str, str] = {}
     for folder in folders:
         for boot, seal in folder.ends.items():
-            life = Life(folder.node, boot)
-            next_seqs[life] = max(seal.last_seq + 1, next_seqs.get(life, 0))
-            final[life] = seal.final or final.get(life, False)
+            node_boot = NodeBoot(folder.node, boot)
+            next_seqs[node_boot] = max(seal.last_seq + 1, next_seqs.get(node_boot, 0))
+            final[node_boot] = seal.final or final.get(node_boot, False)
         for boot, first_seq in folder.open.items():
-            life = Life(folder.node, boot)
-            next_seqs[life] = max(first_seq, next_seqs.get(life, 0))
+            node_boot = NodeBoot(folder.node, boot)
+            next_seqs[node_boot] = max(first_seq, next_seqs.get(node_boot, 0))
         newest[folder.node] = max([newest.get(folder.node, ""), *folder.ends, *folder.open])
-    over = (life for life, ended in final.items() if not ended and life.boot < newest[life.node])
+    over = (node_boot for node_boot, ended in final.items() if not ended and node_boot.boot < newest[node_boot.node])
     return Ends(next_seqs, frozenset(over))
 
 
-def sequence_ranges(events: DataFrame) -> dict[Life, Ranges]:
-    """The numbers of each life, as ranges; Spark finds the ranges, so that what comes back is small."""
+def sequence_ranges(events: DataFrame) -> dict[NodeBoot, Ranges]:
+    """The numbers of each boot as ranges. Spark computes the ranges, so the result is small."""
     in_order = Window.partitionBy("node", "boot").orderBy("seq")
     islands = (
         events.select("node", "boot", "seq")
@@ -181,26 +184,26 @@ def sequence_ranges(events: DataFrame) -> dict[Life, Ranges]:
     return _collect(islands)
 
 
-def told_gaps(events: DataFrame) -> Told:
-    """What `audit_gap` events say is missing."""
-    told = Told()
-    add_gaps(told, (row.asDict() for row in _gaps_of(events).distinct().collect()))
-    return told
+def reported_gaps(events: DataFrame) -> ReportedGaps:
+    """The gaps that `audit_gap` events report."""
+    reported = ReportedGaps()
+    add_gaps(reported, (row.asDict() for row in _gaps_of(events).distinct().collect()))
+    return reported
 
 
-def add_gaps(told: Told, gaps: Iterable[Mapping[str, Any]]) -> None:
-    """Add what other `audit_gap` events say. Without a last number, it is not known how many are missing."""
-    found: dict[Life, list[tuple[int, int]]] = defaultdict(list)
+def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
+    """Add the gaps of further `audit_gap` events. Without a last number, it is unknown how many events are missing."""
+    found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
     for gap in gaps:
         if gap.get("action") == SEGMENTS_DELETED:
-            told.deleting_nodes.add(gap["node"])
-        life, first, last = Life(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
+            reported.deleting_nodes.add(gap["node"])
+        node_boot, first, last = NodeBoot(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
         if first is not None and last is not None:
-            found[life].append((first, last))
+            found[node_boot].append((first, last))
         elif first is not None:
-            told.crashed[life] = min(first, told.crashed.get(life, first))
-    for life, pairs in found.items():
-        told.ranges[life] = Ranges(pairs) | told.ranges.get(life, Ranges())
+            reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
+    for node_boot, pairs in found.items():
+        reported.ranges[node_boot] = Ranges(pairs) | reported.ranges.get(node_boot, Ranges())
 
 
 def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -211,16 +214,16 @@ def _gaps_of(events: DataFrame) -> DataFrame:
     return events.where(F.col("kind") == AUDIT_GAP).select(*_GAP_COLUMNS)
 
 
-def doubled(events: DataFrame) -> dict[Life, Ranges]:
-    """Numbers that are there more than once."""
+def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
+    """Numbers that occur more than once."""
     counted = events.groupBy("node", "boot", "seq").count().where("count > 1")
     return _collect(counted.select("node", "boot", F.col("seq").alias("first"), F.col("seq").alias("last")))
 
 
-def _beginning(folder: NodeFolder, shipped: DataFrame, told: Told) -> Iterator[str]:
-    """A break if segments before the first one are gone that neither were shipped nor told of by retention."""
+def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps) -> Iterator[str]:
+    """A break if segments before the first one were deleted, but neither shipped nor reported by retention."""
     first = folder.first
-    if first is None or not first.index or folder.node in told.deleting_nodes:
+    if first is None or not first.index or folder.node in reported.deleting_nodes:
         return
     earlier = shipped.where(F.col("node") == folder.node).select(
         F.regexp_extract("source_file", r"([^/]+)\.jsonl", 1).alias("stem")
@@ -229,44 +232,44 @@ def _beginning(folder: NodeFolder, shipped: DataFrame, told: Told) -> Iterator[s
     if count < first.index:
         yield (
             f"{first.segment} is segment {first.index:,} of {folder.node}; of those before it {count:,} are in the "
-            "lake, and no audit_gap tells of the others"
+            "lake, and no audit_gap reports the others"
         )
 
 
 class SparkContent:
-    """Seals and segments by Spark, all of a folder at once, so that a store is not asked for one after the other and
-    no segment comes to the driver."""
+    """Reads the seals and segments of a folder with Spark, all at once: few requests to an object store, and no segment
+    is sent to the driver."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._seals: dict[Place, bytes] = {}
-        self._digests: dict[Place, Digest] = {}
+        self._seals: dict[AnyPath, bytes] = {}
+        self._digests: dict[AnyPath, Digest] = {}
 
-    def stems(self, folder: Place) -> set[str]:
+    def stems(self, folder: AnyPath) -> set[str]:
         rows = self._files(f"*{SEAL_SUFFIX}", folder).select("file", F.col("value").cast("binary").alias("data"))
-        self._seals = {place_at(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
+        self._seals = {path_from_uri(row["file"], folder): bytes(row["data"]) for row in rows.collect()}
         return {path.stem for path in self._seals if parse_name(path.name)}
 
-    def seal(self, path: Place) -> Seal:
+    def seal(self, path: AnyPath) -> Seal:
         data = self._seals.get(path)
         if data is None:
             raise FileNotFoundError(str(path))
         return Seal.parse(data)
 
-    def begin(self, segments: Sequence[Place]) -> None:
+    def begin(self, segments: Sequence[AnyPath]) -> None:
         self._digests = {}
         if segments:
             sha256 = F.sha2(F.col("value").cast("binary"), 256).alias("sha256")
             lines = (F.length("value") - F.length(F.replace("value", F.lit("\n")))).alias("lines")
             for row in self._files(SEGMENT_GLOB, segments[0].parent).select("file", sha256, lines).collect():
-                self._digests[place_at(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
+                self._digests[path_from_uri(row["file"], segments[0])] = Digest(row["sha256"], row["lines"])
 
-    def digest(self, segment: Place) -> Digest | None:
+    def digest(self, segment: AnyPath) -> Digest | None:
         found = self._digests.get(segment)
-        # Spark leaves out what it cannot unpack.
+        # Spark skips files that it cannot decompress.
         return digest_of(b"") if found is None and segment.exists() else found
 
-    def _files(self, pattern: str, folder: Place) -> DataFrame:
+    def _files(self, pattern: str, folder: AnyPath) -> DataFrame:
         return (
             self._spark.read.format("text")
             .options(wholetext=True, pathGlobFilter=pattern, ignoreCorruptFiles=True, ignoreMissingFiles=True)
@@ -275,54 +278,54 @@ class SparkContent:
         )
 
 
-def _orphans(spark: SparkSession, lake: Lake) -> Sequence[Place]:
+def _orphans(spark: SparkSession, lake: Lake) -> Sequence[AnyPath]:
     if lake.sink == "delta":
         files = lake.read(spark).inputFiles
         return delta_orphan_files(lake.events, files, lambda log: delta_commits(spark, log))
     return orphan_files(lake.events)
 
 
-def _spool_lines(spark: SparkSession, spool: Place) -> DataFrame | None:
+def _spool_lines(spark: SparkSession, spool: AnyPath) -> DataFrame | None:
     if next(segments(spool), None) is None:
         return None
     return (
         spark.read.format("text")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", SEGMENT_GLOB)
-        # The chain tells what cannot be unpacked, and retention may take what was listed.
+        # The chain shows damaged files, and retention may delete files that were listed.
         .options(ignoreCorruptFiles=True, ignoreMissingFiles=True)
         .load(str(spool.resolve()))
     )
 
 
 def _numbered(lines: DataFrame) -> DataFrame:
-    # An event that cannot be read whole counts too: it is in the quarantine, and not in the lake as it should be.
+    # Events that are in the quarantine count too: they are missing in the lake.
     event = F.from_json("value", ", ".join(f"{name} {kind}" for name, kind in _READ.items())).alias("event")
     return lines.select(event).select("event.*").dropna(subset=["node", "boot", "seq"])
 
 
-def _collect(rows: DataFrame) -> dict[Life, Ranges]:
-    found: dict[Life, list[tuple[int, int]]] = defaultdict(list)
+def _collect(rows: DataFrame) -> dict[NodeBoot, Ranges]:
+    found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
     for row in rows.select("node", "boot", "first", "last").collect():
-        found[Life(row["node"], row["boot"])].append((row["first"], row["last"]))
-    return {life: Ranges(pairs) for life, pairs in found.items()}
+        found[NodeBoot(row["node"], row["boot"])].append((row["first"], row["last"]))
+    return {node_boot: Ranges(pairs) for node_boot, pairs in found.items()}
 
 
-def _size(where: Mapping[Life, Ranges], life: Life) -> str:
-    ranges = where.get(life)
+def _size(where: Mapping[NodeBoot, Ranges], node_boot: NodeBoot) -> str:
+    ranges = where.get(node_boot)
     return f"{ranges.count():,} events ({ranges})" if ranges else "nothing"
 
 
 def _lines(finding: Finding) -> Iterator[str]:
     named = {
         "not shipped": finding.not_shipped,
-        "lost, and no audit_gap tells why": finding.lost,
+        "lost, and no audit_gap reports it": finding.lost,
         "more than once in the lake": finding.duplicates,
-        "told by audit_gap": finding.told,
-        "gone from the spool": finding.only_in_lake,
+        "reported by audit_gap": finding.reported,
+        "deleted from the spool": finding.only_in_lake,
     }
     yield from (f"{name}: {ranges}" for name, ranges in named.items() if ranges)
     if finding.crashed_from is not None:
-        yield f"told by audit_gap: a crash took what there was from {finding.crashed_from} on"
+        yield f"reported by audit_gap: a crash took everything from {finding.crashed_from} on"
     if finding.unended_from is not None:
-        yield f"no end, and no audit_gap tells why: from {finding.unended_from} on"
+        yield f"no end, and no audit_gap reports it: from {finding.unended_from} on"

@@ -1,4 +1,4 @@
-"""The renderings of `klamm_spark.renderers` as views in Spark: one JSON text per event.
+"""The formats of `klamm_spark.renderers` as Spark views: one JSON text per event.
 
 from klamm_spark.lake import Lake
 from klamm_spark.views import register_views
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def register_views(spark: SparkSession, lake: Lake) -> None:
     """Views `klamm_kip673`, `klamm_cloudevents` and `klamm_ocsf` over a lake, for this session.
 
-    Each has the columns `event_id`, `time`, `kind` and `value`, the rendering in JSON; events that a rendering does not
-    know are left out.
+    Each has the columns `event_id`, `time`, `kind` and `value`, the event in JSON; events that a
+    format does not have are left out.
     """
     events = lake.read_events(spark)
     for name in RENDERERS:
@@ -34,19 +34,19 @@ def register_views(spark: SparkSession, lake: Lake) -> None:
 
 
 def rendered(events: DataFrame, name: str) -> DataFrame:
-    """`event_id`, `time`, `kind` and the rendering of each event as `value`."""
+    """`event_id`, `time`, `kind` and each event in the format `name` as `value`."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StringType
 
     render = RENDERERS[name]
-    # A lambda: Spark warns of annotations that it does not know.
+    # A lambda: Spark warns about annotations that it does not know.
     to_json = F.udf(lambda row: _to_json(render, row), StringType())
     value = to_json(F.struct(*FIELD_NAMES)).alias("value")
     return events.select("event_id", "time", "kind", value).where("value is not null")
 
 
 def event_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The event that a row of the lake was: without the fields that it does not have."""
+    """The event of a row of the lake: without the fields that are null."""
     event = {name: value for name, value in row.items() if value is not None}
     if "resources" in event:
         event["resources"] = [

@@ -48,16 +48,16 @@ def rows_of(heading):
         yield [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def told_actions():
+def recorded_actions():
     """Kind → actions, as the page lists them."""
     actions, kind = {}, ""
-    for first, words, _when in rows_of("## What is told"):
+    for first, words, _when in rows_of("## What is recorded"):
         kind = first.strip("`") or kind
         actions.setdefault(kind, set()).update(word.strip(" `") for word in words.split(","))
     return actions
 
 
-ACTIONS = told_actions()
+ACTIONS = recorded_actions()
 FIELDS = {cells[0].strip("`"): cells[2] for cells in rows_of("## The record")}
 
 
@@ -147,7 +147,10 @@ def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
         files.issue("next", "CN=renewed", hosts=("127.0.0.1",))
         os.replace(files.directory / "next-both.pem", both)
         wait_until(lambda: "renewed" in subject_served(server, context, set()))
-        both.write_text("rubbish")
+        # In one step: the server must not see an empty file first.
+        rubbish = files.directory / "rubbish.pem"
+        rubbish.write_text("rubbish")
+        os.replace(rubbish, both)
         wait_until(lambda: metric(server, "klamm:type=SslTransport,name=ReloadFailures") == 1)
         assert there.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
     swapped = [event for event in audited.events("admin") if event["action"] == "certificate_swapped"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from klamm import ConnectionGate, Provider, hookimpl, setting
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.serving import reload
 from klamm.testing import EmbeddedServer, RawClient

@@ -1,6 +1,7 @@
 """The transport `ssl` over real sockets: who gets in and as whom, who does not and why, and files that change."""
 
 import contextlib
+import os
 import re
 import socket
 import ssl
@@ -403,7 +404,9 @@ def subject_served(server, context, serials):
 
 def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, caplog):
     server = serve(*files.server_settings(reload_interval_ms=10))
-    files.server.key.write_text("rubbish")
+    # In one step: the server must not see an empty file first.
+    (files.directory / "rubbish.pem").write_text("rubbish")
+    os.replace(files.directory / "rubbish.pem", files.server.key)
     failures = "klamm:type=SslTransport,name=ReloadFailures"
     wait_until(lambda: metric(server, failures, listener="default") == 1)
     assert answers(server, ssl_context=files.client_context())

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.frames import record_batch
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.runtime.clock import SystemClock
 from klamm.server.server import SocketServer

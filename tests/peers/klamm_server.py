@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from tests.peers.builds import cache_dir
 from tests.peers.server import HOST, Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,11 @@ class KlammServer(Server):
     def environment(self) -> dict[str, str]:
         roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
         inherited = os.environ.get("PYTHONPATH")
-        return os.environ | {"PYTHONPATH": os.pathsep.join([*roots, *([inherited] if inherited else [])])}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([*roots, *([inherited] if inherited else [])])}
+        if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+            # An installed klamm has its bytecode, so this one shall have it too, but not beside the sources.
+            environment["PYTHONPYCACHEPREFIX"] = str(cache_dir() / "pycache")
+        return environment
 
     def answers(self) -> bool:
         if not self.ready_file.exists():

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+from tests.audit_samples import sample_events, write_sample_spool
 
 if importlib.util.find_spec("pyspark") is None:
     # `scripts/test --no-spark` and `--fast` leave the extra out.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.counting import expected, found
 
 EVENTS = 2_000

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
 

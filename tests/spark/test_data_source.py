@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spool_layout import SegmentName
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS
 
 BOOT = "019b8ff8d000c0ffee00"

@@ -1,7 +1,7 @@
 """The commands on a Delta lake: tables, report, compaction, and which files are orphans."""
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
 EVENTS = 400
@@ -26,7 +26,7 @@ def test_tables_report_compact_and_verify(spark, ship, tmp_path):
     assert sorted(row.event_id for row in rows) == denied
     said = []
     assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
-    assert f"{lake.events}: optimized; what does not count any more is kept for 168 hours" in said
+    assert f"{lake.events}: optimized; replaced files are kept for 168 hours" in said
     report = build(spark, lake)
     assert (report.totals["events"], report.totals["denied"]) == (EVENTS, len(denied))
     assert "success_after_failures" in report.tables
@@ -39,5 +39,5 @@ def test_tables_report_compact_and_verify(spark, ship, tmp_path):
     assert verify.run(spark, pipeline, say=said.append) == 1
     assert f"  not shipped: {EVENTS}-{EVENTS + 9}" in said
     assert [line for line in said if line.startswith("orphan")] == [
-        f"orphan: {orphan} is not in the commit log, and read by nobody"
+        f"orphan: {orphan} is not in the commit log: no query reads it"
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 
 EVENTS = 3_000

@@ -10,9 +10,9 @@ from klamm_spark import verify
 from klamm_spark.event import FIELD_NAMES
 from klamm_spark.lake import Lake, LakeError
 from klamm_spark.progress import Progress
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.views import event_of
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, settings_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
@@ -45,7 +45,7 @@ def test_it_is_partitioned_by_date_and_hour(shipped):
 def test_progress_and_summary_count(shipped):
     said = "\n".join(shipped.said)
     assert f"shipped {EVENTS:,} events in 2 batches" in said
-    assert f"{len(BAD_LINES)} lines are no events" in said
+    assert f"{len(BAD_LINES)} lines are not events" in said
     assert "1,000 events had been shipped before and were dropped" in said
     assert "events/s" in said
     assert "nothing behind the spool" in said
@@ -96,7 +96,7 @@ def test_events_of_version_1_load(spark, ship, tmp_path):
     folder.mkdir(parents=True)
     (folder / "019b8ff8d000c0ffee00-00000000000000000000.jsonl").write_bytes(V1.read_bytes())
     settings = settings_of(tmp_path / "lake", aggregates=False)
-    assert "lines are no events" not in "\n".join(ship(tmp_path / "spool", settings))
+    assert "lines are not events" not in "\n".join(ship(tmp_path / "spool", settings))
     rows = spark.read.parquet(str(tmp_path / "lake" / "events")).orderBy("seq").collect()
     assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
 
@@ -149,12 +149,12 @@ def test_a_lake_of_the_other_sink_is_told(shipped):
 def test_a_jvm_that_ended_first_is_told_and_is_no_error():
     from py4j.protocol import Py4JNetworkError
 
-    from klamm_spark.session import ended_jvm_told
+    from klamm_spark.session import jvm_may_have_ended
 
     for error in (ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")):
         said = []
-        with ended_jvm_told(said.append):
+        with jvm_may_have_ended(said.append):
             raise error
-        assert said == ["Spark has ended already; what it had not committed is done again the next time"]
-    with pytest.raises(ValueError, match="another"), ended_jvm_told(said.append):
+        assert said == ["Spark has ended already; the next run repeats what it had not committed"]
+    with pytest.raises(ValueError, match="another"), jvm_may_have_ended(said.append):
         raise ValueError("another")

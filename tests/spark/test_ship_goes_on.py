@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline, read_pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.counting import expected, found
 from tests.spark.test_cluster import environment
 

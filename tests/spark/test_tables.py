@@ -36,8 +36,8 @@ def test_denials_name_the_resource(spark, shipped):
 
 def test_a_window_is_closed_by_any_later_event(spark, ship, tmp_path):
     from klamm_spark.lake import Lake
-    from klamm_spark.samples import sample_events, write_sample_spool
     from klamm_spark.tables import TABLES, start_table
+    from tests.audit_samples import sample_events, write_sample_spool
 
     settings = settings_of(tmp_path / "lake", aggregates=False, failures_threshold=3)
     lake = Lake(settings.lake, "parquet")
@@ -57,8 +57,8 @@ def test_a_window_is_closed_by_any_later_event(spark, ship, tmp_path):
 @pytest.mark.parametrize("name", ["traffic_per_minute", "first_seen"])
 def test_a_second_run_adds_what_is_new_and_nothing_twice(spark, ship, tmp_path, name):
     from klamm_spark.lake import Lake
-    from klamm_spark.samples import sample_events, write_sample_spool
     from klamm_spark.tables import TABLES, start_table
+    from tests.audit_samples import sample_events, write_sample_spool
 
     settings = settings_of(tmp_path / "lake", aggregates=False)
     lake = Lake(settings.lake, "parquet")

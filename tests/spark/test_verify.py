@@ -1,13 +1,13 @@
-"""Gaps and orphans are named; what was told of is told apart from what nobody told."""
+"""Gaps and orphans are named; reported gaps are told apart from unreported ones."""
 
 import json
 
 import pytest
 
 from klamm_spark.ranges import Ranges
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spark_settings import Pipeline
 from klamm_spark.spool_layout import SEAL_SUFFIX
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import EVENTS, settings_of
 
 BOOT = "019b8ff8d000c0ffee00"
@@ -28,7 +28,7 @@ def test_a_lake_that_holds_all_is_sound(shipped, verify):
     code, said = verify(shipped.pipeline)
     assert code == 0
     assert f"node-1/{BOOT}: spool {EVENTS:,} events (0-{EVENTS - 1}), lake {EVENTS:,} events (0-{EVENTS - 1})" in said
-    assert "quarantine: 4 lines that are no events" in said
+    assert "quarantine: 4 lines that are not events" in said
 
 
 def test_what_is_missing_where_is_named(ship, verify, tmp_path):
@@ -46,9 +46,9 @@ def test_what_is_missing_where_is_named(ship, verify, tmp_path):
     code, said = verify(Pipeline(tmp_path / "spool", settings))
     assert code == 1
     assert "  not shipped: 100-109" in said
-    assert "  lost, and no audit_gap tells why: 20" in said
-    assert "  told by audit_gap: 50-54" in said
-    assert f"orphan: {orphan} is not in the commit log, and read by nobody" in said
+    assert "  lost, and no audit_gap reports it: 20" in said
+    assert "  reported by audit_gap: 50-54" in said
+    assert f"orphan: {orphan} is not in the commit log: no query reads it" in said
 
 
 def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
@@ -57,7 +57,7 @@ def test_what_retention_took_from_the_spool_is_no_fault(ship, verify, tmp_path):
     ship(tmp_path / "spool", settings)
     first.unlink()
     code, said = verify(Pipeline(tmp_path / "spool", settings))
-    assert (code, "  gone from the spool: 0-9" in said) == (0, True)
+    assert (code, "  deleted from the spool: 0-9" in said) == (0, True)
 
 
 def test_an_event_that_is_there_twice_is_found(spark, verify, ship, tmp_path):
@@ -98,12 +98,12 @@ def test_what_was_deleted_before_shipping_is_named(ship, verify, tmp_path):
     text = "\n".join(said)
     assert code == 1
     assert (
-        f"head/{later}: spool 20 events (10-29), lake 20 events (10-29)\n  lost, and no audit_gap tells why: 0-9"
+        f"head/{later}: spool 20 events (10-29), lake 20 events (10-29)\n  lost, and no audit_gap reports it: 0-9"
         in text
     )
-    assert "of head; of those before it 0 are in the lake, and no audit_gap tells of the others" in text
+    assert "of head; of those before it 0 are in the lake, and no audit_gap reports the others" in text
     assert (
-        f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n  no end, and no audit_gap tells why: from 20 on"
+        f"tail/{BOOT}: spool 20 events (0-19), lake 20 events (0-19)\n  no end, and no audit_gap reports it: from 20 on"
         in text
     )
     assert f"tail/{later}-{0:020d}: 1 segments between it and {tail[1].stem} were removed" in text
@@ -125,9 +125,9 @@ def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify
     (spool / "n" / f"{later}-{3:020d}.open").write_text(json.dumps(dropped) + '\n{"kind":"audit_gap"')
     code, said = verify(Pipeline(spool, settings))
     assert code == 0, said
-    assert "  told by audit_gap: 0-9" in said
-    assert "  told by audit_gap: a crash took what there was from 30 on" in said
-    assert "  told by audit_gap: 2" in said
+    assert "  reported by audit_gap: 0-9" in said
+    assert "  reported by audit_gap: a crash took everything from 30 on" in said
+    assert "  reported by audit_gap: 2" in said
 
 
 def event(node, boot, seq, **gap):
@@ -143,20 +143,20 @@ def test_a_changed_segment_is_named(ship, verify, tmp_path):
     paths[0].write_bytes(paths[0].read_bytes().replace(b"orders-1", b"orders-2"))
     code, said = verify(Pipeline(tmp_path / "spool", settings))
     assert code == 1
-    assert f"broken chain: {paths[0]} was changed: its SHA-256 is not that of its seal" in said
+    assert f"broken chain: {paths[0]} was changed: its SHA-256 differs from its seal" in said
 
 
 def test_comparing_without_spark():
-    from klamm_spark.verify import Ends, Life, Told, compare
+    from klamm_spark.verify import Ends, NodeBoot, ReportedGaps, compare
 
-    life, other = Life("n", "b"), Life("n", "a")
+    life, other = NodeBoot("n", "b"), NodeBoot("n", "a")
     spool, lake = {life: Ranges([(1, 9), (20, 29)])}, {life: Ranges([(5, 9)])}
-    told = Told({life: Ranges([(10, 12)]), other: Ranges([(5, 9)])}, {other: 20})
-    findings = compare(spool, lake, told, {}, Ends({life: 32}, frozenset([life, other])))
+    reported = ReportedGaps({life: Ranges([(10, 12)]), other: Ranges([(5, 9)])}, {other: 20})
+    findings = compare(spool, lake, reported, {}, Ends({life: 32}, frozenset([life, other])))
     found = findings[life]
-    assert (found.not_shipped, found.told) == (Ranges([(1, 4), (20, 29)]), Ranges([(10, 12)]))
+    assert (found.not_shipped, found.reported) == (Ranges([(1, 4), (20, 29)]), Ranges([(10, 12)]))
     assert (found.lost, found.sound) == (Ranges([(0, 0), (13, 19), (30, 31)]), False)
     assert (found.crashed_from, found.unended_from) == (None, 32)
     found = findings[other]
-    assert (found.told, found.lost) == (Ranges([(5, 9)]), Ranges([(0, 4), (10, 19)]))
+    assert (found.reported, found.lost) == (Ranges([(5, 9)]), Ranges([(0, 4), (10, 19)]))
     assert (found.crashed_from, found.unended_from) == (20, None)

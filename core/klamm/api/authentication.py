@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.part import ListenerPart
-from klamm.api.principal import KafkaPrincipal
 from klamm.api.transport import Buffer, TransportLayer
+from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.api_set import ApiHandler

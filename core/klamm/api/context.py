@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from klamm.api.api_set import LATER, NO_RESPONSE, Pending
-from klamm.api.principal import ANONYMOUS, KafkaPrincipal
 from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
 from klamm.shared.admin_events import Announcements
+from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from klamm.api.authorizer import AclOperation, Authorizer, ResourceType
+    from klamm.api.described_config import DescribedConfig
     from klamm.api.throttles import Throttle
     from klamm.api.transport import Buffer
-    from klamm.config.described_config import DescribedConfig
     from klamm.wire.error_counts import ErrorCounts
 
 log = logging.getLogger("klamm.authorizer")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.api.part import ListenerPart, Part
-from klamm.api.principal import KafkaPrincipal
+from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import ConnectionContext, ListenerContext

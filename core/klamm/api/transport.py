@@ -12,7 +12,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from klamm.api.part import ListenerPart
-from klamm.api.principal import ANONYMOUS, KafkaPrincipal
+from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import Address

@@ -7,7 +7,8 @@ import logging
 import sys
 from pathlib import Path
 
-from klamm.config.plan import ServerPlan, load_plan
+from klamm.config.plan import ServerPlan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.logs.escaping import EscapingFormatter
 

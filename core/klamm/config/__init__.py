@@ -3,8 +3,8 @@
 The names listed here are public: what a plugin needs to describe, check or read settings of its own.
 """
 
+from klamm.api.described_config import DescribedConfig
 from klamm.config.checks import check_networks
-from klamm.config.described_config import DescribedConfig
 from klamm.config.setting import SettingSpec, specs_of
 from klamm.config.table_loader import check_table, load_settings
 from klamm.config.tables import read_tables

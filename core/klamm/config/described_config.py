@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from klamm.api.described_config import DescribedConfig
 from klamm.config.setting import specs_of
 
 if TYPE_CHECKING:
     from klamm.config.plan import ServerPlan
 
 _NUMBERS: Final = (bool, int, float)
-
-
-class DescribedConfig(NamedTuple):
-    """One setting: Kafka's name, the value that counts, the default, its Python type, what it means."""
-
-    name: str
-    value: Any
-    default: Any
-    kind: type
-    doc: str
 
 
 def described_configs(plan: ServerPlan) -> list[DescribedConfig]:

@@ -6,7 +6,6 @@ names what it might have provided; then it stops the start.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import sys
@@ -18,6 +17,7 @@ import pluggy
 
 from klamm.api import hookspecs
 from klamm.api.provider import Provider, ProviderKind
+from klamm.config.entry_points import EntryPoint, installed_entry_points
 from klamm.config.problems import did_you_mean
 
 log = logging.getLogger("klamm.plugins")
@@ -63,7 +63,7 @@ class PluginRegistry:
         self,
         block: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
-        entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+        entry_points: Iterable[EntryPoint] | None = None,
     ) -> None:
         self._environment = os.environ if environment is None else environment
         self._manager = pluggy.PluginManager("klamm")
@@ -74,9 +74,9 @@ class PluginRegistry:
         self.blocked: set[str] = set(block)
         for name in self.blocked & ESSENTIAL.keys():
             raise PluginError(f"the plugin {name} cannot be blocked: {ESSENTIAL[name]}")
-        self._load(importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points)
+        self._load(installed_entry_points(GROUP) if entry_points is None else entry_points)
 
-    def _load(self, entry_points: Iterable[importlib.metadata.EntryPoint]) -> None:
+    def _load(self, entry_points: Iterable[EntryPoint]) -> None:
         allowed = self._environment.get("KLAMM_LOAD_PLUGINS")
         trace = self._environment.get("KLAMM_TRACE_PLUGINS") == "1"
         names = None if allowed is None else {name.strip() for name in allowed.split(",") if name.strip()}

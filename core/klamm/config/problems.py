@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -31,6 +30,9 @@ class ConfigError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?` if something known is near, else nothing."""
+    # Only a mistake needs it.
+    import difflib
+
     spelled = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
     return f'; did you mean "{spelled[near[0]]}"?' if near else ""

@@ -78,8 +78,14 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def specs_of(settings: type) -> dict[str, SettingSpec]:
+# A start looks at each class a dozen times, and annotations take long to evaluate.
+_SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
+
+
+def specs_of(settings: type) -> Mapping[str, SettingSpec]:
     """The settings of a class, by their names in TOML."""
+    if settings in _SPECS:
+        return _SPECS[settings]
     found = {}
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
@@ -87,6 +93,7 @@ def specs_of(settings: type) -> dict[str, SettingSpec]:
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         spec = SettingSpec(name or field.name, field.name, kinds[field.name], default, doc, kafka, *rest)
         found[spec.name] = spec
+    _SPECS[settings] = found
     return found
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from klamm.config.checks import check_networks
 from klamm.config.setting import setting
-from klamm.logs.slow_requests import check_thresholds
+from klamm.wire.api_keys import ApiKey, spec_of
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
+    """What is wrong with `[listeners.NAME.slow_log]`, or None."""
+    names = {spec_of(key).name for key in ApiKey}
+    for name, milliseconds in thresholds.items():
+        if name != "default" and name not in names:
+            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
+        if milliseconds < 0:
+            return f'the threshold of "{name}" must not be negative'
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,6 @@ class ListenerSettings:
     slow_log: dict[str, int] = setting(
         {},
         doc="Milliseconds beyond which a request is logged, by API name or `default`. Its requests are then all timed.",
-        check=check_thresholds,
+        check=check_slow_log,
     )
     send_file: bool = setting(True, doc="Send records straight from files where the transport can.")

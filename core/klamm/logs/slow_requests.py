@@ -20,16 +20,6 @@ LINES_A_MINUTE: Final = 60
 _NAMES: Final = {spec_of(key).name: int(key) for key in ApiKey}
 
 
-def check_thresholds(thresholds: Mapping[str, int]) -> str | None:
-    """What is wrong with `[listeners.NAME.slow_log]`, or None."""
-    for name, milliseconds in thresholds.items():
-        if name != DEFAULT and name not in _NAMES:
-            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "{DEFAULT}" for all others'
-        if milliseconds < 0:
-            return f'the threshold of "{name}" must not be negative'
-    return None
-
-
 class SlowLog:
     """Thresholds of one listener, in milliseconds by API name; `default` is for all others."""
 

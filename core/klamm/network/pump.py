@@ -15,7 +15,6 @@ from klamm.api.api_set import LATER, NO_RESPONSE
 from klamm.api.authentication import AuthenticationStep, AuthenticatorFactory
 from klamm.api.context import RequestContext
 from klamm.api.gates import ConnectionGate, Delay, Refuse
-from klamm.api.principal import ANONYMOUS
 from klamm.api.transport import Buffer, HandshakeError
 from klamm.logs.escaping import in_one_line
 from klamm.metrics.connection_failures import ConnectionFailures
@@ -32,6 +31,7 @@ from klamm.requests.repeats import Repeats, Tally
 from klamm.requests.request_channel import RequestChannel, Response, ResponseKind, WaitingRequests
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler
+from klamm.shared.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from klamm.api.context import Address

@@ -10,14 +10,17 @@ import contextlib
 import logging
 import threading
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from klamm.runtime.scheduler import Scheduler, Timer
 
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
-
 log = logging.getLogger("klamm.handlers")
+
+
+class Answerable(Protocol):
+    """What an operation answers: a `RequestContext`."""
+
+    def respond(self, response: Any) -> None: ...
 
 
 class DelayedOperation:
@@ -32,7 +35,7 @@ class DelayedOperation:
 
     __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
 
-    def __init__(self, delay_ms: float, request: RequestContext | None = None) -> None:
+    def __init__(self, delay_ms: float, request: Answerable | None = None) -> None:
         self.delay_ms = delay_ms
         self.request = request
         self._completed = False

@@ -17,7 +17,6 @@ from klamm.api.extension import ServerExtension
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
-from klamm.metrics.server import ServerMetrics
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
@@ -25,6 +24,7 @@ from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
 from klamm.server.listener import BindError, Listener, PartError
 from klamm.server.parts import ServerParts, StartError
+from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -114,7 +114,15 @@ class SocketServer:
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
                 self.api_sets[name].listener_opened(listener.context)
-        ServerMetrics(self).register(self.services.metrics)
+        register_server_metrics(
+            self.services.metrics,
+            listeners=self.listeners,
+            request_channel=self.request_channel,
+            handler_pool=self.handler_pool,
+            pool=self.pool,
+            max_clients=settings.metrics_max_clients,
+            clock=self.clock,
+        )
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -10,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,8 @@ def run(
             signal.signal(getattr(signal, name), note)
     server = SocketServer(plan)
     try:
-        server.start()
+        with no_collections():
+            server.start()
     except StartError as error:
         print(f"klamm: {error}", file=sys.stderr)
         return 1
@@ -77,6 +79,21 @@ def run(
                     ready_file.unlink()
             server.stop()
             return 0
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """Do not look for garbage in the block, and never again among what is there at its end.
+
+    What a start imports and builds stays. Looking through it takes a tenth of the start, and later milliseconds at once
+    from requests.
+    """
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from klamm.api.principal import KafkaPrincipal
+from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.shared.scram import ScramCredential, ScramMechanism

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.server import SocketServer
 

@@ -346,6 +346,33 @@ def _decode_record(
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers), position
 
 
+class _EncodedRecords(NamedTuple):
+    body: bytearray
+    records_count: int
+    next_offset: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp_ms: int | None) -> _EncodedRecords:
+    """Without a base timestamp it is the first record's."""
+    body = bytearray()
+    count = 0
+    next_offset = base_offset
+    max_timestamp_ms = NO_TIMESTAMP
+    for record in records:
+        if base_timestamp_ms is None:
+            base_timestamp_ms = record.timestamp_ms
+        max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
+        offset = next_offset if record.offset < 0 else record.offset
+        _encode_record(body, record, record.timestamp_ms - base_timestamp_ms, offset - base_offset)
+        next_offset = offset + 1
+        count += 1
+    return _EncodedRecords(
+        body, count, next_offset, NO_TIMESTAMP if base_timestamp_ms is None else base_timestamp_ms, max_timestamp_ms
+    )
+
+
 def encode_batch(
     records: Iterable[Record],
     *,
@@ -366,43 +393,33 @@ def encode_batch(
     `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's, but a compacted batch keeps its own
     where records are gone. `log_append_time_ms` makes it a batch of LogAppendTime.
     """
-    body = bytearray()
-    count = 0
-    next_offset = base_offset
-    max_timestamp_ms = NO_TIMESTAMP
-    base_timestamp_ms = delete_horizon_ms
-    for record in records:
-        if base_timestamp_ms is None:
-            base_timestamp_ms = record.timestamp_ms
-        max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
-        offset = next_offset if record.offset < 0 else record.offset
-        _encode_record(body, record, record.timestamp_ms - base_timestamp_ms, offset - base_offset)
-        next_offset = offset + 1
-        count += 1
+    encoded = _encode_records(records, base_offset, delete_horizon_ms)
+    max_timestamp_ms = encoded.max_timestamp_ms
     attributes |= codec
     if log_append_time_ms is not None:
         attributes |= LOG_APPEND_TIME
         max_timestamp_ms = log_append_time_ms
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON
-    payload = compress(codec, body, level)
-    final_offset = next_offset - 1 if last_offset is None else last_offset
-    batch = bytearray(
-        _HEADER.pack(
-            base_offset,
-            HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
-            partition_leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            final_offset - base_offset,
-            NO_TIMESTAMP if base_timestamp_ms is None else base_timestamp_ms,
-            max_timestamp_ms,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            count,
-        )
+    payload = compress(codec, encoded.body, level)
+    final_offset = encoded.next_offset - 1 if last_offset is None else last_offset
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        final_offset - base_offset,
+        encoded.base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        encoded.records_count,
     )
     batch += payload
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))

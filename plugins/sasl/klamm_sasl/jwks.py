@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 import threading
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from joserfc.jwk import Key, KeySet
+from joserfc.jwk import Key
 
 from klamm.metrics import Counter
 from klamm.runtime import Clock
+from klamm_sasl.jwk_set import JwksError, parse_jwks
 from klamm_sasl.settings import OAuthBearerSettings, check_url
 
 log = logging.getLogger("klamm.sasl")
@@ -23,38 +23,6 @@ log = logging.getLogger("klamm.sasl")
 _MAX_BYTES: Final = 1024 * 1024
 _FILE_REFRESH_MS: Final = 2000
 _LOGGED_CHARACTERS: Final = 200
-
-
-class JwksError(Exception):
-    """The keys cannot be had, or are none."""
-
-
-def parse_jwks(data: bytes) -> dict[str, list[Key]]:
-    """Keys for signatures by their id, those without one under "". Raises JwksError.
-
-    Keys that cannot be used are left out: a set may hold kinds that nobody here knows.
-    """
-    try:
-        entries = json.loads(data)["keys"]
-        if not isinstance(entries, list):
-            raise TypeError("its keys are no list")
-    except (ValueError, KeyError, TypeError) as error:
-        raise JwksError(f"is no JWK set: {error!r}") from error
-    found: dict[str, list[Key]] = {}
-    for entry in entries:
-        # A secret key would let whoever can read the set sign tokens.
-        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
-            continue
-        try:
-            (key,) = KeySet.import_key_set({"keys": [entry]}).keys
-        except Exception as error:
-            log.info("a key of the JWK set cannot be used: %r", error)
-            continue
-        kid = entry.get("kid")
-        found.setdefault(kid if isinstance(kid, str) else "", []).append(key)
-    if not found:
-        raise JwksError("has no key for signatures")
-    return found
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -106,10 +106,10 @@ class FileStoreSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """A file that cannot be read, or has a line that is no user."""
-        from klamm_sasl.stores.file import parse
+        from klamm_sasl.stores.users_file import parse_users
 
         try:
-            parse(self.path.read_text(encoding="utf-8"))
+            parse_users(self.path.read_text(encoding="utf-8"))
         except OSError as error:
             yield "path", f"{self.path}: {error.strerror}"
         except ValueError as error:
@@ -133,7 +133,7 @@ class CallableStoreSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """No function at all, or one that cannot be had."""
-        from klamm_sasl.stores.function import load_function
+        from klamm_sasl.stores.function_path import load_function
 
         if self.password is None and self.verifier is None:
             yield "", "password or verifier must be set"
@@ -250,7 +250,7 @@ class OAuthBearerSettings:
         if sources == (None, None) and not self.unsecured_development_tokens:
             yield "", "jwks_endpoint_url or jwks_file must be set"
         if self.jwks_file is not None:
-            from klamm_sasl.jwks import JwksError, parse_jwks
+            from klamm_sasl.jwk_set import JwksError, parse_jwks
 
             try:
                 parse_jwks(self.jwks_file.read_bytes())

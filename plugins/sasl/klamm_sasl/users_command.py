@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm.sasl import MIN_ITERATIONS, ScramCredential, ScramMechanism
-from klamm_sasl.stores.file import parse
+from klamm_sasl.stores.users_file import parse_users
 
 _SALT_BYTES: Final = 24
 _MAX_ITERATIONS: Final = 10_000_000
@@ -145,7 +145,7 @@ def _password(file: Path | None) -> str:
 
 def _read(file: Path) -> list[tuple[str, ScramCredential]]:
     try:
-        return parse(file.read_text(encoding="utf-8"))
+        return parse_users(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsersError(f"{file}: {error}") from error
 

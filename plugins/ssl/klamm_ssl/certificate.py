@@ -1,14 +1,11 @@
-"""What klamm reads of a certificate: its subject as Java prints it, and the time of its end.
-
-Reads the DER itself: OpenSSL has checked the certificate by then, and a general parser costs more than the handshake
-has to spare. Layout: RFC 5280, section 4.1.
-"""
+"""What klamm reads of a certificate: its subject as Java prints it, and the time of its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final
+
+from cryptography import x509
 
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
@@ -27,98 +24,63 @@ _KEYWORDS: Final = {
 _TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 27, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
-_EXPLICIT_VERSION: Final = 0xA0
-_UTC_TIME: Final = 23
-_GENERAL_TIME: Final = 24
 
 
-class CertificateFields(NamedTuple):
-    """`subject` is the DER of the name; `not_after` the last moment at which the certificate is valid."""
+def subject_name(der: bytes) -> str:
+    """The subject of a certificate in DER as Java's `X500Principal.getName()` prints it, RFC 2253.
 
-    subject: bytes
-    not_after: datetime
+    Raises ValueError if it is no certificate.
+    """
+    subject = _certificate(der).subject
+    return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(subject.rdns))
 
 
-def read_certificate(der: bytes) -> CertificateFields:
-    """The fields of a certificate in DER. Raises ValueError if it is none."""
-    try:
-        ((_, certificate, _),) = _elements(der)
-        _, to_be_signed, _ = next(_elements(certificate))
-        fields = [field for field in _elements(to_be_signed) if field[0] != _EXPLICIT_VERSION]
-        # serialNumber, signature, issuer, validity, subject
-        validity, subject = fields[3], fields[4]
-        _, (kind, not_after, _) = _elements(validity[1])
-        return CertificateFields(subject[2], _time(kind, not_after))
-    except (IndexError, StopIteration, UnicodeDecodeError) as error:
-        raise ValueError(f"not a certificate: {error!r}") from error
+def read_not_after(der: bytes) -> datetime:
+    """The last moment at which a certificate in DER is valid. Raises ValueError if it is no certificate."""
+    return _certificate(der).not_valid_after_utc
 
 
 def read_next_update(der: bytes) -> datetime | None:
     """When a revocation list in DER is to be followed by another, if it says so. Raises ValueError if it is none."""
+    return x509.load_der_x509_crl(der).next_update_utc
+
+
+def _certificate(der: bytes) -> x509.Certificate:
     try:
-        ((_, whole, _),) = _elements(der)
-        _, to_be_signed, _ = next(_elements(whole))
-        _, *times = [(tag, content) for tag, content, _ in _elements(to_be_signed) if tag in (_UTC_TIME, _GENERAL_TIME)]
-        return _time(*times[0]) if times else None
-    except (IndexError, StopIteration, UnicodeDecodeError) as error:
-        raise ValueError(f"it ends too early: {error!r}") from error
+        return x509.load_der_x509_certificate(der)
+    except (ValueError, x509.InvalidVersion) as error:
+        raise ValueError(f"not a certificate: {error}") from error
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements of a DER sequence: tag, content, and the whole of each."""
-    position = 0
-    while position < len(data):
-        start = position
-        tag, length = data[position], data[position + 1]
-        position += 2
-        if length & 0x80:
-            width = length & 0x7F
-            length = int.from_bytes(data[position : position + width], "big")
-            position += width
-        end = position + length
-        if end > len(data):
-            raise ValueError("not a certificate: it ends too early")
-        yield tag, data[position:end], data[start:end]
-        position = end
-
-
-def _time(kind: int, content: bytes) -> datetime:
-    text = content.decode("ascii")
-    if kind == _UTC_TIME:
-        # RFC 5280: years below 50 are of this century.
-        text = ("20" if text[:2] < "50" else "19") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
-
-
-def distinguished_name(der: bytes) -> str:
-    """A name in DER as Java's `X500Principal.getName()` prints it, RFC 2253. Raises ValueError if it is no name."""
-    try:
-        ((_, name, _),) = _elements(der)
-        parts = ["+".join(_attribute(content) for _, content, _ in _elements(rdn)) for _, rdn, _ in _elements(name)]
-    except IndexError as error:
-        raise ValueError(f"not a name: {error!r}") from error
-    return ",".join(reversed(parts))
-
-
-def _attribute(content: bytes) -> str:
-    (_, identifier, _), (tag, value, whole) = _elements(content)
-    dotted = _dotted(identifier)
+def _printed(attribute: x509.NameAttribute[Any]) -> str:
+    dotted = attribute.oid.dotted_string
     keyword = _KEYWORDS.get(dotted)
-    if keyword is None or tag not in _TEXT_TAGS:
-        return f"{keyword or dotted}=#{whole.hex()}"
-    return f"{keyword}={_escape(value.decode('utf-8', 'replace'))}"
+    encoded = _encoded_value(attribute)
+    if keyword is None or encoded[0] not in _TEXT_TAGS:
+        return f"{keyword or dotted}=#{encoded.hex()}"
+    content, _ = _element(encoded, 0)
+    return f"{keyword}={_escape(encoded[content:].decode('utf-8', 'replace'))}"
 
 
-def _dotted(identifier: bytes) -> str:
-    numbers = []
-    number = 0
-    for byte in identifier:
-        number = number << 7 | byte & 0x7F
-        if not byte & 0x80:
-            numbers.append(number)
-            number = 0
-    first = min(numbers[0] // 40, 2)
-    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
+def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
+    """Tag, length and content, as they stand in a name of this attribute alone."""
+    name = x509.Name([attribute]).public_bytes()
+    position = 0
+    # A sequence of a set of a sequence of type and value.
+    for _ in range(3):
+        position, _ = _element(name, position)
+    _, end_of_type = _element(name, position)
+    return name[end_of_type:]
+
+
+def _element(der: bytes, position: int) -> tuple[int, int]:
+    """Where the content of the element at a position begins and ends."""
+    length = der[position + 1]
+    begin = position + 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(der[position + 2 : begin], "big")
+    return begin, begin + length
 
 
 def _escape(text: str) -> str:

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from klamm_ssl.certificate import read_certificate, read_next_update
-from klamm_ssl.settings import SniSettings, SslSettings
+from klamm_ssl.certificate import read_next_update, read_not_after
+from klamm_ssl.options import SniSettings, SslOptions
 
 _PEM: Final = b"-----BEGIN "
 _CERTIFICATE: Final = "CERTIFICATE"
@@ -104,7 +104,7 @@ class SslFiles:
     `digest` changes when any content does. Raises SslFilesError for what cannot be read.
     """
 
-    def __init__(self, settings: SslSettings, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: SslOptions, environment: Mapping[str, str]) -> None:
         self._settings = settings
         self._environment = environment
         self._default = _identity(settings)
@@ -263,7 +263,7 @@ class SslFiles:
         return None
 
 
-def problems_of(settings: SslSettings, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def problems_of(settings: SslOptions, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is wrong with the files of some settings, or with settings that do not go together: keys and messages."""
     try:
         SslFiles(settings, environment).contexts()
@@ -271,7 +271,7 @@ def problems_of(settings: SslSettings, environment: Mapping[str, str]) -> Iterat
         yield error.key, str(error)
 
 
-def _identity(settings: SslSettings | SniSettings, prefix: str = "") -> Identity:
+def _identity(settings: SslOptions | SniSettings, prefix: str = "") -> Identity:
     sources = [settings.certificate, settings.certificate_pem, settings.keystore]
     given = [source for source in sources if source is not None]
     if len(given) != 1:
@@ -336,7 +336,7 @@ def _loading(what: str, key: str, without_reason: str, load: Callable[[], object
 def _expiration(pem: bytes, identity: Identity) -> datetime:
     """The end of the first certificate of a chain, or of any later one that ends before it."""
     try:
-        ends = [read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace"))]
+        ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
         raise SslFilesError(f"{identity.label}: {error}", identity.key) from error
     if not ends:
@@ -348,7 +348,7 @@ def _readable_ends(pem: bytes) -> list[datetime]:
     """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
-        ends.extend(read_certificate(der).not_after for der in certificates_of(pem.decode("utf-8", "replace")))
+        ends.extend(read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace")))
     return ends
 
 

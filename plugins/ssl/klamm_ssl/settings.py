@@ -1,138 +1,17 @@
-"""Settings of the transport `ssl`."""
+"""`SslSettings`: the settings of the transport `ssl`, with the check of the files that they name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from klamm import setting
-from klamm_ssl.principal_mapper import InvalidRuleError, SslPrincipalMapper
-
-
-def _check_rules(rules: str) -> str | None:
-    try:
-        SslPrincipalMapper(rules)
-    except InvalidRuleError as error:
-        return str(error)
-    return None
+from klamm_ssl.options import SslOptions
 
 
 @dataclass(frozen=True, slots=True)
-class SniSettings:
-    """`[listeners.NAME.ssl.sni."HOST"]`: a certificate from the same sources as the listener's own."""
-
-    certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain, and perhaps its key.")
-    chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key.")
-    certificate_pem: str | None = setting(None, doc="The certificate and its chain themselves, in PEM.")
-    private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.")
-    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.")
-    key_password_file: Path | None = setting(None, doc="File whose first line is the password.")
-    key_password_env: str | None = setting(None, doc="Environment variable with the password.")
-
-
-def _check_sni(sni: dict[str, SniSettings]) -> str | None:
-    for host, files in sni.items():
-        if sum(one is not None for one in (files.certificate, files.certificate_pem, files.keystore)) != 1:
-            return f'"{host}" needs one of certificate, certificate_pem and keystore'
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class SslSettings:
+class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
-
-    certificate: Path | None = setting(
-        None,
-        doc="PEM file with the server's certificate, its chain after it, and perhaps its key.",
-        kafka="ssl.keystore.location",
-    )
-    chain: Path | None = setting(None, doc="PEM file with the rest of the chain, if `certificate` has none.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key, if `certificate` has none.")
-    certificate_pem: str | None = setting(
-        None, doc="The certificate and its chain themselves, in PEM.", kafka="ssl.keystore.certificate.chain"
-    )
-    private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.", kafka="ssl.keystore.key")
-    keystore: Path | None = setting(
-        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location"
-    )
-    key_password_file: Path | None = setting(
-        None, doc="File whose first line is the password of the key or the keystore.", kafka="ssl.key.password"
-    )
-    key_password_env: str | None = setting(
-        None, doc="Environment variable with the password of the key or the keystore.", kafka="ssl.key.password"
-    )
-    trust_store: Path | None = setting(
-        None,
-        doc="PEM or PKCS#12 file with the authorities that client certificates may come from.",
-        kafka="ssl.truststore.location",
-    )
-    trust_store_pem: str | None = setting(
-        None, doc="These authorities themselves, in PEM.", kafka="ssl.truststore.certificates"
-    )
-    trust_store_password_file: Path | None = setting(
-        None, doc="File whose first line is the password of a PKCS#12 trust store.", kafka="ssl.truststore.password"
-    )
-    trust_store_password_env: str | None = setting(
-        None, doc="Environment variable with the password of a PKCS#12 trust store.", kafka="ssl.truststore.password"
-    )
-    revocation_lists: tuple[Path, ...] = setting(
-        (), doc="PEM files with the CRLs of the authorities that issue client certificates."
-    )
-    revocation_check: str = setting(
-        "chain",
-        doc="What `revocation_lists` must speak of: a client's certificate and every authority above it, or it alone.",
-        choices=("chain", "leaf"),
-    )
-    client_auth: str = setting(
-        "none",
-        doc="Whether clients are asked for a certificate, and whether they must have one.",
-        kafka="ssl.client.auth",
-        choices=("none", "requested", "required"),
-    )
-    min_version: str = setting(
-        "TLSv1.2",
-        doc="Oldest version of TLS that is spoken.",
-        kafka="ssl.enabled.protocols",
-        choices=("TLSv1.2", "TLSv1.3"),
-    )
-    max_version: str = setting(
-        "TLSv1.3",
-        doc="Newest version of TLS that is spoken.",
-        kafka="ssl.enabled.protocols",
-        choices=("TLSv1.2", "TLSv1.3"),
-    )
-    ciphers: str | None = setting(
-        None,
-        doc="Cipher suites of TLS 1.2 in OpenSSL's words, joined by colons; unset is Python's choice.",
-        kafka="ssl.cipher.suites",
-    )
-    principal_mapping_rules: str = setting(
-        "DEFAULT",
-        doc="How the subject of a client's certificate becomes the name of a principal.",
-        kafka="ssl.principal.mapping.rules",
-        check=_check_rules,
-    )
-    sni: dict[str, SniSettings] = setting(
-        {},
-        doc="Other certificates by the host name that a client asks for; `*.` stands for one label. Each has"
-        " `certificate`, `chain`, `private_key`, `certificate_pem`, `private_key_pem`, `keystore`, `key_password_file`"
-        " and `key_password_env`, as the listener itself.",
-        check=_check_sni,
-    )
-    unknown_server_name: str = setting(
-        "default",
-        doc="What a client gets that asks for a host that `sni` does not have: the default certificate, or no.",
-        choices=("default", "refuse"),
-    )
-    reload_interval_ms: int = setting(
-        5_000, doc="How often the files are looked at for changed content; 0 only at SIGHUP.", minimum=0
-    )
-    expiry_warning_days: int = setting(
-        30, doc="Certificates that expire within that time are warned of, once a day.", minimum=0
-    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the files that are named, and with settings that do not go together."""

@@ -28,7 +28,7 @@ from klamm import (
 )
 from klamm.metrics import Counter
 from klamm.runtime import Timer
-from klamm_ssl.certificate import distinguished_name, read_certificate
+from klamm_ssl.certificate import subject_name
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,
     TRUST_STORE_NAME,
@@ -286,7 +286,7 @@ class SslTransportLayer(TransportLayer):
         if certificate is None:
             return
         try:
-            name = self._mapper.name(distinguished_name(read_certificate(certificate).subject))
+            name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:
             raise HandshakeError("no_matching_rule", str(error)) from error
         except ValueError as error:

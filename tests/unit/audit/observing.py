@@ -79,7 +79,7 @@ class Observing:
 
     def events(self):
         self.flush()
-        paths = sorted((*self.sink.spool.folder.glob("*.jsonl"), *self.sink.spool.folder.glob("*.open")))
+        paths = sorted((*self.sink.spool.path.glob("*.jsonl"), *self.sink.spool.path.glob("*.open")))
         return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
 
     def requests(self):

@@ -12,7 +12,8 @@ from klamm import ConfigError
 from klamm_spark import cli, session
 from klamm_spark.cli import main, parse_since, parser, shipping_arguments
 from klamm_spark.client_versions import is_deprecated
-from klamm_spark.places import HadoopPlace, PlaceError, complaint, is_uri, located, place_at, told
+from klamm_spark.filesystems import HadoopPath, check_location, is_uri, parse_location, path_from_uri
+from klamm_spark.hadoop_errors import FileSystemError, translate
 from klamm_spark.session import SparkUnavailableError
 from klamm_spark.settings import check_spool
 from klamm_spark.spark_settings import SparkSettings, read_pipeline
@@ -67,7 +68,7 @@ def test_spool_and_lake_may_be_uris(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("location", "message"),
     [
         ("", "must be a folder or a URI, not empty"),
         ("s3a:/bucket/lake", '"s3a:/bucket/lake" has one slash: did you mean s3a://bucket/lake'),
@@ -76,12 +77,12 @@ def test_spool_and_lake_may_be_uris(file, tmp_path):
         ("file://lake", '"file://lake" names a host; a folder of this machine is file:///FOLDER'),
     ],
 )
-def test_a_place_that_is_none_is_told_with_its_line(file, capsys, place, message):
-    file.write_text(FILE.replace('"lake"', f'"{place}"'))
+def test_a_wrong_location_is_reported_with_its_line(file, capsys, location, message):
+    file.write_text(FILE.replace('"lake"', f'"{location}"'))
     with pytest.raises(ConfigError, match=rf"klamm\.toml:5:1  audit\.spark\.lake: {message}"):
         read_pipeline(file, {})
     with pytest.raises(SystemExit):
-        main(["ship", "--lake", place])
+        main(["ship", "--lake", location])
     assert re.search(f"argument --lake: {message}", capsys.readouterr().err)
 
 
@@ -94,21 +95,26 @@ def test_a_server_writes_in_a_folder(file):
     assert check_spool(Path("/var/a:b/spool")) is None
 
 
-@pytest.mark.parametrize("place", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
-def test_folders_are_no_uris(place):
-    assert (complaint(place), is_uri(place), isinstance(located(place, Path("/base")), Path)) == (None, False, True)
+@pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
+def test_folders_are_no_uris(location):
+    assert check_location(location) is None
+    assert not is_uri(location)
+    assert isinstance(parse_location(location, Path("/base")), Path)
 
 
-@pytest.mark.parametrize("place", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
-def test_uris(place):
-    assert (complaint(place), is_uri(place), located(place, Path("/base"))) == (None, True, place)
+@pytest.mark.parametrize("location", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
+def test_uris(location):
+    assert check_location(location) is None
+    assert is_uri(location)
+    assert parse_location(location, Path("/base")) == location
 
 
-def test_places_of_a_commit_log():
-    lake = HadoopPlace("s3a://bucket/lake/")
-    assert place_at("s3a://bucket/lake/a%20b=%25/part", lake) == lake / "a b=%" / "part"
-    assert place_at("a%20b/part", lake) == lake / "a b" / "part"
-    assert place_at("file:///lake/a%20b", Path("/lake")) == place_at("a%20b", Path("/lake")) == Path("/lake/a b")
+def test_paths_of_a_commit_log():
+    lake = HadoopPath("s3a://bucket/lake/")
+    assert path_from_uri("s3a://bucket/lake/a%20b=%25/part", lake) == lake / "a b=%" / "part"
+    assert path_from_uri("a%20b/part", lake) == lake / "a b" / "part"
+    for uri in ("file:///lake/a%20b", "a%20b"):
+        assert path_from_uri(uri, Path("/lake")) == Path("/lake/a b")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +138,9 @@ def test_places_of_a_commit_log():
     ],
 )
 def test_what_a_store_says_is_one_sentence(chain, message):
-    error = told("s3a://b/x", chain, "3.5.0")
-    assert (type(error), str(error)) == (PlaceError, message)
-    assert isinstance(told("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
+    error = translate("s3a://b/x", chain, "3.5.0")
+    assert (type(error), str(error)) == (FileSystemError, message)
+    assert isinstance(translate("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
 
 
 def test_jars_of_a_file_system_come_beside_those_of_delta(monkeypatch):
@@ -184,9 +190,9 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
-        (["ship"], "which spool? give a file that has [audit] spool, or --spool DIR"),
+        (["ship"], "no spool is configured: give a file that has [audit] spool, or --spool DIR"),
         (["ship", "--spool", "absent"], "there is no spool at absent"),
         (["verify", "--spool", "absent"], "there is no spool at absent"),
         (["ship", "--spool", ".", "--max-files-per-trigger", "0"], "--max-files-per-trigger must be at least 1, not 0"),
@@ -196,15 +202,15 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
     ],
 )
 @pytest.mark.usefixtures("no_java")
-def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, complaint):
+def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, message):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {complaint}\n"
+    assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {message}\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["report", "--since", "yesterday"], 'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "yesterday"'),
         (["compact", "--keep-hours", "0.5"], "must be at least 1: younger files may be about to be committed"),
@@ -212,11 +218,11 @@ def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, caps
         (["compact", "--keep-hours", "soon"], "invalid"),
     ],
 )
-def test_arguments_that_cannot_be(capsys, arguments, complaint):
+def test_arguments_that_cannot_be(capsys, arguments, message):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -244,7 +250,7 @@ def java(folder, version):
 def no_java(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(session, "_JAVA_PLACES", (str(tmp_path / "jvm"),))
+    monkeypatch.setattr(session, "_JAVA_FOLDERS", (str(tmp_path / "jvm"),))
 
 
 @pytest.mark.usefixtures("no_java")

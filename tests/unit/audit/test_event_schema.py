@@ -17,8 +17,8 @@ from klamm_spark.event import (
     json_schema,
     markdown_table,
 )
-from klamm_spark.samples import main, sample_events
 from klamm_spark.spool_layout import Seal, is_sealed, parse_name, sealed_segments
+from tests.audit_samples import main, sample_events
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(__file__).parent / "data"

@@ -557,7 +557,7 @@ def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     (event,) = first.events()
-    (path,) = first.sink.spool.folder.glob("*.open")
+    (path,) = first.sink.spool.path.glob("*.open")
     with path.open("ab") as file:
         file.write(b'{"schema_ver')
     first.files.close(first.sink.spool._lock)
@@ -578,7 +578,7 @@ def test_what_cannot_be_read_at_the_start_is_told_and_counted(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     first.sink.close()
-    (path,) = first.sink.spool.folder.glob("*.seal")
+    (path,) = first.sink.spool.path.glob("*.seal")
     path.write_bytes(b"rubbish")
     second = Observing(tmp_path)
     event, gap = second.events()
@@ -605,7 +605,7 @@ def _at_the_limit(make, **settings):
 
 def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make):
     audit = _at_the_limit(make, fsync_interval_ms=100, segment_age_ms=5000, retention_ms=60_000)
-    folder = audit.sink.spool.folder
+    folder = audit.sink.spool.path
     audit.clock.advance_ms(100)
     audit.flush()
     assert audit.files.fsyncs == 1

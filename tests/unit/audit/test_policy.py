@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.wire.api_keys import ApiKey
@@ -93,13 +93,16 @@ def test_a_listener_can_say_more_than_the_common_table(tmp_path, registry):
         ("", "listeners.a.audit.spool: is required"),
         ('spool = "s"\nlevel = "all"', "audit.level: must be one of"),
         ('spool = "s"\napis = { Fetsch = "off" }', 'audit.apis: there is no API "Fetsch"'),
-        ('spool = "s"\napis = { Fetch = "none" }', 'audit.apis: "none" is no level'),
-        ('spool = "s"\nprincipals = { "User:a" = "none" }', 'audit.principals: "none" is no level'),
+        ('spool = "s"\napis = { Fetch = "none" }', 'audit.apis: "none" is not a level'),
+        ('spool = "s"\nprincipals = { "User:a" = "none" }', 'audit.principals: "none" is not a level'),
         ('spool = "s"\nexclude_networks = ["10.0.0.0/99"]', "audit.exclude_networks: "),
-        ('spool = "s"\nprincipals = { alice = "off" }', 'audit.principals: "alice" is no principal such as User:alice'),
+        (
+            'spool = "s"\nprincipals = { alice = "off" }',
+            'audit.principals: "alice" is not a principal such as User:alice',
+        ),
         (
             'spool = "s"\nexclude_principals = ["bob"]',
-            'audit.exclude_principals: "bob" is no principal such as User:bob',
+            'audit.exclude_principals: "bob" is not a principal such as User:bob',
         ),
         ('spool = "s"\nnode = "a/b"', "audit.node: may have letters"),
         ('spool = "s"\non_full = "wait"', "audit.on_full: must be one of"),

@@ -11,7 +11,7 @@ from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 
 from klamm_spark.event import ACTIONS
 from klamm_spark.renderers import RENDERERS, cloudevents, kip673, ocsf, timestamp
-from klamm_spark.samples import sample_events
+from tests.audit_samples import sample_events
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "renderings.json").read_text())
 OCSF_CLASSES = {

@@ -12,8 +12,10 @@ import pytest
 from klamm.testing import ManualClock
 from klamm_spark.files import SpoolFiles
 from klamm_spark.settings import AuditSettings
-from klamm_spark.spool import Deleted, Recovered, Spool, SpoolError, Unsynced
+from klamm_spark.spool import Spool
+from klamm_spark.spool_folder import SpoolError
 from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
+from klamm_spark.spool_losses import Deleted, Recovered, Unsynced
 
 
 class BadDisk(SpoolFiles):
@@ -87,12 +89,12 @@ class Writer:
 
     def tick(self):
         self.spool.tick()
-        return self.spool.take_notices()
+        return self.spool.take_losses()
 
     def die(self):
         """As after `kill -9`: what was written is there, nothing else happens."""
-        if self.spool._segment is not None and not self.spool._segment.failed:
-            os.close(self.spool._segment.descriptor)
+        if self.spool._segment is not None:
+            self.spool._segment.close()
         os.close(self.spool._lock)
 
 
@@ -466,7 +468,7 @@ def test_one_failed_fsync_is_not_tried_again_on_the_same_file(tmp_path):
     (sealed,) = sealed_segments(writer.folder)
     assert sealed.stat().st_ino != inode
     assert open_segments(writer.folder) == []
-    assert writer.spool.take_notices() == [Unsynced(writer.spool.boot, 0, 0)]
+    assert writer.spool.take_losses() == [Unsynced(writer.spool.boot, 0, 0)]
 
 
 def test_what_the_disk_has_lost_of_a_segment_that_is_given_up_is_cut_off(tmp_path):
@@ -566,7 +568,7 @@ def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
     writer.files.remove = lambda path: _fail() if path == second else remove(path)
     with pytest.raises(SpoolError, match="broken"):
         writer.spool.tick()
-    assert writer.spool.take_notices() == [Deleted(writer.spool.boot, 0, 0, 1, "retention_ms")]
+    assert writer.spool.take_losses() == [Deleted(writer.spool.boot, 0, 0, 1, "retention_ms")]
     writer.files.remove = remove
     assert writer.tick() == [Deleted(writer.spool.boot, 1, 2, 2, "retention_ms")]
     assert sealed_segments(writer.folder) == []

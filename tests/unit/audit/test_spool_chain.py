@@ -6,9 +6,9 @@ from dataclasses import replace
 import cramjam
 import pytest
 
-from klamm_spark.samples import sample_events, write_sample_spool
 from klamm_spark.spool_chain import read_folder
 from klamm_spark.spool_layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+from tests.audit_samples import sample_events, write_sample_spool
 
 
 @pytest.fixture
@@ -42,15 +42,15 @@ def test_packed_segments_are_checked_by_their_lines(paths, suffix, pack):
     assert breaks(paths) == []
     broken = paths[1].with_name(paths[1].name + suffix)
     broken.write_bytes(b"not packed")
-    assert breaks(paths)[0] == f"{broken} was changed: its SHA-256 is not that of its seal"
+    assert breaks(paths)[0] == f"{broken} was changed: its SHA-256 differs from its seal"
 
 
 def test_a_changed_segment(paths):
     lines = paths[2].read_bytes().splitlines(keepends=True)
     paths[2].write_bytes(b"".join(lines[:-1]))
     assert breaks(paths) == [
-        f"{paths[2]} was changed: its SHA-256 is not that of its seal",
-        f"{paths[2]} was changed: it has 9 events, and had 10",
+        f"{paths[2]} was changed: its SHA-256 differs from its seal",
+        f"{paths[2]} was changed: it has 9 events, its seal says 10",
     ]
 
 
@@ -58,17 +58,17 @@ def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_behind_it(path
     seal = Seal.read(seal_of(paths[2]))
     write_seal(paths[2], sha256="ab" * 32)
     assert breaks(paths)[1:] == [
-        f"{paths[2].with_suffix('')}: its seal was changed: the chain is not that of its SHA-256"
+        f"{paths[2].with_suffix('')}: its seal was changed: the chain does not match its SHA-256"
     ]
     write_seal(paths[2], chain=chain_of(seal.previous_chain, "ab" * 32))
     assert breaks(paths)[1:] == [
-        f"{paths[3].with_suffix('')}: its chain does not go on from {paths[2].stem}: one of them was replaced"
+        f"{paths[3].with_suffix('')}: its chain does not continue {paths[2].stem}: one of them was replaced"
     ]
 
 
 def test_a_removed_segment(paths):
     paths[2].unlink()
-    assert breaks(paths) == [f"{paths[2].with_suffix('')} was removed: only its seal is there"]
+    assert breaks(paths) == [f"{paths[2].with_suffix('')} was removed: only its seal exists"]
     seal_of(paths[2]).unlink()
     assert breaks(paths) == [f"{paths[3].with_suffix('')}: 1 segments between it and {paths[1].stem} were removed"]
 
@@ -76,7 +76,7 @@ def test_a_removed_segment(paths):
 def test_an_inserted_segment(paths):
     extra = paths[2].with_name(paths[2].name.replace("20.", "25."))
     extra.write_bytes(b"{}\n")
-    assert breaks(paths) == [f"{extra} was inserted, or its seal was removed: none can be read"]
+    assert breaks(paths) == [f"{extra} was inserted, or its seal was removed: no seal can be read"]
     extra.unlink()
     seal = Seal.read(seal_of(paths[2]))
     extra.write_bytes(paths[2].read_bytes())
@@ -90,12 +90,12 @@ def test_a_seal_of_another_segment_or_without_sense(paths):
     assert f"{paths[1].with_suffix('')}: its seal is that of {paths[2].stem}" in breaks(paths)
     for text in ('{"index": 1}', "[]", "", json.dumps(json.loads(seal_of(paths[0]).read_bytes()) | {"index": "1"})):
         seal_of(paths[1]).write_text(text)
-        assert breaks(paths)[0] == f"{paths[1]} was inserted, or its seal was removed: none can be read"
+        assert breaks(paths)[0] == f"{paths[1]} was inserted, or its seal was removed: no seal can be read"
 
 
 def test_another_beginning(paths):
     write_seal(paths[0], previous_chain="1" * 64, chain=chain_of("1" * 64, Seal.read(seal_of(paths[0])).sha256))
-    assert breaks(paths)[0].endswith("it says that it is the first, and its chain goes on from another")
+    assert breaks(paths)[0].endswith("its seal says that it is the first, but its chain continues another")
     assert NO_CHAIN not in breaks(paths)[0]
 
 

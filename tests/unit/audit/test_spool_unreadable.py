@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from klamm_spark.spool import Deleted, Recovered, SpoolError
 from klamm_spark.spool_chain import read_folder
+from klamm_spark.spool_folder import SpoolError
 from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
+from klamm_spark.spool_losses import Deleted, Recovered
 from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
 
 
@@ -63,9 +64,9 @@ def test_a_newest_seal_that_is_rubbish_is_put_aside_and_told(tmp_path, caplog, s
     first, second = seals(writer.folder)
     assert (first.segment, second.index, second.previous_chain) == (older.stem, 1, first.chain)
     behind = sealed_segments(writer.folder)[1]
-    assert read_folder(writer.folder).breaks == [f"{behind} was inserted, or its seal was removed: none can be read"], (
-        "the events behind the seal stay, and nobody vouches for them"
-    )
+    # The events behind the seal stay, and nothing proves them.
+    found = read_folder(writer.folder).breaks
+    assert found == [f"{behind} was inserted, or its seal was removed: no seal can be read"]
     assert writer.start("22222222") == []
     assert writer.spool.unreadable_count == 0
 

@@ -12,7 +12,7 @@ import klamm_echo
 import klamm_plaintext
 import klamm_quotas
 from klamm import ConfigError, Provider, hookimpl, setting
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 
 

@@ -7,7 +7,7 @@ import pytest
 import klamm_broker
 import klamm_throttling
 from klamm import Provider, hookimpl
-from klamm.config.plan import parse_endpoint
+from klamm.config.planner import parse_endpoint
 
 TWO_DOORS = """
 [server]

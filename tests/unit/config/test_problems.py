@@ -4,7 +4,7 @@ import pytest
 
 import klamm_throttling
 from klamm.config import toml_positions as positions
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.problems import ConfigError
 
 ECHO = '[listeners.a]\napi_set = "echo"\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 
 ROOT = Path(__file__).resolve().parents[3]

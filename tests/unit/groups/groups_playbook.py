@@ -190,7 +190,7 @@ class Playbook:
 
     def state(self, group_id: str = GROUP) -> str | None:
         """The group's state as an administrator sees it, None if there is no group."""
-        described = self.coordinator.describe(group_id)
+        described = self.coordinator.administration.describe(group_id)
         return described.state if described is not None else None
 
     # Whole scenes

@@ -12,7 +12,7 @@ from klamm_broker.groups import PartitionCommit
 
 def test_a_stable_group_is_described_with_metadata_and_assignments(play: Playbook) -> None:
     ids = play.stable_group(2)
-    described = play.coordinator.describe(GROUP)
+    described = play.coordinator.administration.describe(GROUP)
     assert described is not None
     assert (described.state, described.protocol_type, described.protocol_name) == ("Stable", "consumer", "range")
     assert [(member.member_id, member.metadata, member.assignment) for member in described.members] == [
@@ -24,7 +24,7 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(play: Playboo
 
 def test_a_rebalancing_group_is_described_without_metadata(play: Playbook) -> None:
     play.ask_join(play.promised_id())
-    described = play.coordinator.describe(GROUP)
+    described = play.coordinator.administration.describe(GROUP)
     assert described is not None
     assert (described.state, described.protocol_name) == ("PreparingRebalance", "")
     assert [member.metadata for member in described.members] == [b""]
@@ -33,7 +33,7 @@ def test_a_rebalancing_group_is_described_without_metadata(play: Playbook) -> No
 
 
 def test_an_unknown_group_has_no_description(play: Playbook) -> None:
-    assert play.coordinator.describe("none") is None
+    assert play.coordinator.administration.describe("none") is None
 
 
 def test_lists_are_filtered_by_state_and_type(play: Playbook) -> None:
@@ -41,7 +41,7 @@ def test_lists_are_filtered_by_state_and_type(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 1), group_id="simple")
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str]]:
-        groups = play.coordinator.list_groups(**filters)
+        groups = play.coordinator.administration.list_groups(**filters)
         return sorted((group.group_id, group.state, group.protocol_type) for group in groups)
 
     stable, simple = (GROUP, "Stable", "consumer"), ("simple", "Empty", "")
@@ -50,12 +50,12 @@ def test_lists_are_filtered_by_state_and_type(play: Playbook) -> None:
     assert listed(states=["Empty", "Dead"]) == [simple]
     assert listed(types=["Classic"]) == [stable, simple]
     assert listed(types=["consumer"]) == []
-    assert {group.group_type for group in play.coordinator.list_groups()} == {"classic"}
+    assert {group.group_type for group in play.coordinator.administration.list_groups()} == {"classic"}
 
 
 def delete(play: Playbook, *group_ids: str) -> Mapping[str, ErrorCode]:
     call: Call[Mapping[str, ErrorCode]] = Call()
-    play.coordinator.delete_groups(group_ids, call)
+    play.coordinator.administration.delete_groups(group_ids, call)
     play.settle()
     return call.result
 
@@ -89,7 +89,7 @@ def test_a_deletion_that_cannot_be_written_deletes_nothing(play: Playbook) -> No
 def test_a_member_that_joins_while_its_group_is_deleted_stays(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 1))
     call: Call[Mapping[str, ErrorCode]] = Call()
-    play.coordinator.delete_groups([GROUP], call)
+    play.coordinator.administration.delete_groups([GROUP], call)
     member_id = play.promised_id()
     join = play.ask_join(member_id)
     play.advance(INITIAL_DELAY_MS)
@@ -113,7 +113,7 @@ def test_a_deleted_group_forgets_the_member_ids_it_has_promised(play: Playbook) 
 def test_a_commit_after_a_deletion_makes_the_group_anew(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 1))
     call: Call[Mapping[str, ErrorCode]] = Call()
-    play.coordinator.delete_groups([GROUP], call)
+    play.coordinator.administration.delete_groups([GROUP], call)
     assert play.commit(PartitionCommit("t", 1, 2)) == [ErrorCode.NONE]
     assert call.result == {GROUP: ErrorCode.NONE}
     assert list(play.fetch()["t"]) == [1]

@@ -201,7 +201,7 @@ def test_join_group(desk: Desk, version: int) -> None:
     assert response.leader == response.member_id
     assert response.members[0].metadata == subscription("t")
     assert response.protocol_type == ("consumer" if version >= 7 else None)
-    described = desk.play.coordinator.describe(GROUP)
+    described = desk.play.coordinator.administration.describe(GROUP)
     assert described is not None
     assert (described.members[0].client_id, described.members[0].client_host) == ("client", "/10.0.0.5")
 

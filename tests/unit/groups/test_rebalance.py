@@ -456,5 +456,5 @@ def test_closing_answers_everyone_who_waits(play: Playbook) -> None:
     play.coordinator.close()
     assert join.result.error_code is ErrorCode.NOT_COORDINATOR
     play.advance(REBALANCE_MS)
-    assert play.coordinator.describe(GROUP) is None
+    assert play.coordinator.administration.describe(GROUP) is None
     assert play.ask_join().result.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE

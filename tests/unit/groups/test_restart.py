@@ -33,11 +33,11 @@ either_way = pytest.mark.parametrize("again", [restart, crash])
 def test_members_carry_on_under_the_same_generation(play: Playbook, again: Callable[[Playbook], None]) -> None:
     ids = play.stable_group(3)
     play.commit(PartitionCommit("t", 0, 7), member_id=ids[0], generation_id=1)
-    before = play.coordinator.describe(GROUP)
+    before = play.coordinator.administration.describe(GROUP)
     again(play)
 
     assert play.loaded == 1
-    assert play.coordinator.describe(GROUP) == before
+    assert play.coordinator.administration.describe(GROUP) == before
     assert [play.heartbeat(member_id, 1) for member_id in ids] == [ErrorCode.NONE] * 3
     assert play.ask_sync(ids[2], 1).result.assignment == b"2"
     assert play.fetch()["t"][0] is not None

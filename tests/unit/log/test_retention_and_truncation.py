@@ -60,7 +60,7 @@ def test_empty_log_keeps_its_segment(open_log: OpenLog) -> None:
 def test_age_of_segments_without_timestamps_is_their_files(open_log: OpenLog) -> None:
     book = open_log(retention_ms=1000)
     book.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
-    modified_ms = book.log.segments[0].modified_ms()
+    modified_ms = book.log.segments[0].file.modified_ms()
 
     assert book.log.delete_old_segments(modified_ms + 1000) == 0
     assert book.log.delete_old_segments(modified_ms + 1001) == 1

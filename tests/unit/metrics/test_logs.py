@@ -5,8 +5,9 @@ import logging
 import pytest
 
 from klamm.config.problems import ConfigError
+from klamm.config.settings import check_slow_log
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.logs.slow_requests import LINES_A_MINUTE, SlowLog, check_thresholds
+from klamm.logs.slow_requests import LINES_A_MINUTE, SlowLog
 from klamm.wire.api_keys import ApiKey
 
 MS = 1_000_000
@@ -124,13 +125,13 @@ def test_lines_are_limited(caplog):
 
 
 def test_thresholds_name_apis():
-    assert check_thresholds({"Produce": 1, "default": 0}) is None
-    assert '"Prodce" is no API' in check_thresholds({"Prodce": 1})
-    assert "must not be negative" in check_thresholds({"Fetch": -1})
+    assert check_slow_log({"Produce": 1, "default": 0}) is None
+    assert '"Prodce" is no API' in check_slow_log({"Prodce": 1})
+    assert "must not be negative" in check_slow_log({"Fetch": -1})
 
 
 def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
-    from klamm.config.plan import load_plan
+    from klamm.config.planner import load_plan
     from klamm.config.plugin_registry import PluginRegistry
 
     file = tmp_path / "klamm.toml"

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from klamm.api.principal import KafkaPrincipal
 from klamm.network.channel import (
     CHANNEL_TRANSITIONS,
     MUTE_TRANSITIONS,
@@ -16,6 +15,7 @@ from klamm.network.channel import (
     describe,
 )
 from klamm.network.receive import NetworkReceive
+from klamm.shared.principal import KafkaPrincipal
 from tests.unit.network.fakes import QuietTransport, connection_context
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from klamm.config.plan import load_plan
+from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.sasl import ScramCredential, ScramMechanism

@@ -17,7 +17,8 @@ from klamm import ErrorCode, KafkaPrincipal
 from klamm.metrics import Counter
 from klamm.sasl import SaslContext
 from klamm.testing import ManualClock
-from klamm_sasl.jwks import JwksError, JwksKeys, _Redirects, fetcher, parse_jwks
+from klamm_sasl.jwk_set import JwksError, parse_jwks
+from klamm_sasl.jwks import JwksKeys, _Redirects, fetcher
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.settings import OAuthBearerSettings, check_url
 from tests.unit.sasl.playbook import Playbook

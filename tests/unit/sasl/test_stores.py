@@ -9,9 +9,10 @@ from klamm.sasl import SCRAM_CREDENTIALS, ScramCredential, ScramMechanism
 from klamm.testing import ManualClock
 from klamm_sasl.settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
-from klamm_sasl.stores.file import FileStore, parse
+from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.function import CallableStore
 from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.stores.users_file import parse_users
 from tests.unit.sasl.users import credential
 
 SHA_256, SHA_512 = ScramMechanism
@@ -165,7 +166,7 @@ def test_nobody_looks_at_the_file_of_a_closed_store(file, listener, caplog):
 
 
 def test_the_text_of_a_file(file):
-    assert [(user, one.mechanism) for user, one in parse(file.read_text())] == [
+    assert [(user, one.mechanism) for user, one in parse_users(file.read_text())] == [
         ("alice", SHA_256),
         ("alice", SHA_512),
         ("bob", SHA_256),

@@ -6,7 +6,7 @@ import pytest
 
 from klamm.cli.main import main
 from klamm.sasl import ScramCredential
-from klamm_sasl.stores.file import parse
+from klamm_sasl.stores.users_file import parse_users
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def file(tmp_path):
 
 
 def users(file):
-    return {(user, one.mechanism.mechanism_name): one for user, one in parse(file.read_text())}
+    return {(user, one.mechanism.mechanism_name): one for user, one in parse_users(file.read_text())}
 
 
 def test_add_list_and_remove(file, type_in, capsys):

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm.wire.messages.fetch import FetchRequest
     from klamm_broker.fetch.sessions import Answered, FetchContext, TopicKey, Wanted
+    from klamm_broker.log.reader import LogRead
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition
+    from klamm_broker.topics.registry import Partition, Topic
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
@@ -56,6 +57,11 @@ class Reading:
         self.answered.append((topic, data))
         self.sizes.append(size_bytes)
         self.size_bytes += size_bytes
+
+    def fail(self, topic: TopicKey, index: int, error_code: int) -> None:
+        """One more partition, which a log refused."""
+        self.failed = True
+        self.add(topic, PartitionData(index, error_code, -1, aborted_transactions=None))
 
     def close(self) -> None:
         """Let go of the files: this is not going to be sent."""
@@ -122,28 +128,16 @@ class PendingFetch:
         denied = self._denied
         for key, asked in self._wanted:
             index = asked.partition
-            if denied is not None and key in denied:
-                reading.add(key, PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1))
-                continue
             topic = find_topic(key)
             partition = topic.partition(index) if topic is not None else None
-            if partition is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if topic is None and isinstance(key, bytes):
-                    error = self._missing(key, index)
-                missing = PartitionData(index, error, -1)
-                if error is ErrorCode.INCONSISTENT_TOPIC_ID:
-                    reading.failed = True
-                    missing.aborted_transactions = None
-                reading.add(key, missing)
+            if partition is None or (denied is not None and key in denied):
+                self._refuse(reading, key, index, topic)
                 continue
             traffic = partition.topic.traffic
             if not again:
                 traffic.fetch_requests += 1
             if asked.current_leader_epoch > LEADER_EPOCH:
-                reading.failed = True
-                unknown = PartitionData(index, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, aborted_transactions=None)
-                reading.add(key, unknown)
+                reading.fail(key, index, ErrorCode.UNKNOWN_LEADER_EPOCH)
                 continue
             limit = asked.partition_max_bytes
             try:
@@ -154,36 +148,34 @@ class PendingFetch:
                     committed_only=committed_only,
                 )
             except KafkaError as error:
-                reading.failed = True
                 if error.error_code not in _TO_BE_EXPECTED:
                     traffic.failed_fetch_requests += 1
-                reading.add(key, PartitionData(index, error.error_code, -1, aborted_transactions=None))
+                reading.fail(key, index, error.error_code)
                 continue
             except Exception:
                 traffic.failed_fetch_requests += 1
                 reading.close()
                 raise
-            records = got.records
-            size_bytes = records.size_bytes if records else 0
-            reading.ends.append((partition, got.last_stable_offset if committed_only else got.high_watermark))
+            size_bytes = got.records.size_bytes if got.records else 0
             if size_bytes:
                 at_least_one = False
                 remaining = max(0, remaining - size_bytes)
-            aborted = got.aborted_transactions if committed_only else None
-            reading.add(
-                key,
-                PartitionData(
-                    index,
-                    0,
-                    got.high_watermark,
-                    got.last_stable_offset,
-                    got.log_start_offset,
-                    aborted_transactions=None if aborted is None else [AbortedTransaction(*each) for each in aborted],
-                    records=records or b"",
-                ),
-                size_bytes,
-            )
+            reading.ends.append((partition, got.last_stable_offset if committed_only else got.high_watermark))
+            reading.add(key, _partition_data(index, got, committed_only), size_bytes)
         return reading
+
+    def _refuse(self, reading: Reading, key: TopicKey, index: int, topic: Topic | None) -> None:
+        """Answer for a partition that the client may not read or that does not exist."""
+        if self._denied is not None and key in self._denied:
+            reading.add(key, PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1))
+            return
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is None and isinstance(key, bytes):
+            error = self._missing(key, index)
+        if error is ErrorCode.INCONSISTENT_TOPIC_ID:
+            reading.fail(key, index, error)
+        else:
+            reading.add(key, PartitionData(index, error, -1))
 
     def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
         """What is wrong with a topic id: unknown, or known to this fetch before the topic went, or was made anew."""
@@ -261,6 +253,19 @@ class DelayedFetch(DelayedOperation):
         # Only the thread that completes it as satisfied may use that reading: it is closed if expiry came first.
         reading = self._fetch.read(again=True) if self._expired else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
+
+
+def _partition_data(index: int, got: LogRead, committed_only: bool) -> PartitionData:
+    aborted = got.aborted_transactions if committed_only else None
+    return PartitionData(
+        index,
+        0,
+        got.high_watermark,
+        got.last_stable_offset,
+        got.log_start_offset,
+        aborted_transactions=None if aborted is None else [AbortedTransaction(*each) for each in aborted],
+        records=got.records or b"",
+    )
 
 
 def close_records(records: Any) -> None:

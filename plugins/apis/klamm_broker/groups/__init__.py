@@ -2,12 +2,13 @@
 
 `GroupCoordinator` is the door; `coordinator.offsets` is the part that commits and fetches. Below it:
 
-    coordinator   what members and administrators ask
-    rebalance     from one generation to the next; sessions
-    offsets       commit, fetch, delete, expire
-    registry      group id → group
-    group         members, state, offsets of one group (`state` has its transitions)
-    persistence   to and from the store
+    coordinator     what members ask: join, sync, heartbeat, leave
+    administration  describe, list and delete groups
+    rebalance       from one generation to the next; sessions
+    offsets         commit, fetch, delete, expire
+    registry        group id → group
+    group           members, state, offsets of one group (`state` has its transitions, `views` what others see of it)
+    persistence     to and from the store
 
 A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.
 """

@@ -1,4 +1,4 @@
-"""The group coordinator: joins, syncs, heartbeats, departures, and what administrators ask.
+"""The group coordinator: joins, syncs, heartbeats and departures.
 
 Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
 """
@@ -6,38 +6,36 @@ Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMeta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
+from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.offsets import OffsetManager
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
-    DescribedGroup,
     JoinReply,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
-    ListedGroup,
     SyncReply,
     SyncRequest,
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
-
-GROUP_TYPE = "classic"
 
 
 class GroupCoordinator:
@@ -65,6 +63,7 @@ class GroupCoordinator:
         self._registry = GroupRegistry(clock)
         self._rebalancer = Rebalancer(clock, scheduler, store, settings)
         self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
+        self.administration = GroupAdministration(store, self._registry)
 
     def load(self) -> int:
         """Read the groups back, start their members' sessions and the expiry of offsets; how many groups there are.
@@ -185,7 +184,7 @@ class GroupCoordinator:
             self._rebalancer.update_member(group, request, member, reply)
         else:
             # The answer to its first join may have been lost: tell it of the present generation again.
-            group.answer(reply, group.join_result(member.member_id))
+            group.answer(reply, join_result(group, member.member_id))
 
     # Sync
 
@@ -309,67 +308,6 @@ class GroupCoordinator:
         )
         group.remove(member_id)
         return ErrorCode.NONE
-
-    # Administration
-
-    def describe(self, group_id: str) -> DescribedGroup | None:
-        """The group, or None if there is none."""
-        group = self._registry.get(group_id)
-        if group is None:
-            return None
-        with group:
-            return group.describe() if group.state is not DEAD else None
-
-    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {group_type.strip().lower() for group_type in types}
-        if wanted_types and GROUP_TYPE not in wanted_types:
-            return []
-        return [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
-            for group in self._registry.all()
-            if not wanted_states or group.state.value.lower() in wanted_states
-        ]
-
-    def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
-        """Delete empty groups and their offsets. `reply` gets an outcome by group id, once it is durable.
-
-        Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
-        """
-        outcomes: dict[str, ErrorCode] = {}
-        for group_id in group_ids:
-            group = self._registry.get(group_id)
-            if group is None:
-                outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
-                continue
-            with group:
-                if group.state is EMPTY:
-                    outcomes[group_id] = ErrorCode.NONE
-                    self._delete_held(group, outcomes)
-                elif group.state is DEAD:
-                    outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
-                else:
-                    outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
-        if ErrorCode.NONE in outcomes.values():
-            self._store.submit((), lambda _: reply(outcomes))
-        else:
-            reply(outcomes)
-
-    def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
-        # Member ids were promised for the group that goes now; who is promised one from here on keeps it.
-        for member_id in list(group.pending_joins):
-            group.forget_pending_join(member_id)
-
-        def on_durable(error: StoreError | None) -> None:
-            if error is not None:
-                outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
-                return
-            with group:
-                group.offsets.clear()
-                self._registry.remove_if_unused(group)
-
-        self._store.submit(persistence.delete_group(group.group_id), on_durable)
 
 
 def _differs(told: str | None, known: str | None) -> bool:

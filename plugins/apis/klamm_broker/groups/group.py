@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import consumer_protocol
+from klamm_broker.groups.lock import GroupLock
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import (
-    DescribedGroup,
-    DescribedMember,
-    JoinedMember,
     JoinReply,
     JoinResult,
     Protocol,
@@ -28,8 +24,6 @@ from klamm_broker.groups.state import (
     DEAD,
     EMPTY,
     NEXT_STATES,
-    PREPARING_REBALANCE,
-    STABLE,
     GroupState,
     IllegalTransitionError,
 )
@@ -38,8 +32,6 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock, Timer
 
 log = logging.getLogger("klamm.broker.groups")
-
-R = TypeVar("R")
 
 
 class CommittedOffset(NamedTuple):
@@ -56,7 +48,7 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
 
-class Group:
+class Group(GroupLock):
     """State of one classic group, as Kafka's `ClassicGroup`.
 
         EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
@@ -77,8 +69,8 @@ class Group:
     """
 
     def __init__(self, group_id: str, clock: Clock) -> None:
+        super().__init__(clipped(group_id))
         self.group_id = group_id
-        self.log_name = clipped(group_id)
         self.state: GroupState = EMPTY
         self.previous_state: GroupState = DEAD
         self.state_timestamp_ms = clock.wall_ms()
@@ -100,32 +92,6 @@ class Group:
         self.storing_generation_id = -1
         self._clock = clock
         self._supported_protocols: Counter[str] = Counter()
-        self._lock = threading.RLock()
-        self._depth = 0
-        self._answers: list[tuple[Callable[[Any], None], Any]] = []
-
-    def __enter__(self) -> Group:
-        self._lock.acquire()
-        self._depth += 1
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._depth -= 1
-        answers: Sequence[tuple[Callable[[Any], None], Any]] = ()
-        if self._answers and not self._depth:
-            answers, self._answers = self._answers, []
-        self._lock.release()
-        for reply, result in answers:
-            try:
-                reply(result)
-            except Exception:
-                log.exception("group %s: an answer could not be delivered", self.log_name)
-
-    def answer(self, reply: Callable[[R], None], result: R) -> None:
-        """Deliver `result` once the group is let go."""
-        self._answers.append((reply, result))
 
     # State
 
@@ -336,53 +302,6 @@ class Group:
         self.answer(member.sync_reply, result)
         member.sync_reply = None
         return True
-
-    # Views
-
-    def join_result(self, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-        """What a member is told of the present generation; the leader gets the list of members."""
-        members: Sequence[JoinedMember] = ()
-        if member_id == self.leader_id:
-            members = self.joined_members()
-        return JoinResult(
-            member_id=member_id,
-            generation_id=self.generation_id,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader_id=self.leader_id or "",
-            skip_assignment=skip_assignment,
-            members=members,
-        )
-
-    def joined_members(self) -> list[JoinedMember]:
-        """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
-        if self.protocol_name is None or self.state in (PREPARING_REBALANCE, DEAD):
-            raise RuntimeError(f"group {self.group_id!r} has no agreed protocol while it is {self.state.value}")
-        return [
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
-            for member in self.members.values()
-        ]
-
-    def describe(self) -> DescribedGroup:
-        """The group for an administrator."""
-        protocol_name = self.protocol_name if self.state is STABLE and self.protocol_name is not None else None
-        return DescribedGroup(
-            group_id=self.group_id,
-            state=self.state.value,
-            protocol_type=self.protocol_type or "",
-            protocol_name=protocol_name or "",
-            members=[
-                DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(protocol_name) if protocol_name is not None else b"",
-                    member.assignment,
-                )
-                for member in self.members.values()
-            ],
-        )
 
 
 def cancel_timer(timer: Timer | None) -> None:

@@ -23,6 +23,7 @@ from klamm_broker.groups.state import (
     STABLE,
     can_rebalance,
 )
+from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -104,10 +105,10 @@ class Rebalancer:
                     self.keep_alive(group, reverted)
                 elif request.supports_skipping_assignment:
                     is_leader = group.leader_id == new_member_id
-                    group.answer_join(member, group.join_result(new_member_id, skip_assignment=is_leader))
+                    group.answer_join(member, join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
                     # An old leader must not assign anew, so it is told that its former self leads.
-                    result = group.join_result(new_member_id)
+                    result = join_result(group, new_member_id)
                     group.answer_join(member, result._replace(leader_id=old_leader_id, members=()))
 
         assignments = {each.member_id: each.assignment for each in group.members.values()}
@@ -217,7 +218,7 @@ class Rebalancer:
             return
         log.info("group %s: generation %d with %d members", group.log_name, group.generation_id, len(group.members))
         for member in group.members.values():
-            group.answer_join(member, group.join_result(member.member_id))
+            group.answer_join(member, join_result(group, member.member_id))
             self.keep_alive(group, member)
             member.is_new = False
             group.pending_syncs.add(member.member_id)

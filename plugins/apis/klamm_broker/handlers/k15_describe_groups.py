@@ -44,7 +44,7 @@ def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: Re
 
 
 def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> DescribedGroup:
-    described = broker.groups.describe(group_id)
+    described = broker.groups.administration.describe(group_id)
     if described is None:
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if api_version >= _FIRST_VERSION_WITH_NOT_FOUND:

@@ -33,5 +33,7 @@ def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: Reques
         results = [DeletableGroupResult(name, outcomes.get(name, denied)) for name in names]
         context.respond(DeleteGroupsResponse(results=results))
 
-    broker.groups.delete_groups([name for name in names if may_group(context, AclOperation.DELETE, name)], reply)
+    broker.groups.administration.delete_groups(
+        [name for name in names if may_group(context, AclOperation.DELETE, name)], reply
+    )
     return context.later()

@@ -31,7 +31,7 @@ from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.manager import DataDirectoryLockedError, LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from klamm_broker.log.reader import LogRead
-from klamm_broker.log.segment import TimestampedOffset
+from klamm_broker.log.timestamps import TimestampedOffset
 
 __all__ = [
     "AppendResult",

@@ -212,6 +212,10 @@ class LogFile:
         """Make the file, empty, if it is not there."""
         self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
 
+    def modified_ms(self) -> int:
+        """When it was last written to, in milliseconds since the epoch. Raises OSError."""
+        return self.path.stat().st_mtime_ns // 1_000_000
+
     def region(self, position: int, size_bytes: int) -> FileRegion:
         return FileRegion(self.acquire(), position, size_bytes)
 

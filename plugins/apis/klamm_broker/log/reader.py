@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from klamm import ErrorCode, KafkaError
 from klamm_broker.log.checkpoints import EpochEntry, LeaderEpochs
 from klamm_broker.log.files import FileRegion
-from klamm_broker.log.segment import LogSegment, TimestampedOffset
+from klamm_broker.log.segment import LogSegment
+from klamm_broker.log.timestamps import TimestampedOffset, first_record_since
 
 _T = TypeVar("_T")
 
@@ -180,7 +181,7 @@ class LogReader:
     def _first_record_since(self, timestamp_ms: int) -> TimestampedOffset | None:
         for segment in self._segments:
             if segment.max_timestamp()[0] >= timestamp_ms:
-                found = segment.first_record_since(timestamp_ms, self.log_start_offset)
+                found = first_record_since(segment, timestamp_ms, self.log_start_offset)
                 if found is not None:
                     return found
         return None
@@ -194,7 +195,7 @@ class LogReader:
         timestamp_ms, segment = max(largest, key=lambda each: each[0])
         if timestamp_ms < 0:
             return None
-        return segment.first_record_since(timestamp_ms, self.log_start_offset)
+        return first_record_since(segment, timestamp_ms, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
         """The largest epoch not above this one and the offset where its records end; None if this one is not known yet.

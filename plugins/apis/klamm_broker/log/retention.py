@@ -45,7 +45,7 @@ def _too_old(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> 
     count = 0
     for segment in _with_data(segments):
         timestamp_ms = segment.max_timestamp()[0]
-        if now_ms - (timestamp_ms if timestamp_ms >= 0 else segment.modified_ms()) <= config.retention_ms:
+        if now_ms - (timestamp_ms if timestamp_ms >= 0 else segment.file.modified_ms()) <= config.retention_ms:
             break
         count += 1
     return count

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from klamm.wire.records import HEADER_BYTES, NO_TIMESTAMP, RecordBatchHeader, decode_records, unpack_header
+from klamm.wire.records import HEADER_BYTES, NO_TIMESTAMP, RecordBatchHeader, unpack_header
 from klamm_broker.log.batches import PlacedHeader, read_headers
 from klamm_broker.log.files import FileOperations, LogFile, OpenFiles
 from klamm_broker.log.indexes import AbortedTransaction, Index, OffsetIndex, TimeIndex, TransactionIndex
@@ -31,14 +31,6 @@ _RECENT_BATCHES: Final = 4096
 def offset_file_name(offset: int, suffix: str) -> str:
     """Kafka's name of a file that starts at an offset: 20 digits and what it is."""
     return f"{offset:020d}{suffix}"
-
-
-class TimestampedOffset(NamedTuple):
-    """A record's timestamp and offset, and the leader epoch of its batch (-1: none)."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
 
 
 def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
@@ -293,25 +285,6 @@ class LogSegment:
                     found = (batch.header.max_timestamp_ms, batch.header.last_offset)
             self._max_timestamp = found
         return found
-
-    def modified_ms(self) -> int:
-        """When the file was last written to, for segments without timestamps."""
-        return self.file.path.stat().st_mtime_ns // 1_000_000
-
-    def first_record_since(self, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-        """The first record at or behind an offset that has this timestamp or a larger one."""
-        end = self.size_bytes
-        first_possible = max(self.base_offset + self.time_index.lookup(timestamp_ms), start_offset)
-        start = self.position_of(first_possible, end)
-        if start is None:
-            return None
-        for position, header in self.headers(start, end):
-            if header.max_timestamp_ms < timestamp_ms:
-                continue
-            for record in decode_records(self.file.read(position, header.size_bytes)):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return TimestampedOffset(record.timestamp_ms, record.offset, header.partition_leader_epoch)
-        return None
 
     # Files
 

@@ -13,28 +13,9 @@ from klamm.runtime import Timer
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import FileStoreSettings
 from klamm_sasl.stores.inline import UserTable
+from klamm_sasl.stores.users_file import parse_users
 
 log = logging.getLogger("klamm.sasl")
-
-
-def parse(text: str) -> list[tuple[str, ScramCredential]]:
-    """Users and credentials of a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
-
-    Raises ValueError with the line's number; it repeats nothing of what should be a verifier.
-    """
-    entries = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        user, colon, verifier = line.partition(":")
-        if not colon or not user:
-            raise ValueError(f"line {number}: is not USER:VERIFIER")
-        try:
-            entries.append((user, ScramCredential.from_text(verifier.strip())))
-        except ValueError as error:
-            raise ValueError(f'line {number}: the verifier of user "{user}" {error}') from error
-    return entries
 
 
 class FileStore(CredentialStore):
@@ -79,7 +60,7 @@ class FileStore(CredentialStore):
         if self._failure is not None and self._failure[0] == digest:
             raise ValueError(self._failure[1])
         try:
-            table = UserTable(parse(data.decode()))
+            table = UserTable(parse_users(data.decode()))
         except ValueError as error:
             message = f"{self._path}: {error}"
             self._failed(digest, message)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from klamm import ListenerContext
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import CallableStoreSettings
+from klamm_sasl.stores.function_path import load_function
 
 
 class CallableStore(CredentialStore):
@@ -39,12 +38,3 @@ class CallableStore(CredentialStore):
         verdict = self._password(user, password)
         # Nothing but True lets anybody in, whatever the function returns.
         return None if verdict is None else verdict is True
-
-
-def load_function(path: str | None) -> Callable[..., Any] | None:
-    """What `module:function` names. Raises what importing it raises."""
-    if path is None:
-        return None
-    module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function

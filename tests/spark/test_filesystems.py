@@ -8,9 +8,10 @@ from dataclasses import replace
 import cramjam
 import pytest
 
-from klamm_spark.places import HadoopPlace, PlaceError, failures_told, place_at, place_of
-from klamm_spark.samples import sample_events, write_sample_spool
+from klamm_spark.filesystems import HadoopPath, path_from_uri, path_of
+from klamm_spark.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.spark_settings import Pipeline
+from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import MOUNT, settings_of
 from tests.spark.counting import expected, found
 
@@ -36,7 +37,7 @@ def table_names(monkeypatch):
 
 
 def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_names, monkeypatch):
-    from klamm_spark import compact, places, verify
+    from klamm_spark import compact, filesystems, verify
     from klamm_spark.lake import Lake, LakeError, committed_files, orphan_files
     from klamm_spark.report import build
 
@@ -51,17 +52,17 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
     # A store of which nobody knows how to replace a file there: nothing is begun.
     before = set(committed_files(lake.events))
     with monkeypatch.context() as patch:
-        path = places._Store.path
-        patch.setattr(places._Store, "resolved", lambda store, uri: path(store, "webhdfs://host/lake"))
+        path = filesystems._FileSystem.path
+        patch.setattr(filesystems._FileSystem, "resolved", lambda system, uri: path(system, "webhdfs://host/lake"))
         there = r"cannot be replaced at once at viewfs://.*webhdfs:// does not promise it"
-        with pytest.raises(PlaceError, match=there):
+        with pytest.raises(FileSystemError, match=there):
             compact.run(spark, pipeline, keep_hours=1, say=said.append)
     assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
 
     # Merged files that lack rows, and an end before they count: what counted goes on counting.
     with monkeypatch.context() as patch:
         patch.setattr(type(spark.range(1)), "repartition", lambda rows, number: rows.limit(1))
-        with pytest.raises(LakeError, match="gave other rows than there were; nothing was changed"):
+        with pytest.raises(LakeError, match="did not keep all rows; nothing was changed"):
             compact.run(spark, pipeline, keep_hours=1, say=said.append)
     assert (set(committed_files(lake.events)), orphan_files(lake.events)) == (before, [])
     with monkeypatch.context() as patch:
@@ -115,12 +116,12 @@ def test_what_is_missing_or_wrong_is_named(spark, ship, far, said):
     assert verify.run(spark, pipeline, say=said.append) == 1
     at = f"{uri}/spool/node-1"
     assert "  not shipped: 100-109" in said
-    assert "  lost, and no audit_gap tells why: 20" in said
-    assert f"broken chain: {at}/{first.name} was changed: its SHA-256 is not that of its seal" in said
-    assert f"broken chain: {at}/{second.name}.gz was changed: it has 0 events, and had 25" in said
+    assert "  lost, and no audit_gap reports it: 20" in said
+    assert f"broken chain: {at}/{first.name} was changed: its SHA-256 differs from its seal" in said
+    assert f"broken chain: {at}/{second.name}.gz was changed: it has 0 events, its seal says 25" in said
     assert any(line.startswith(f"broken chain: {at}/{fourth.name} was inserted") for line in said)
     assert (
-        f"orphan: {uri}/lake/events/date=2026-01-01/hour=0/{orphan.name} is not in the commit log, and read by nobody"
+        f"orphan: {uri}/lake/events/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
         in said
     )
 
@@ -154,7 +155,7 @@ def test_delta(spark, ship, far, said):
     said.clear()
     assert verify.run(spark, pipeline, say=said.append) == 0, said
     assert [line for line in said if line.startswith("orphan")] == [
-        f"orphan: {lake.events}/date=2026-01-01/hour=0/{orphan.name} is not in the commit log, and read by nobody"
+        f"orphan: {lake.events}/date=2026-01-01/hour=0/{orphan.name} is not in the commit log: no query reads it"
     ]
 
 
@@ -162,23 +163,23 @@ def test_delta_in_s3_is_compacted_only_while_nobody_else_writes(spark):
     from klamm_spark.compact import require_one_writer
     from klamm_spark.lake import Lake, LakeError
 
-    lake = Lake(HadoopPlace("s3a://bucket/lake"), "delta")
+    lake = Lake(HadoopPath("s3a://bucket/lake"), "delta")
     with pytest.raises(LakeError, match=r"stop klamm audit ship .* --alone"):
         require_one_writer(spark, lake)
     spark.conf.set("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore")
     require_one_writer(spark, lake)
     spark.conf.unset("spark.delta.logStore.s3a.impl")
-    require_one_writer(spark, Lake(HadoopPlace("abfss://c@a.dfs.core.windows.net/lake"), "delta"))
+    require_one_writer(spark, Lake(HadoopPath("abfss://c@a.dfs.core.windows.net/lake"), "delta"))
 
 
-def test_a_place_has_the_methods_of_a_path(spark, far):
+def test_a_hadoop_path_has_the_methods_of_a_path(spark, far):
     folder, uri = far
-    place = place_of(f"{uri}/x", spark)
-    assert isinstance(place, HadoopPlace)
-    assert (place.exists(), place.is_dir(), list(place.glob("*")), list(place.rglob("*"))) == (False, False, [], [])
+    path = path_of(f"{uri}/x", spark)
+    assert isinstance(path, HadoopPath)
+    assert (path.exists(), path.is_dir(), list(path.glob("*")), list(path.rglob("*"))) == (False, False, [], [])
     with pytest.raises(FileNotFoundError):
-        list(place.iterdir())
-    file = place / "a b=%" / "1.compact"
+        list(path.iterdir())
+    file = path / "a b=%" / "1.compact"
     for text in ("one", "another", "a third"):
         file.replace(text.encode())
         assert file.read_text("utf-8") == text
@@ -189,21 +190,21 @@ def test_a_place_has_the_methods_of_a_path(spark, far):
         "a b=%",
         f"{uri}/x/a%20b=%25/1.compact",
     )
-    (listed,) = place.rglob("*.compact")
+    (listed,) = path.rglob("*.compact")
     assert (listed, listed.stat().st_size, listed.is_dir()) == (file, 7, False)
     assert abs(listed.stat().st_mtime - time.time()) < 3600
-    assert [found.is_dir() for found in place.iterdir()] == [True]
-    renamed = file.rename(place / "2.compact")
+    assert [found.is_dir() for found in path.iterdir()] == [True]
+    renamed = file.rename(path / "2.compact")
     file.parent.unlink(missing_ok=True)
-    assert list(place.iterdir()) == [renamed]
+    assert list(path.iterdir()) == [renamed]
     with pytest.raises(FileNotFoundError):
-        file.rename(place / "3.compact")
-    (place / "3.compact").replace(b"")
-    with pytest.raises(PlaceError, match="cannot be renamed"):
-        renamed.rename(place / "3.compact")
-    with pytest.raises(PlaceError, match="hdfs://host/x cannot be used: Wrong FS: hdfs://host/x"):
-        place_at("hdfs://host/x", place).exists()
-    place.remove_tree()
+        file.rename(path / "3.compact")
+    (path / "3.compact").replace(b"")
+    with pytest.raises(FileSystemError, match="cannot be renamed"):
+        renamed.rename(path / "3.compact")
+    with pytest.raises(FileSystemError, match="hdfs://host/x cannot be used: Wrong FS: hdfs://host/x"):
+        path_from_uri("hdfs://host/x", path).exists()
+    path.remove_tree()
     assert not (folder / "x").exists()
 
 
@@ -221,8 +222,8 @@ def test_a_place_has_the_methods_of_a_path(spark, far):
     ],
 )
 def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
-    with pytest.raises(PlaceError, match=message):
-        place_of(uri, spark)
+    with pytest.raises(FileSystemError, match=message):
+        path_of(uri, spark)
 
 
 def test_a_missing_spool_or_lake_is_told(spark, ship, far):
@@ -237,14 +238,14 @@ def test_a_missing_spool_or_lake_is_told(spark, ship, far):
 
 def test_what_java_says_of_a_store_is_no_stack_trace(spark, far):
     _, uri = far
-    with pytest.raises(PlaceError, match=f"^{uri} cannot be used: ") as told, failures_told(uri):
+    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: ") as told, translated_errors(uri):
         spark.read.text(f"{uri}/nowhere")
     assert "\n" not in str(told.value)
-    with pytest.raises(PlaceError, match=f"^{uri} cannot be used: .*does not exist"), failures_told(uri):
+    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: .*does not exist"), translated_errors(uri):
         spark._jvm.org.apache.hadoop.fs.Path(uri).getFileSystem(spark._jsc.hadoopConfiguration()).open(
             spark._jvm.org.apache.hadoop.fs.Path(f"{uri}/nowhere")
         )
-    with pytest.raises(FileNotFoundError), failures_told(uri):
+    with pytest.raises(FileNotFoundError), translated_errors(uri):
         raise FileNotFoundError("another")
 
 

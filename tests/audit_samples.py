@@ -1,6 +1,6 @@
 """Events that look like those of a busy server, for tests, benchmarks and trying things out.
 
-`python -m klamm_spark.samples SPOOL --events 100000` writes them as a spool of sealed segments.
+`python -m tests.audit_samples SPOOL --events 100000` writes them as a spool of sealed segments.
 """
 
 from __future__ import annotations

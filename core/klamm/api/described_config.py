@@ -1,0 +1,15 @@
+"""`DescribedConfig`: one of the server's own settings, as handler sets report it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class DescribedConfig(NamedTuple):
+    """One setting: Kafka's name, the value that counts, the default, its Python type, what it means."""
+
+    name: str
+    value: Any
+    default: Any
+    kind: type
+    doc: str

@@ -1,0 +1,136 @@
+"""`PartResolver`: from the names and tables of parts to `PartPlan`s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from klamm.api.provider import ProviderKind
+from klamm.config.config_tables import ConfigTables
+from klamm.config.plan import PartPlan
+from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
+from klamm.config.setting import SettingSpec, specs_of
+
+
+def default_parts(
+    config: ConfigTables, plugins: PluginRegistry, kind: ProviderKind, key: str, api_set: str
+) -> tuple[str, ...]:
+    """The parts of a listener that names none: those that its api set wants and that are installed."""
+    try:
+        found = plugins.resolve(ProviderKind.API_SET, str(config.table((api_set,)).get("provider", api_set)))
+    except PluginError:
+        # Reported where the api set itself is looked for.
+        return ()
+    wanted: tuple[str, ...] = getattr(found.provider, key)
+    known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
+    return tuple(name for name in wanted if name in known)
+
+
+class PartResolver:
+    """Finds the providers that a configuration names, and makes their settings. What is wrong is reported.
+
+    `common_tables` are the tables at the top of the file whose settings count for all parts of a name. With `files`
+    settings are asked for their `problems`.
+    """
+
+    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
+        self.config = config
+        self.plugins = plugins
+        self.files = files
+        self.common_tables: set[str] = set()
+
+    def part(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
+        """The part `provider` that the key `key` of the table at `path` names."""
+        try:
+            found = self.plugins.resolve(kind, provider)
+        except PluginError as error:
+            self.config.report((*path, key), str(error))
+            return None
+        return self._with_settings(provider, found, (*path, provider), common=(provider,))
+
+    def api_set(self, name: str, users: Sequence[str]) -> PartPlan | None:
+        """The api set `name`, which the listeners `users` use."""
+        provider = self.config.table((name,)).get("provider", name)
+        if not isinstance(provider, str):
+            self.config.report((name, "provider"), "must be a string")
+            return None
+        try:
+            found = self.plugins.resolve(ProviderKind.API_SET, provider)
+        except PluginError as error:
+            self.config.report(
+                (name, "provider") if name in self.config.tables else ("listeners", users[0], "api_set"), str(error)
+            )
+            return None
+        return self._with_settings(name, found, (name,), leave_out=("provider",))
+
+    def _with_settings(
+        self,
+        name: str,
+        found: Found,
+        path: tuple[str, ...],
+        leave_out: Sequence[str] = (),
+        common: tuple[str, ...] = (),
+    ) -> PartPlan | None:
+        """A part and its settings: the table at `path`, over what the one at `common` says for all of its name."""
+        try:
+            kind = found.provider.load_settings()
+        except Exception as error:
+            self.config.report(path, f"the settings of {found.source.distribution} cannot be loaded: {error!r}")
+            return None
+        if common:
+            self.common_tables.add(common[0])
+            self.config.inherit(path, common)
+        if kind is None:
+            for key in self.config.table(path):
+                if key not in leave_out:
+                    self.config.report((*path, key), f'the {found.kind.label} "{found.provider.name}" has no settings')
+            return PartPlan(name, found, None)
+        below = {name for key in self._naming_keys(kind) for name in self.config.names_at((*path, key))}
+        below |= self._tables_of_others(kind, path, below)
+        settings = self.config.settings(kind, *path, leave_out=(*leave_out, *below))
+        if settings is None:
+            return None
+        parts: dict[str, tuple[PartPlan, ...]] = {}
+        for key, spec in self._naming_keys(kind).items():
+            assert spec.parts is not None
+            made = [self._part_below(spec.parts, name, path, key) for name in getattr(settings, spec.attribute)]
+            parts[spec.attribute] = tuple(part for part in made if part is not None)
+        if self.files:
+            self._look_at_files(settings, path)
+        return PartPlan(name, found, settings, parts)
+
+    def _look_at_files(self, settings: Any, path: tuple[str, ...]) -> None:
+        problems: Callable[[], Iterable[tuple[str, str]]] | None = getattr(settings, "problems", None)
+        if problems is None:
+            return
+        try:
+            for key, message in problems():
+                self.config.report((*path, *key.split(".")) if key else path, message)
+        except Exception as error:
+            self.config.report(path, f"cannot be checked: {error!r}")
+
+    def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
+        """Tables of parts that nothing here names: wrong, but for those in a table that listeners share."""
+        found = set()
+        table = self.config.table(path)
+        for key, spec in self._naming_keys(kind).items():
+            assert spec.parts is not None
+            for one in self.plugins.providers(spec.parts):
+                name = one.provider.name
+                if name not in named and isinstance(table.get(name), dict):
+                    found.add(name)
+                    if (*path, name) not in self.config.origins:
+                        self.config.report((*path, name), f"is of a {spec.parts.label} that {key} does not name")
+        return found
+
+    def _part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
+        try:
+            found = self.plugins.resolve(kind, provider)
+        except PluginError as error:
+            self.config.report((*path, key), str(error))
+            return None
+        return self._with_settings(provider, found, (*path, provider))
+
+    @staticmethod
+    def _naming_keys(kind: type) -> dict[str, SettingSpec]:
+        return {key: spec for key, spec in specs_of(kind).items() if spec.parts is not None}

@@ -1,0 +1,223 @@
+"""`load_plan`: a TOML file and command-line overrides → a `ServerPlan`, with nothing opened, bound or started."""
+
+from __future__ import annotations
+
+import contextlib
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.api.provider import ProviderKind
+from klamm.config.config_tables import ConfigTables
+from klamm.config.overrides import apply_overrides
+from klamm.config.part_resolver import PartResolver, default_parts
+from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.problems import ConfigError, did_you_mean
+from klamm.config.setting import check_value, specs_of
+from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
+from klamm.config.tables import read_tables
+
+_SECTIONS: Final = ("server", "plugins", "listeners")
+ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+def load_plan(
+    file: Path | None,
+    plugins: PluginRegistry,
+    overrides: Sequence[str] = (),
+    *,
+    bind: str | None = None,
+    data_dir: str | None = None,
+    files: bool = False,
+) -> ServerPlan:
+    """Check everything that can be checked without binding. Raises ConfigError with all problems found.
+
+    With `files` the parts' settings are asked for their `problems` too (see `setting`): whether the files that they
+    name can be used, as before a start. Without it is how a reload wants it, which keeps what it cannot read.
+    `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
+    current directory, unlike paths in the file.
+    """
+    tables, text = read_tables(file)
+    config = ConfigTables(file, tables, text)
+    apply_overrides(config, plugins, overrides, bind, data_dir)
+    return _Planner(config, plugins, files).plan()
+
+
+class _Planner:
+    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
+        self.config = config
+        self.plugins = plugins
+        self.parts = PartResolver(config, plugins, files)
+
+    def plan(self) -> ServerPlan:
+        # A table below [server] holds the settings of the scheduler that it names.
+        scheduler_table = self.config.table(("server",)).get("request_scheduler", "")
+        server = self.config.settings(ServerSettings, "server", leave_out=(scheduler_table,))
+        self.config.settings(PluginsSettings, "plugins")
+        listeners = self.config.table(("listeners",))
+        if not listeners:
+            self.config.report(("listeners",), "no listener is configured; a file needs at least [listeners.NAME]")
+        plans = [self.listener(name) for name in listeners]
+        sound = [plan for plan in plans if plan is not None]
+        self.check_ports(sound)
+        parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
+        scheduler = None
+        extensions: list[PartPlan | None] = []
+        if server is not None:
+            scheduler = self.parts.part(
+                ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
+            )
+            for name in server.extensions:
+                self.parts.common_tables.add(name)
+                extensions.append(self.parts.part(ProviderKind.EXTENSION, name, ("server",), "extensions"))
+        if len(sound) > 1:
+            self.check_shared(sound)
+        if scheduler is not None:
+            self.check_listener_names(scheduler, listeners)
+        self.check_sections(parts)
+        if self.config.problems or server is None or scheduler is None:
+            raise ConfigError(self.config.problems)
+        resolved = {name: part for name, part in parts.items() if part is not None}
+        used = tuple(part for part in extensions if part is not None)
+        return ServerPlan(server, scheduler, tuple(sound), resolved, used, self.config.file)
+
+    def listener(self, name: str) -> ListenerPlan | None:
+        path = ("listeners", name)
+        table = self.config.table(path)
+        # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
+        own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
+        parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
+        before = len(self.config.problems)
+        settings: ListenerSettings | None = self.config.settings(ListenerSettings, *path, leave_out=sorted(parts))
+        if settings is None:
+            # One wrong key must not hide what is wrong with the parts: they are checked with what is right.
+            settings = self.sound_settings(table, parts)
+        bind, advertise = self.addresses(path, settings)
+        used: set[str] = set()
+
+        def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:
+            used.add(provider)
+            return self.parts.part(kind, provider, path, key)
+
+        def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
+            names = getattr(settings, key)
+            if names is None:
+                names = default_parts(self.config, self.plugins, kind, key, settings.api_set)
+            for name in {name for name in names if names.count(name) > 1}:
+                self.config.report((*path, key), f'"{name}" is listed more than once')
+            found = [one(kind, key, provider) for provider in names]
+            return tuple(part for part in found if part is not None)
+
+        transport = one(ProviderKind.TRANSPORT, "transport", settings.transport)
+        authenticator = authorizer = None
+        if settings.authenticator is not None:
+            authenticator = one(ProviderKind.AUTHENTICATOR, "authenticator", settings.authenticator)
+        if settings.authorizer is not None:
+            authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
+        gates = many(ProviderKind.CONNECTION_GATE, "gates")
+        throttles = many(ProviderKind.THROTTLE, "throttles")
+        observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
+        assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
+        for key in sorted(parts - used):
+            self.config.report((*path, key), f"no part of this listener has that name{did_you_mean(key, used)}")
+        if len(self.config.problems) > before or transport is None or assigner is None or bind is None:
+            return None
+        return ListenerPlan(
+            name,
+            settings,
+            bind,
+            advertise,
+            transport,
+            authenticator,
+            authorizer,
+            gates,
+            throttles,
+            observers,
+            assigner,
+            settings.api_set,
+        )
+
+    def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
+        """Where the listener binds, None if that is wrong, and what it advertises, None if that is not set."""
+        bind = self.endpoint(path, "bind", settings.bind)
+        advertise = self.endpoint(path, "advertise", settings.advertise) if settings.advertise is not None else None
+        if advertise is not None and advertise[0] in ANY_HOST:
+            self.config.report((*path, "advertise"), "must name a host that clients can connect to")
+        if settings.proxy_protocol != "off" and not settings.trusted_proxies:
+            self.config.report(
+                (*path, "trusted_proxies"), f'must name a proxy if proxy_protocol is "{settings.proxy_protocol}"'
+            )
+        return bind, advertise
+
+    def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
+        right = {}
+        for name, spec in specs_of(ListenerSettings).items():
+            if name in table and name not in parts:
+                with contextlib.suppress(ValueError):
+                    right[name] = check_value(spec, table[name], self.config.base)
+        return ListenerSettings(**right)
+
+    def endpoint(self, path: tuple[str, ...], key: str, text: str) -> Endpoint | None:
+        try:
+            return parse_endpoint(text)
+        except ValueError as error:
+            self.config.report((*path, key), str(error))
+            return None
+
+    def check_ports(self, listeners: Sequence[ListenerPlan]) -> None:
+        taken: list[tuple[Endpoint, str]] = []
+        for plan in listeners:
+            host, port = plan.bind
+            for (other_host, other_port), other in taken:
+                same_host = host == other_host or not ANY_HOST.isdisjoint((host, other_host))
+                if port and port == other_port and same_host:
+                    self.config.report(("listeners", plan.name, "bind"), f"port {port} is taken by listener {other}")
+            taken.append((plan.bind, plan.name))
+
+    def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
+        """What counts for all listeners together must be the same for each."""
+        seen: dict[tuple[str, str], tuple[Any, str]] = {}
+        for plan in listeners:
+            for part in (*plan.gates, *plan.throttles):
+                for name, spec in specs_of(type(part.settings)).items() if part.settings is not None else ():
+                    if spec.per_server:
+                        value = getattr(part.settings, spec.attribute)
+                        first, other = seen.setdefault((part.name, name), (value, plan.name))
+                        if value != first:
+                            self.config.report(
+                                ("listeners", plan.name, part.name, name),
+                                f"is for all listeners together, and listener {other} has another value:"
+                                f" write it once, in [{part.name}]",
+                            )
+
+    def check_listener_names(self, scheduler: PartPlan, listeners: Collection[str]) -> None:
+        for name, spec in specs_of(type(scheduler.settings)).items() if scheduler.settings is not None else ():
+            if spec.names_listeners:
+                for listener in getattr(scheduler.settings, spec.attribute):
+                    if listener not in listeners:
+                        message = f'there is no listener "{listener}"{did_you_mean(listener, listeners)}'
+                        self.config.report(("server", scheduler.name, name), message)
+
+    def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
+        users: dict[str, list[str]] = {}
+        for listener, table in listeners.items():
+            name = table.get("api_set", "broker") if isinstance(table, dict) else None
+            if isinstance(name, str):
+                users.setdefault(name, []).append(listener)
+        return users
+
+    def check_sections(self, api_sets: Collection[str]) -> None:
+        for key in self.config.tables:
+            if key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
+                hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
+                self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """`HOST:PORT`, IPv6 hosts in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+        raise ValueError(f'must be HOST:PORT with a port up to 65535, not "{text}"')
+    return host.removeprefix("[").removesuffix("]"), int(port)

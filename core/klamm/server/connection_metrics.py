@@ -1,0 +1,191 @@
+"""Metrics of connections and of the clients on them; after Kafka's `SocketServer`, `Acceptor` and `Selector`."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.metrics.registry import Labels, MetricsRegistry
+from klamm.server.metric_tables import (
+    LABEL_CHARACTERS,
+    SOCKET_SERVER,
+    MetricTable,
+    Samples,
+    acceptors_of,
+    processors_of,
+    register_all,
+)
+
+if TYPE_CHECKING:
+    from klamm.network.acceptor import Acceptor
+    from klamm.network.channel import KafkaChannel
+    from klamm.server.listener import Listener
+
+_SOFTWARE_LABELS: Final = 50
+
+
+class ConnectionMetrics:
+    """Reads listeners, acceptors and open connections. `max_clients` is how many clients are named."""
+
+    def __init__(self, listeners: Sequence[Listener], max_clients: int) -> None:
+        self._listeners = listeners
+        self._max_clients = max_clients
+        self._highest: dict[tuple[str, str], int] = {}
+
+    def register(self, registry: MetricsRegistry) -> None:
+        """Register everything that is read here."""
+        register_all(registry, "gauge", self._gauges())
+        register_all(registry, "counter", self._of_listeners())
+        register_all(registry, "counter", self._of_acceptors())
+        register_all(registry, "counter", self._of_clients())
+
+    def _gauges(self) -> MetricTable:
+        return {
+            SOCKET_SERVER + "connection-accept-rate": (
+                "Connections taken in per second, over the last eleven seconds.",
+                lambda: [
+                    ({"listener": name}, acceptor.accept_rate()) for name, acceptor in acceptors_of(self._listeners)
+                ],
+            ),
+            SOCKET_SERVER + "connection-count": ("Open connections.", self._connection_counts),
+            SOCKET_SERVER + "connections": (
+                "Open connections by client software, the most frequent ones.",
+                self._connections_by_software,
+            ),
+        }
+
+    def _of_listeners(self) -> MetricTable:
+        return {
+            SOCKET_SERVER + "connection-creation-total": (
+                "Connections that processors have taken in.",
+                self._counts("created"),
+            ),
+            SOCKET_SERVER + "connection-close-total": (
+                "Connections that are closed again.",
+                self._counts("closed"),
+            ),
+            SOCKET_SERVER + "incoming-byte-total": (
+                "Bytes read from connections.",
+                lambda: self._bytes("received_bytes"),
+            ),
+            SOCKET_SERVER + "outgoing-byte-total": ("Bytes written to connections.", lambda: self._bytes("sent_bytes")),
+            SOCKET_SERVER + "successful-authentication-total": (
+                "Connections that have proved who they are.",
+                self._counts("authenticated"),
+            ),
+            SOCKET_SERVER + "failed-authentication-total": (
+                "Connections that could not prove who they are.",
+                self._counts("failed_authentication"),
+            ),
+            SOCKET_SERVER + "successful-reauthentication-total": (
+                "Sessions that were renewed (KIP-368).",
+                self._counts("reauthenticated"),
+            ),
+            SOCKET_SERVER + "failed-reauthentication-total": (
+                "Sessions that could not be renewed.",
+                self._counts("failed_reauthentication"),
+            ),
+            "kafka.network:type=SocketServer,name=ExpiredConnectionsKilledCount": (
+                "Connections closed because their session was not renewed in time (KIP-368).",
+                self._counts("expired"),
+            ),
+            "klamm:type=Listener,name=IdleConnectionsClosed": (
+                "Connections closed because nothing happened on them for connections.max.idle.ms.",
+                self._counts("idle_closed"),
+            ),
+        }
+
+    def _of_acceptors(self) -> MetricTable:
+        return {
+            "klamm:type=Acceptor,name=ConnectionsAccepted": (
+                "Connections that were let in.",
+                lambda: [({"listener": name}, acceptor.accepted) for name, acceptor in acceptors_of(self._listeners)],
+            ),
+            "klamm:type=Acceptor,name=ConnectionsRefused": (
+                "Connections that were closed at once because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.refused),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsDelayed": (
+                "Connections that were closed unserved, after a delay, because a gate said so, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.delayed),
+            ),
+            "klamm:type=Acceptor,name=ConnectionsPaused": (
+                "Connections that had to wait because a gate said so, at the acceptor or behind a proxy, by reason.",
+                lambda: self._by_reason(lambda acceptor: acceptor.outcomes.paused),
+            ),
+            "klamm:type=Processor,name=ConnectionsMoved": (
+                "Connections that a processor has given to another.",
+                lambda: [(labels, processor.moved_connections) for labels, processor in processors_of(self._listeners)],
+            ),
+        }
+
+    def _of_clients(self) -> MetricTable:
+        return {
+            "klamm:type=Client,name=Requests": (
+                "Requests of open connections, by client; those with most requests.",
+                lambda: self._clients("requests"),
+            ),
+            "klamm:type=Client,name=ReceivedBytes": (
+                "Bytes read from open connections, by client; those with most requests.",
+                lambda: self._clients("received_bytes"),
+            ),
+            "klamm:type=Client,name=SentBytes": (
+                "Bytes written to open connections, by client; those with most requests.",
+                lambda: self._clients("sent_bytes"),
+            ),
+        }
+
+    def _by_reason(self, counts: Callable[[Acceptor], Mapping[str, int]]) -> list[tuple[Labels, float]]:
+        return [
+            ({"listener": name, "reason": reason}, count)
+            for name, acceptor in acceptors_of(self._listeners)
+            for reason, count in list(counts(acceptor).items())
+        ]
+
+    def _connection_counts(self) -> Samples:
+        return [(labels, processor.connection_count) for labels, processor in processors_of(self._listeners)]
+
+    def _counts(self, name: str) -> Callable[[], Samples]:
+        return lambda: [
+            ({"listener": listener.name}, getattr(listener.counts, name).value) for listener in list(self._listeners)
+        ]
+
+    def _channels(self, listener: Listener) -> Iterator[KafkaChannel]:
+        for processor in listener.all_processors:
+            yield from processor.channels
+
+    def _bytes(self, attribute: str) -> Samples:
+        for listener in list(self._listeners):
+            open_bytes = sum(getattr(channel.connection, attribute) for channel in self._channels(listener))
+            total = open_bytes + getattr(listener.counts, f"closed_{attribute}").value
+            # A connection that closes at this moment may be seen in neither place; a counter never falls.
+            key = (listener.name, attribute)
+            self._highest[key] = max(self._highest.get(key, 0), total)
+            yield {"listener": listener.name}, self._highest[key]
+
+    def _connections_by_software(self) -> Samples:
+        counts: dict[tuple[str, str, str], int] = {}
+        for listener in list(self._listeners):
+            for channel in self._channels(listener):
+                connection = channel.connection
+                key = (listener.name, connection.client_software_name, connection.client_software_version)
+                counts[key] = counts.get(key, 0) + 1
+        for (name, software, version), count in heapq.nlargest(
+            _SOFTWARE_LABELS, counts.items(), key=lambda one: one[1]
+        ):
+            yield {"listener": name, "clientSoftwareName": software, "clientSoftwareVersion": version}, count
+
+    def _clients(self, attribute: str) -> Samples:
+        sums: dict[tuple[str, str, str, str], list[int]] = {}
+        for listener in list(self._listeners):
+            for channel in self._channels(listener):
+                connection = channel.connection
+                host = connection.client_address.host
+                key = (listener.name, str(connection.principal), host, (connection.client_id or "")[:LABEL_CHARACTERS])
+                both = sums.setdefault(key, [0, 0])
+                both[0] += channel.requests
+                both[1] += channel.requests if attribute == "requests" else getattr(connection, attribute)
+        most = heapq.nlargest(self._max_clients, sums.items(), key=lambda one: one[1][0])
+        for (name, principal, host, client_id), (_, value) in most:
+            yield {"listener": name, "principal": principal, "host": host, "client_id": client_id}, value

@@ -1,0 +1,65 @@
+"""What the metrics of a server have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from klamm.metrics.registry import Kind, Labels, MetricsRegistry, WindowedShare
+
+if TYPE_CHECKING:
+    from klamm.network.acceptor import Acceptor
+    from klamm.network.processor import Processor
+    from klamm.runtime.clock import Clock
+    from klamm.server.listener import Listener
+
+Samples: TypeAlias = Iterable[tuple[Labels, float]]
+MetricTable: TypeAlias = Mapping[str, tuple[str, Callable[[], Samples]]]
+"""By metric name: what it means, and what reads it."""
+
+SOCKET_SERVER: Final = "kafka.server:type=socket-server-metrics,name="
+LABEL_CHARACTERS: Final = 100
+"""Longest label that a client chooses."""
+
+
+def register_all(registry: MetricsRegistry, kind: Kind, table: MetricTable) -> None:
+    """Register every metric of a table."""
+    for name, (doc, read) in table.items():
+        registry.register(name, kind, doc, read)
+
+
+def single(read: Callable[[], float]) -> Callable[[], Samples]:
+    """One sample without labels."""
+    return lambda: [({}, read())]
+
+
+def acceptors_of(listeners: Sequence[Listener]) -> Iterator[tuple[str, Acceptor]]:
+    """The acceptors there are, by their listeners' names."""
+    for listener in list(listeners):
+        if listener.acceptor is not None:
+            yield listener.name, listener.acceptor
+
+
+def processors_of(listeners: Sequence[Listener]) -> Iterator[tuple[Labels, Processor]]:
+    """All processors, with their labels."""
+    for listener in list(listeners):
+        for processor in listener.all_processors:
+            yield {"listener": listener.name, "networkProcessor": str(processor.index)}, processor
+
+
+class TimeShares:
+    """Shares of time over a window, each of the thing that spends it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._created_ns = clock.monotonic_ns()
+        self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
+
+    def read(self, key: object, total_ns: int, capacity: int = 1) -> float:
+        """The share, 0 to 1, of `capacity` threads' time that `key` has spent, from its total until now."""
+        now_ns = self.clock.monotonic_ns()
+        share = self._shares.get(key)
+        if share is None:
+            share = self._shares.setdefault(key, WindowedShare(getattr(key, "created_ns", self._created_ns)))
+        return share.read(now_ns, total_ns, capacity)

@@ -1,0 +1,77 @@
+"""The metrics of the network side. They are read when somebody collects them, and cost nothing before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.metrics.registry import MetricsRegistry
+from klamm.network.memory_pool import MemoryPool
+from klamm.server.connection_metrics import ConnectionMetrics
+from klamm.server.metric_tables import SOCKET_SERVER, TimeShares, single
+from klamm.server.thread_metrics import ThreadMetrics
+from klamm.shared.version import __version__
+
+if TYPE_CHECKING:
+    from klamm.requests.handler_pool import KafkaRequestHandlerPool
+    from klamm.requests.request_channel import RequestChannel
+    from klamm.runtime.clock import Clock
+    from klamm.server.listener import Listener
+
+# What Kafka reports for a pool without a limit: the largest number of a Java long.
+_UNLIMITED_BYTES: Final = (1 << 63) - 1
+
+
+def register_server_metrics(
+    registry: MetricsRegistry,
+    *,
+    listeners: Sequence[Listener],
+    request_channel: RequestChannel,
+    handler_pool: KafkaRequestHandlerPool,
+    pool: MemoryPool | None,
+    max_clients: int,
+    clock: Clock,
+) -> None:
+    """Register the metrics of one server. `max_clients` is how many clients they name."""
+    shares = TimeShares(clock)
+    ThreadMetrics(listeners, request_channel, handler_pool, shares).register(registry)
+    ConnectionMetrics(listeners, max_clients).register(registry)
+    _register_pool(registry, pool or MemoryPool(_UNLIMITED_BYTES, clock=clock), shares)
+    started_ms = clock.wall_ms()
+    registry.gauge(
+        "kafka.server:type=app-info,name=start-time-ms",
+        "When the server started, in milliseconds since the epoch; the label tells its version.",
+        lambda: started_ms,
+        version=__version__,
+    )
+
+
+def _register_pool(registry: MetricsRegistry, pool: MemoryPool, shares: TimeShares) -> None:
+    group = "kafka.network:type=SocketServer,name="
+    registry.gauge(
+        group + "MemoryPoolAvailable",
+        "Bytes left for requests; 2^63 - 1 without a limit.",
+        lambda: pool.available_bytes,
+    )
+    registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
+    registry.gauge(
+        SOCKET_SERVER + "MemoryPoolAvgDepletedPercent",
+        "Share of time, 0 to 1, in which requests waited for memory.",
+        lambda: shares.read(pool, pool.depleted_ns),
+    )
+    counters: dict[str, tuple[str, Callable[[], float]]] = {
+        SOCKET_SERVER + "MemoryPoolDepletedTimeTotal": (
+            "Nanoseconds in which requests waited for memory.",
+            lambda: pool.depleted_ns,
+        ),
+        "klamm:type=MemoryPool,name=Depletions": (
+            "How often a request found too little memory left.",
+            lambda: pool.depletions,
+        ),
+        "klamm:type=MemoryPool,name=Evictions": (
+            "Connections closed because they held memory and sent nothing.",
+            lambda: pool.evictions,
+        ),
+    }
+    for name, (doc, read) in counters.items():
+        registry.register(name, "counter", doc, single(read))

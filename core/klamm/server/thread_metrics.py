@@ -1,0 +1,148 @@
+"""Metrics of the threads that serve requests: how busy they are, and what waits for them.
+
+They are those of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRequestHandlerPool`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klamm.metrics.registry import Labels, MetricsRegistry
+from klamm.server.metric_tables import (
+    LABEL_CHARACTERS,
+    MetricTable,
+    Samples,
+    TimeShares,
+    acceptors_of,
+    processors_of,
+    register_all,
+)
+
+if TYPE_CHECKING:
+    from klamm.network.acceptor import Acceptor
+    from klamm.network.processor import Processor
+    from klamm.requests.handler_pool import KafkaRequestHandlerPool
+    from klamm.requests.request_channel import RequestChannel
+    from klamm.server.listener import Listener
+
+_LANE_LABELS: Final = 50
+_OTHER_LANES: Final = "other"
+
+
+class ThreadMetrics:
+    """Reads processors, acceptors and request handlers. Processors come and go."""
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        request_channel: RequestChannel,
+        handler_pool: KafkaRequestHandlerPool,
+        shares: TimeShares,
+    ) -> None:
+        self._listeners = listeners
+        self._channel = request_channel
+        self._handler_pool = handler_pool
+        self._shares = shares
+
+    def register(self, registry: MetricsRegistry) -> None:
+        """Register everything that is read here."""
+        register_all(registry, "gauge", self._gauges())
+        register_all(registry, "counter", self._counters())
+
+    def _gauges(self) -> MetricTable:
+        return {
+            "kafka.network:type=RequestChannel,name=RequestQueueSize": (
+                "Requests that wait for a handler.",
+                lambda: [({}, self._channel.size())],
+            ),
+            "kafka.network:type=RequestChannel,name=ResponseQueueSize": (
+                "Responses that wait for their processor: all, and by processor.",
+                self._response_queues,
+            ),
+            "kafka.network:type=Processor,name=IdlePercent": (
+                "Share of time, 0 to 1, in which a processor waits for something to happen.",
+                lambda: [(labels, self._idle(processor)) for labels, processor in processors_of(self._listeners)],
+            ),
+            "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent": (
+                "Mean of the processors' shares of idle time, 0 to 1.",
+                self._average_idle,
+            ),
+            "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": (
+                "Share of time, 0 to 1, in which an acceptor waits for a processor, a gate or a file descriptor.",
+                lambda: [
+                    ({"listener": name}, self._blocked(acceptor)) for name, acceptor in acceptors_of(self._listeners)
+                ],
+            ),
+            "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent": (
+                "Share of time, 0 to 1, in which request handlers wait for requests.",
+                lambda: [({}, 1.0 - self._handlers_busy())],
+            ),
+            "klamm:type=RequestChannel,name=LaneSize": (
+                "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
+                lambda: _largest_lanes(self._channel.lane_sizes()),
+            ),
+            "klamm:type=RequestHandlerPool,name=Size": (
+                "Request handler threads.",
+                lambda: [({}, self._handler_pool.size)],
+            ),
+            "klamm:type=Processor,name=TurnAgeMs": (
+                "Milliseconds since a processor last looked for something to do; it does so three times a second.",
+                self._turn_ages,
+            ),
+        }
+
+    def _counters(self) -> MetricTable:
+        return {
+            "klamm:type=Acceptor,name=DescriptorPauses": (
+                "How often accepting paused, for 0.1 s each time, because the system had no file descriptor to give.",
+                lambda: [
+                    ({"listener": name}, acceptor.descriptor_pauses) for name, acceptor in acceptors_of(self._listeners)
+                ],
+            ),
+            "klamm:type=RequestChannel,name=QueueFull": (
+                "How often a request found the request queue full.",
+                lambda: [({}, self._channel.full_count)],
+            ),
+        }
+
+    def _handlers_busy(self) -> float:
+        pool = self._handler_pool
+        return self._shares.read(pool, pool.busy_ns_until(self._shares.clock.monotonic_ns()), max(1, pool.size))
+
+    def _blocked(self, acceptor: Acceptor) -> float:
+        return self._shares.read(acceptor, acceptor.blocked_ns_until(self._shares.clock.monotonic_ns()))
+
+    def _idle(self, processor: Processor) -> float:
+        return self._shares.read(processor, processor.idle_ns_until(self._shares.clock.monotonic_ns()))
+
+    def _average_idle(self) -> Samples:
+        shares = [self._idle(processor) for _, processor in processors_of(self._listeners)]
+        return [({}, sum(shares) / len(shares))] if shares else []
+
+    def _response_queues(self) -> Samples:
+        sizes: list[tuple[Labels, float]] = [
+            ({"listener": labels["listener"], "processor": labels["networkProcessor"]}, processor.response_queue_size)
+            for labels, processor in processors_of(self._listeners)
+        ]
+        return [({}, sum(size for _, size in sizes)), *sizes]
+
+    def _turn_ages(self) -> Samples:
+        now_ns = self._shares.clock.monotonic_ns()
+        return [
+            (labels, max(0, now_ns - processor.turn_ns) / 1e6) for labels, processor in processors_of(self._listeners)
+        ]
+
+
+def _largest_lanes(sizes: Mapping[str, int]) -> Samples:
+    # A lane may be named by a client: neither its length nor how many there are is theirs to choose.
+    merged: dict[str, int] = {}
+    for lane, size in sizes.items():
+        name = lane[:LABEL_CHARACTERS]
+        merged[name] = merged.get(name, 0) + size
+    if len(merged) > _LANE_LABELS:
+        named = dict(heapq.nlargest(_LANE_LABELS, merged.items(), key=lambda one: one[1]))
+        rest = sum(merged.values()) - sum(named.values())
+        merged = {**named, _OTHER_LANES: named.get(_OTHER_LANES, 0) + rest}
+    return [({"lane": lane}, size) for lane, size in merged.items()]

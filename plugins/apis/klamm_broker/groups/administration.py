@@ -1,0 +1,86 @@
+"""What administrators do with groups: describe, list and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode
+from klamm_broker.groups import persistence
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.registry import GroupRegistry
+from klamm_broker.groups.requests import DescribedGroup, ListedGroup
+from klamm_broker.groups.state import DEAD, EMPTY
+from klamm_broker.groups.views import describe
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Store, StoreError
+
+GROUP_TYPE: Final = "classic"
+
+
+class GroupAdministration:
+    """Describes, lists and deletes the groups of this broker. From any thread; never waits for the disk."""
+
+    def __init__(self, store: Store, registry: GroupRegistry) -> None:
+        self._store = store
+        self._registry = registry
+
+    def describe(self, group_id: str) -> DescribedGroup | None:
+        """The group, or None if there is none."""
+        group = self._registry.get(group_id)
+        if group is None:
+            return None
+        with group:
+            return describe(group) if group.state is not DEAD else None
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
+        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {group_type.strip().lower() for group_type in types}
+        if wanted_types and GROUP_TYPE not in wanted_types:
+            return []
+        return [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
+            for group in self._registry.all()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]
+
+    def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
+        """Delete empty groups and their offsets. `reply` gets an outcome by group id, once it is durable.
+
+        Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
+        """
+        outcomes: dict[str, ErrorCode] = {}
+        for group_id in group_ids:
+            group = self._registry.get(group_id)
+            if group is None:
+                outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+                continue
+            with group:
+                if group.state is EMPTY:
+                    outcomes[group_id] = ErrorCode.NONE
+                    self._delete_held(group, outcomes)
+                elif group.state is DEAD:
+                    outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+                else:
+                    outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
+        if ErrorCode.NONE in outcomes.values():
+            self._store.submit((), lambda _: reply(outcomes))
+        else:
+            reply(outcomes)
+
+    def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
+        # Member ids were promised for the group that goes now; who is promised one from here on keeps it.
+        for member_id in list(group.pending_joins):
+            group.forget_pending_join(member_id)
+
+        def on_durable(error: StoreError | None) -> None:
+            if error is not None:
+                outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
+                return
+            with group:
+                group.offsets.clear()
+                self._registry.remove_if_unused(group)
+
+        self._store.submit(persistence.delete_group(group.group_id), on_durable)

@@ -1,0 +1,42 @@
+"""JWK sets: which of their keys can check signatures of tokens."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from joserfc.jwk import Key, KeySet
+
+log = logging.getLogger("klamm.sasl")
+
+
+class JwksError(Exception):
+    """The keys cannot be had, or are none."""
+
+
+def parse_jwks(data: bytes) -> dict[str, list[Key]]:
+    """Keys for signatures by their id, those without one under "". Raises JwksError.
+
+    Keys that cannot be used are left out: a set may hold kinds that nobody here knows.
+    """
+    try:
+        entries = json.loads(data)["keys"]
+        if not isinstance(entries, list):
+            raise TypeError("its keys are no list")
+    except (ValueError, KeyError, TypeError) as error:
+        raise JwksError(f"is no JWK set: {error!r}") from error
+    found: dict[str, list[Key]] = {}
+    for entry in entries:
+        # A secret key would let whoever can read the set sign tokens.
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
+            continue
+        try:
+            (key,) = KeySet.import_key_set({"keys": [entry]}).keys
+        except Exception as error:
+            log.info("a key of the JWK set cannot be used: %r", error)
+            continue
+        kid = entry.get("kid")
+        found.setdefault(kid if isinstance(kid, str) else "", []).append(key)
+    if not found:
+        raise JwksError("has no key for signatures")
+    return found

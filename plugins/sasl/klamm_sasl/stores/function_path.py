@@ -1,0 +1,16 @@
+"""Functions that settings name as `module:function`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+
+def load_function(path: str | None) -> Callable[..., Any] | None:
+    """What `module:function` names. Raises what importing it raises."""
+    if path is None:
+        return None
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

@@ -1,0 +1,25 @@
+"""The format of a file of users: one user and one SCRAM verifier in each line."""
+
+from __future__ import annotations
+
+from klamm.sasl import ScramCredential
+
+
+def parse_users(text: str) -> list[tuple[str, ScramCredential]]:
+    """Users and credentials of a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
+
+    Raises ValueError with the line's number; it repeats nothing of what should be a verifier.
+    """
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        user, colon, verifier = line.partition(":")
+        if not colon or not user:
+            raise ValueError(f"line {number}: is not USER:VERIFIER")
+        try:
+            entries.append((user, ScramCredential.from_text(verifier.strip())))
+        except ValueError as error:
+            raise ValueError(f'line {number}: the verifier of user "{user}" {error}') from error
+    return entries

@@ -1,0 +1,44 @@
+"""A report as plain tables and series, before it is text or HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+OUTCOMES: Final = ("ok", "throttled", "denied", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms` or `time`."""
+
+    title: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a report. `marked` are the rows that need attention; `doc` says what a row is."""
+
+    key: str
+    title: str
+    doc: str
+    columns: tuple[Heading, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    marked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise."""
+
+    lake: str
+    since: datetime | None
+    first: datetime
+    last: datetime
+    totals: dict[str, int]
+    tables: dict[str, Table]
+    bucket_s: int
+    traffic: tuple[tuple[datetime, dict[str, int]], ...]
+    logins: tuple[tuple[datetime, dict[str, int]], ...]

@@ -1,0 +1,218 @@
+"""The folder of one node: its sealed segments, the end of its hash chain, and what is left to clean up.
+
+A segment that has its final name is never touched again. What may be left to do then is to make the name durable and
+to delete what the segment replaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from klamm_spark.compression import compress
+from klamm_spark.event import SCHEMA_VERSION
+from klamm_spark.spool_layout import (
+    COMPRESSED_SUFFIXES,
+    NO_CHAIN,
+    SEAL_SUFFIX,
+    SEALED_SUFFIX,
+    Seal,
+    chain_of,
+    parse_name,
+    sealed_segments,
+    unreadable_files,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm.runtime import Clock
+    from klamm_spark.files import SpoolFiles
+    from klamm_spark.spool_segment import OpenSegment
+
+log = logging.getLogger("klamm.audit")
+
+
+class SpoolError(Exception):
+    """The spool cannot be written now; the message says why. A later attempt may succeed."""
+
+
+class SpoolFolder:
+    """`sealed` and `unreadable` have the sizes of sealed segments and of files that were put aside.
+
+    `newest` is the seal that the hash chain goes on from.
+    """
+
+    def __init__(self, path: Path, compression: str, clock: Clock, files: SpoolFiles) -> None:
+        self.path = path
+        self.files = files
+        self.sealed: dict[Path, int] = {}
+        self.unreadable: dict[Path, int] = {}
+        self.newest: Seal | None = None
+        self.sealed_count = 0
+        self._compression = compression
+        self._suffix = SEALED_SUFFIX + COMPRESSED_SUFFIXES[compression]
+        self._clock = clock
+        self._leftovers: list[Path] = []
+        self._names_unsynced = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all sealed segments, and of files that were put aside."""
+        return sum(self.sealed.values()) + sum(self.unreadable.values())
+
+    def measure(self) -> None:
+        """Read the sizes again; somebody else may have deleted files. Raises OSError."""
+        self.sealed = self._sizes(sealed_segments(self.path))
+        self.unreadable = self._sizes(unreadable_files(self.path))
+
+    def _sizes(self, paths: list[Path]) -> dict[Path, int]:
+        found: dict[Path, int] = {}
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = self.files.stat(path).st_size
+        return found
+
+    def has_segment(self, stem: str) -> bool:
+        """Whether there is a sealed segment with that name, compressed or not."""
+        return any(path.name.partition(".")[0] == stem for path in self.sealed)
+
+    def read_seal(self, path: Path) -> Seal | None:
+        """The seal of a segment's file; None, and a log line, if there is none that can be read."""
+        name = parse_name(path.name)
+        assert name is not None
+        try:
+            return Seal.parse(self.files.read(self.path / f"{name.stem}{SEAL_SUFFIX}"))
+        except (OSError, ValueError) as error:
+            log.error("audit spool %s: no seal: %s", path, error)
+            return None
+
+    # ---- names and leftovers
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all names are durable and nothing is left to delete."""
+        return not self._names_unsynced and not self._leftovers
+
+    def names_changed(self) -> None:
+        """Files were created, renamed or deleted: the directory must be synced."""
+        self._names_unsynced = True
+
+    def delete_later(self, path: Path) -> None:
+        """Delete a file when the names are durable."""
+        self._leftovers.append(path)
+
+    def sync_names(self) -> None:
+        """Make names durable. Raises OSError."""
+        if self._names_unsynced:
+            self.files.sync_directory(self.path)
+            self._names_unsynced = False
+
+    def settle(self) -> None:
+        """Make names durable, then delete what is left over. Raises SpoolError; the next call continues."""
+        try:
+            self.sync_names()
+            while self._leftovers:
+                self.files.remove(self._leftovers[-1])
+                self._leftovers.pop()
+        except OSError as error:
+            raise self.error(error) from error
+
+    def error(self, error: OSError) -> SpoolError:
+        """A SpoolError that names the folder."""
+        return SpoolError(f"{self.path}: {error.strerror or error}")
+
+    def forget(self, path: Path) -> None:
+        """A sealed segment or a file that was put aside is gone; the seal goes too, unless the chain needs it."""
+        self.names_changed()
+        if self.unreadable.pop(path, None) is not None:
+            return
+        del self.sealed[path]
+        stem = path.name.partition(".")[0]
+        if self.newest is None or stem != self.newest.segment:
+            self.delete_later(self.path / f"{stem}{SEAL_SUFFIX}")
+
+    # ---- sealing
+
+    def seal(
+        self,
+        segment: OpenSegment,
+        *,
+        final: bool = False,
+        clean: bool = True,
+        torn_bytes: int = 0,
+        copied: bytes | None = None,
+    ) -> None:
+        """Write the seal and give the segment its final name. Raises OSError: the segment does not have it yet.
+
+        With `copied`, a new file with those lines becomes the segment.
+        """
+        previous = self.newest
+        seal = self._seal_of(segment, final=final, clean=clean, torn_bytes=torn_bytes)
+        self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", seal.to_json())
+        target = self.path / f"{seal.segment}{self._suffix}"
+        size_bytes = segment.size_bytes
+        renamed = self._compression == "none" and copied is None
+        self.names_changed()
+        try:
+            if renamed:
+                self.files.rename(segment.path, target)
+            else:
+                data = compress(segment.path.read_bytes() if copied is None else copied, self._compression)
+                size_bytes = len(data)
+                self.files.write_whole(target, data)
+        except OSError:
+            # A network file system may have done what it could not confirm.
+            if not target.exists():
+                raise
+        if not renamed:
+            self.delete_later(segment.path)
+        self.sealed[target] = size_bytes
+        self.newest = seal
+        self.sealed_count += 1
+        if previous is not None and not self.has_segment(previous.segment):
+            self.delete_later(self.path / f"{previous.segment}{SEAL_SUFFIX}")
+
+    def _seal_of(self, segment: OpenSegment, *, final: bool, clean: bool, torn_bytes: int) -> Seal:
+        sha256, previous = segment.sha256.hexdigest(), self.newest
+        previous_chain = previous.chain if previous is not None else NO_CHAIN
+        return Seal(
+            schema_version=SCHEMA_VERSION,
+            node=self.path.name,
+            boot=segment.name.boot,
+            index=previous.index + 1 if previous is not None else 0,
+            segment=segment.name.stem,
+            first_seq=segment.name.first_seq,
+            last_seq=segment.last_seq,
+            events=segment.events,
+            size_bytes=segment.size_bytes,
+            sha256=sha256,
+            previous_chain=previous_chain,
+            chain=chain_of(previous_chain, sha256),
+            sealed_time_us=self._clock.wall_us(),
+            torn_bytes=torn_bytes,
+            clean=clean,
+            final=final,
+        )
+
+    def seal_failed(self, segment: OpenSegment) -> None:
+        """Seal a copy of what can still be read, so that it is synced as a whole. Raises OSError."""
+        data = segment.path.read_bytes()[: segment.size_bytes]
+        torn_bytes = 0
+        if hashlib.sha256(data).digest() != segment.sha256.digest():
+            torn_bytes = segment.recount(data)
+        if segment.events:
+            self.seal(segment, clean=False, torn_bytes=torn_bytes, copied=data[: segment.size_bytes])
+        else:
+            self.delete_later(segment.path)
+
+    def mark_final(self, seal: Seal) -> None:
+        """Say in a seal that its boot ended in order. Raises SpoolError."""
+        try:
+            self.files.write_whole(self.path / f"{seal.segment}{SEAL_SUFFIX}", replace(seal, final=True).to_json())
+            self.files.sync_directory(self.path)
+        except OSError as error:
+            raise self.error(error) from error

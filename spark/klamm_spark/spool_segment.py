@@ -1,0 +1,131 @@
+"""The segment that is being written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klamm_spark.files import SpoolFiles
+    from klamm_spark.spool_layout import SegmentName
+
+_WRITE_BYTES: Final = 1 << 20
+
+
+class WholeEvents(NamedTuple):
+    """The whole events at the beginning of a segment's lines."""
+
+    events: int
+    last_seq: int
+    size_bytes: int
+
+
+def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
+    """Count up to the first line that is torn or no event."""
+    events, last_seq, size_bytes = 0, name.first_seq - 1, 0
+    while True:
+        end = data.find(b"\n", size_bytes)
+        if end < 0:
+            break
+        try:
+            event: Any = json.loads(data[size_bytes:end])
+            last_seq = int(event["seq"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            break
+        events += 1
+        size_bytes = end + 1
+    return WholeEvents(events, last_seq, size_bytes)
+
+
+class OpenSegment:
+    """An `.open` file, and what its seal must say of it.
+
+    `events`, `last_seq`, `size_bytes` and `sha256` count whole writes only. `synced_seq` is the last event that the
+    disk has confirmed. After a sync has `failed`, the descriptor is closed and the segment only waits to be sealed.
+    """
+
+    __slots__ = (
+        "_descriptor",
+        "_files",
+        "_torn",
+        "events",
+        "failed",
+        "first_write_ns",
+        "last_seq",
+        "name",
+        "path",
+        "sha256",
+        "size_bytes",
+        "synced_seq",
+    )
+
+    def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int) -> None:
+        """Open or create the file. Raises OSError."""
+        self.name = name
+        self.path = path
+        self.first_write_ns = now_ns
+        self.events = 0
+        self.last_seq = self.synced_seq = name.first_seq - 1
+        self.size_bytes = 0
+        self.sha256 = hashlib.sha256()
+        self.failed = False
+        self._torn = False
+        self._files = files
+        self._descriptor = files.open_append(self.path)
+
+    def append(self, lines: bytes, last_seq: int, events: int) -> None:
+        """Write all lines or none. Raises OSError."""
+        try:
+            self.cut_torn()
+            self._torn = True
+            view = memoryview(lines)
+            while view:
+                view = view[self._files.write(self._descriptor, view[:_WRITE_BYTES]) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.cut_torn()
+            raise
+        self._torn = False
+        self.size_bytes += len(lines)
+        self.sha256.update(lines)
+        self.events += events
+        self.last_seq = last_seq
+
+    def cut_torn(self) -> None:
+        """Cut off what a failed write has left. Raises OSError."""
+        if self._torn:
+            self.truncate()
+            self._torn = False
+
+    def truncate(self) -> None:
+        """Cut the file to `size_bytes`. Raises OSError."""
+        self._files.truncate(self._descriptor, self.size_bytes)
+
+    def sync(self) -> None:
+        """Wait for the disk. Raises OSError."""
+        try:
+            self._files.fsync(self._descriptor)
+        except OSError:
+            # The system may have dropped what it could not write: a second fsync would succeed and prove nothing.
+            self.failed = True
+            self._torn = False
+            self.close()
+            raise
+        self.synced_seq = self.last_seq
+
+    def close(self) -> None:
+        """Close the descriptor, if it is open."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._files.close(self._descriptor)
+            self._descriptor = -1
+
+    def recount(self, data: bytes) -> int:
+        """Count the whole events that the file really holds. Returns how many torn bytes follow them."""
+        self.events, self.last_seq, self.size_bytes = count_whole_events(data, self.name)
+        self.sha256 = hashlib.sha256(data[: self.size_bytes])
+        return len(data) - self.size_bytes

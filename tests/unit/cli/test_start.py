@@ -1,0 +1,45 @@
+"""What a start does not do, as it takes time: import what the first request does not need, and look for garbage."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from klamm.server.serving import no_collections
+
+NOT_NEEDED = {"asyncio", "cryptography", "difflib", "email", "http", "importlib.metadata", "ssl", "unittest", "zipfile"}
+
+PROGRAM = """
+import sys
+sys.path[:0] = {path!r}
+from klamm.cli.main import main
+assert main(["check"]) == 0
+import klamm.server.serving
+import klamm_broker.broker
+print(*sys.modules)
+"""
+
+
+def test_a_start_without_a_file_imports_no_heavy_library():
+    program = PROGRAM.format(path=sys.path)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "klamm_broker.broker" in imported
+    assert not imported & NOT_NEEDED
+
+
+def test_garbage_is_not_looked_for_during_a_start_nor_later_in_what_it_made():
+    frozen = gc.get_freeze_count()
+    with no_collections():
+        assert not gc.isenabled()
+        made = [[] for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() - frozen >= len(made)
+    gc.unfreeze()
+
+
+def test_a_start_that_fails_leaves_collections_on():
+    with pytest.raises(ValueError), no_collections():
+        raise ValueError
+    assert gc.isenabled()
