@@ -153,7 +153,7 @@ class SaslContext:
 
     listener: ListenerContext
     stores: Sequence[CredentialStore]
-    sessions: SessionRegistry
+    sessions: SessionRegistry[ConnectionContext]
 
 
 class SaslMechanism(Part[SaslContext], ABC):

@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from klamm.logs.escaping import clipped
 
 if TYPE_CHECKING:
-    from klamm.api.context import ConnectionContext, ListenerContext
+    from klamm.api.context import ListenerContext
     from klamm.runtime.scheduler import Timer
+    from klamm.shared.principal import KafkaPrincipal
 
 log = logging.getLogger("klamm.sessions")
 
@@ -24,6 +25,16 @@ RECHECK_DELAY_MS: Final = 50
 _NAMED_PRINCIPALS: Final = 20
 
 
+class Authenticated(Protocol):
+    """What has a session: a connection, or its transport."""
+
+    @property
+    def principal(self) -> KafkaPrincipal: ...
+
+
+C = TypeVar("C", bound=Authenticated)
+
+
 @dataclass(slots=True, eq=False)
 class _Session:
     key: Hashable
@@ -31,35 +42,33 @@ class _Session:
     timer: Timer | None = None
 
 
-class SessionRegistry:
+class SessionRegistry(Generic[C]):
     """Knows the sessions of one listener that were proved by a credential, a token, a key or a certificate.
 
     A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
     token, key or certificate has changed. A session that may not go on is ended: its connection is closed, and the log
-    and an administrative event `sessions_ended` say why. A session that expires is closed without an event.
+    and an administrative event `sessions_ended` say why. A session that only reaches its end in time makes no event.
+
+    `disconnect(connection, reason)` closes a connection, from any thread.
 
     Thread safe. `close` cancels all timers; no session is ended after it.
     """
 
-    def __init__(
-        self, listener: ListenerContext, disconnect: Callable[[ConnectionContext, str], object] | None = None
-    ) -> None:
+    def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
         self._listener = listener
-        self._disconnect = disconnect or (lambda connection, reason: connection.disconnect(reason))
+        self._disconnect = disconnect
         self._lock = threading.Lock()
-        self._sessions: dict[ConnectionContext, _Session] = {}
-        self._by_key: dict[Hashable, dict[ConnectionContext, None]] = {}
+        self._sessions: dict[C, _Session] = {}
+        self._by_key: dict[Hashable, dict[C, None]] = {}
         # What the next recheck looks at: keys, or None for all sessions.
-        self._due: set[Hashable] | None = set()
+        self._due: dict[Hashable, None] | None = {}
         self._recheck_timer: Timer | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def add(
-        self, connection: ConnectionContext, key: Hashable, why_not: WhyNot, expires_ns: int | None = None
-    ) -> str | None:
+    def add(self, connection: C, key: Hashable, why_not: WhyNot, expires_ns: int | None = None) -> str | None:
         """Begin a session, instead of the one that the connection has.
 
         `key` is what `recheck` selects by, e.g. the name of a user. The connection is closed at the monotonic time
@@ -83,7 +92,7 @@ class SessionRegistry:
             self.remove(connection)
         return reason
 
-    def renewing(self, connection: ConnectionContext) -> None:
+    def renewing(self, connection: C) -> None:
         """A client authenticates again: let its session not expire meanwhile."""
         with self._lock:
             session = self._sessions.get(connection)
@@ -91,7 +100,7 @@ class SessionRegistry:
                 session.timer.cancel()
                 session.timer = None
 
-    def remove(self, connection: ConnectionContext) -> None:
+    def remove(self, connection: C) -> None:
         """Forget a connection that is closed; does nothing if it has no session."""
         with self._lock:
             self._forget(connection)
@@ -109,20 +118,20 @@ class SessionRegistry:
             if keys is None:
                 self._due = None
             elif self._due is not None:
-                self._due.update(keys)
+                self._due.update(dict.fromkeys(keys))
             if self._recheck_timer is None and not self._closed:
                 self._recheck_timer = self._listener.services.scheduler.schedule(RECHECK_DELAY_MS, self._recheck)
 
     def _recheck(self) -> None:
         with self._lock:
             self._recheck_timer = None
-            keys, self._due = self._due, set()
+            keys, self._due = self._due, {}
             if keys is None:
                 found = list(self._sessions)
             else:
                 found = [connection for key in keys for connection in self._by_key.get(key, ())]
             sessions = [(connection, self._sessions[connection]) for connection in found]
-        ended: dict[str, list[ConnectionContext]] = {}
+        ended: dict[str, list[C]] = {}
         for connection, session in sessions:
             reason = self._ask(connection, session)
             if reason is not None and self._take(connection, session):
@@ -142,14 +151,16 @@ class SessionRegistry:
                 self._forget(connection)
 
     @staticmethod
-    def _ask(connection: ConnectionContext, session: _Session) -> str | None:
+    def _ask(connection: C, session: _Session) -> str | None:
         try:
             return session.why_not()
         except Exception:
-            log.exception("connection_id=%s: cannot check whether the session may go on", connection.connection_id)
+            log.exception(
+                "principal=%s: cannot check whether the session may go on", clipped(connection.principal.name)
+            )
             return None
 
-    def _forget(self, connection: ConnectionContext) -> None:
+    def _forget(self, connection: C) -> None:
         session = self._sessions.pop(connection, None)
         if session is None:
             return
@@ -160,7 +171,7 @@ class SessionRegistry:
         if not connections:
             del self._by_key[session.key]
 
-    def _take(self, connection: ConnectionContext, session: _Session) -> bool:
+    def _take(self, connection: C, session: _Session) -> bool:
         """Remove a session, unless it was renewed or has ended meanwhile."""
         with self._lock:
             if self._sessions.get(connection) is not session:
@@ -168,11 +179,15 @@ class SessionRegistry:
             self._forget(connection)
             return True
 
-    def _expire(self, connection: ConnectionContext, session: _Session) -> None:
-        if self._take(connection, session):
-            self._disconnect(connection, "the session has expired and was not renewed")
+    def _expire(self, connection: C, session: _Session) -> None:
+        reason = self._ask(connection, session)
+        if not self._take(connection, session):
+            return
+        if reason is not None:
+            self._report(reason, [connection])
+        self._disconnect(connection, reason or "the session has expired and was not renewed")
 
-    def _report(self, reason: str, connections: list[ConnectionContext]) -> None:
+    def _report(self, reason: str, connections: list[C]) -> None:
         counts: dict[str, int] = {}
         for connection in connections:
             principal = f"{connection.principal.type}:{connection.principal.name}"

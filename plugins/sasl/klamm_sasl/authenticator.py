@@ -83,7 +83,7 @@ class SaslServerAuthenticator(Authenticator):
         max_reauth_ms: Mapping[str, int],
         cannot_reauthenticate: Counter,
         submit: Callable[[Check, str | None], Callable[[], object] | None],
-        sessions: SessionRegistry | None = None,
+        sessions: SessionRegistry[ConnectionContext] | None = None,
     ) -> None:
         self._connection = connection
         self._transport = transport

@@ -86,7 +86,7 @@ class SaslSettings:
 
     revoke_sessions: bool = setting(
         True,
-        doc="Close the connections of clients whose credential, token or signing key has changed or ended, at once."
+        doc="Close the connections of clients at once whose credential, token or signing key has changed or ended."
         " false: as in Apache Kafka, they last until they authenticate again.",
     )
 

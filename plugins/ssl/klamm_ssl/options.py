@@ -128,6 +128,11 @@ class SslOptions:
     reload_interval_ms: int = setting(
         5_000, doc="How often the files are looked at for changed content; 0 only at SIGHUP.", minimum=0
     )
+    revoke_sessions: bool = setting(
+        True,
+        doc="Close the connections of clients at once whose certificate has expired, was revoked, or lost its trusted"
+        " authority. false: as in Apache Kafka, they last.",
+    )
     expiry_warning_days: int = setting(
         30, doc="Certificates that expire within that time are warned of, once a day.", minimum=0
     )
