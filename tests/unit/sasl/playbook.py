@@ -93,9 +93,9 @@ class Playbook:
             self.listener = ListenerContext(
                 "playbook", Address("127.0.0.1", 1), Address("127.0.0.1", 1), "SASL_PLAINTEXT", self.services
             )
+            self.listener.answer_api_versions = ApiVersionsAnswerer(with_api_versions([]))
             self.disconnected: list[tuple[ConnectionContext, str]] = []
             self.sessions = SessionRegistry(self.listener, lambda *ended: self.disconnected.append(ended))
-        self.listener.answer_api_versions = ApiVersionsAnswerer(with_api_versions([]))
         self.mechanisms = mechanisms or {"SCRIPTED": Scripted(), "OTHER": Scripted()}
         self.connection = ConnectionContext("c-1", self.listener, self.listener.bound, Address("127.0.0.1", 2))
         self.work: deque[Callable[[], Any]] = deque()
