@@ -52,18 +52,18 @@ def page() -> str:
     registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
     sections = [
         HEAD,
-        section("`[server]`", ServerSettings, "The process as a whole."),
+        section("`[server]`", ServerSettings, "The process as a whole.", registry),
         section("`[plugins]`", PluginsSettings, "Which plugins are loaded."),
-        section("`[listeners.NAME]`", ListenerSettings, "One address, and the parts that serve it."),
+        section("`[listeners.NAME]`", ListenerSettings, "One address, and the parts that serve it.", registry),
         *(provider_section(found) for found in registry.all() if found.provider.load_settings() is not None),
         "## Parts without settings\n\n" + "\n".join(without_settings(registry)) + "\n",
     ]
     return "\n".join(sections)
 
 
-def section(title: str, settings: type, introduction: str) -> str:
-    """A heading and a table with one row per setting."""
-    rows = [row(spec) for spec in specs_of(settings).values()]
+def section(title: str, settings: type, introduction: str, registry: PluginRegistry | None = None) -> str:
+    """A heading and a table with one row per setting. `registry` knows the defaults of keys that name providers."""
+    rows = [row(with_default(spec, registry)) for spec in specs_of(settings).values()]
     lines = [
         f"## {title}",
         "",
@@ -94,6 +94,13 @@ def without_settings(registry: PluginRegistry) -> Iterator[str]:
     for found in registry.all():
         if found.provider.load_settings() is None:
             yield f"- the {found.kind.label} `{found.provider.name}`: {found.provider.summary}"
+
+
+def with_default(spec: SettingSpec, registry: PluginRegistry | None) -> SettingSpec:
+    """The setting, with the default provider of its kind as its default if it names one."""
+    if registry is None or spec.provider is None:
+        return spec
+    return spec._replace(default=registry.default(spec.provider))
 
 
 def row(spec: SettingSpec) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
+from klamm.shared import IpNetworks
 from klamm.wire.api_keys import ApiKey
 from klamm_spark.settings import DETAIL, METADATA, OFF, api_key_of
 
@@ -57,22 +57,12 @@ class Policy:
         self._apis.update(dict.fromkeys(map(api_key_of, settings.exclude_apis), NOTHING))
         self._principals = {name: _LEVELS[level] for name, level in settings.principals.items()}
         self._excluded_principals = frozenset(settings.exclude_principals)
-        self._excluded_networks = [ipaddress.ip_network(text, strict=False) for text in settings.exclude_networks]
+        self._excluded_networks = IpNetworks(settings.exclude_networks)
         self.excluded_client_ids = frozenset(settings.exclude_client_ids)
 
     def excludes(self, principal: str, host: str) -> bool:
         """Whether nothing of a client is recorded."""
-        if principal in self._excluded_principals:
-            return True
-        if not self._excluded_networks:
-            return False
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._excluded_networks)
+        return principal in self._excluded_principals or host in self._excluded_networks
 
     def may_repeat(self, api_key: int) -> bool:
         """Whether the requests of an API need not all be looked at."""

@@ -78,7 +78,11 @@ def _check_node(node: str) -> str | None:
 class AuditSettings:
     """`[audit]` is for all listeners that name the observer, `[listeners.NAME.audit]` for one."""
 
-    spool: Path = setting(check=check_spool, doc="Directory of the spool; each node writes to its own folder below it.")
+    spool: Path = setting(
+        check=check_spool,
+        doc="Directory of the spool; each node writes to its own folder below it.",
+        private=True,
+    )
     node: str = setting(
         "", check=_check_node, doc="Name of this server in events and in the spool; empty is the host's name."
     )

@@ -61,7 +61,8 @@ class Spool:
 
     def open(self, boot_suffix: str) -> list[Recovered]:
         """Lock the folder, recover what a crash has left, and begin a boot. Raises OSError, SpoolError."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        for folder in (self.path.parent, self.path):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._lock = self._files.lock(self.path / ".lock")
         except BlockingIOError as error:

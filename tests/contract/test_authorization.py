@@ -39,13 +39,13 @@ def topics(client_options):
 def test_rules_of_the_configuration(on_channel, topics):
     with EmbeddedServer(["listeners.default.authorizer=static", RULES, *on_channel()]) as server:
         for name in ("seen", "unseen"):
-            server.api_set().create_topic(name)
+            server.api_set().topics.create(name, 1, {})
         assert topics(server) == ["seen"]
 
 
 def test_an_authorizer_that_fails_denies(on_channel, topics, caplog):
     with EmbeddedServer(["listeners.default.authorizer=failing", *on_channel()], plugins=[Plugin()]) as server:
-        server.api_set().create_topic("seen")
+        server.api_set().topics.create("seen", 1, {})
         assert topics(server) == []
     assert "out of order" in caplog.text
 
@@ -59,7 +59,7 @@ def test_acls_take_effect_at_once_and_answers_are_not_kept(on_channel, topics, c
     ]
     with EmbeddedServer(settings) as server:
         client = connect(server)
-        server.api_set().create_topic("seen")
+        server.api_set().topics.create("seen", 1, {})
         assert topics(server) == ["seen"]
         denial = AclCreation(2, "seen", 3, "User:*", "*", 2, 2)
         assert client.call(CreateAclsRequest([denial]), 3).results[0].error_code == ErrorCode.NONE

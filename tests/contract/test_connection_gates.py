@@ -337,7 +337,7 @@ max_handshakes = 10
         thread.join()
     counts = served.counts
     wait_until(lambda: counts.total == 0)
-    assert counts.by_ip == {}
+    assert counts.by_source == {}
     assert [listener.connections for listener in counts.listeners.values()] == [0, 0]
     assert served.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("outer",): 0, ("inner",): 0}
     assert served.acceptor("outer").accepted > 100

@@ -1,9 +1,12 @@
 """Who may import whom, read from the source: the skeleton no plugin, a plugin only the public face, `wire` no I/O."""
 
+import ast
 import importlib
 
 import pytest
 
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginRegistry
 from tests.contract.source_rules import ROOT, imports
 
 CORE = ROOT / "core" / "klamm"
@@ -77,6 +80,27 @@ def test_the_skeleton_imports_no_plugin():
 @pytest.mark.parametrize("folder", [*PLUGIN_PACKAGES, *EXAMPLES], ids=lambda folder: folder.name)
 def test_a_plugin_imports_only_the_public_face_and_itself(folder):
     assert violations(folder, plugin_may(folder.name)) == []
+
+
+def test_the_skeleton_names_no_default_part():
+    """Which part is the default is said by its provider. The starter file of `klamm init` is an example."""
+    registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
+    kinds = (
+        ProviderKind.TRANSPORT,
+        ProviderKind.API_SET,
+        ProviderKind.PROCESSOR_ASSIGNER,
+        ProviderKind.REQUEST_SCHEDULER,
+    )
+    defaults = {registry.default(kind) for kind in kinds}
+    assert defaults == {"plaintext", "broker", "round_robin", "fifo"}
+    named = [
+        f"{path.relative_to(CORE)}:{node.lineno}"
+        for path in sorted(CORE.rglob("*.py"))
+        if "wire" not in path.relative_to(CORE).parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in defaults
+    ]
+    assert named == []
 
 
 def test_wire_does_no_io_and_imports_nothing_above_it():

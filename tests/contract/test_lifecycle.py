@@ -1,6 +1,7 @@
 """Start and stop: in phases, all or nothing, and what the process says and answers on the way."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from klamm import ApiSet, Provider, ServerExtension, hookimpl, setting
 from klamm.server.server import StartError
 from klamm.server.serving import banner
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_dispatch.schedulers import Fifo
@@ -273,6 +275,44 @@ def test_a_group_id_forges_no_line_of_the_log(serve):
     lines = output.splitlines()
     assert any("group g\\n2026-01-01" in line for line in lines)
     assert not any(line.endswith("klamm.authorizer forged") or line.startswith("2026-01-01 00:00:00") for line in lines)
+
+
+def test_what_serve_writes_is_its_users_alone(serve, tmp_path):
+    file = tmp_path / "klamm.toml"
+    file.write_text(
+        f"""[server]
+data_dir = "data"
+[listeners.a]
+bind = "127.0.0.1:0"
+observers = ["audit"]
+[audit]
+spool = "{tmp_path}/spool"
+"""
+    )
+    process, ready = serve(str(file))
+    host, port = ready["listeners"]["a"].split(":")
+    with RawClient((host, int(port))) as client:
+        topics = [CreatableTopic("t", num_partitions=1, replication_factor=1)]
+        assert client.call(CreateTopicsRequest(topics=topics), 7).topics[0].error_code == 0
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    found = [path for folder in ("data", "spool") for path in (tmp_path / folder, *(tmp_path / folder).rglob("*"))]
+    assert {"klamm.db", "t-0"} <= {path.name for path in found}
+    assert any(path.suffix == ".log" for path in found)
+    assert any("spool" in path.parts and path.is_file() for path in found)
+    assert [f"{path} {path.stat().st_mode:o}" for path in found if path.stat().st_mode & 0o077] == []
+
+
+def test_an_embedded_server_makes_private_directories_and_database(tmp_path):
+    umask = os.umask(0o022)
+    try:
+        with EmbeddedServer(data_dir=tmp_path / "data"):
+            made = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").glob("klamm.db*")}
+            assert made["klamm.db"] == 0o600
+            assert set(made.values()) == {0o600}
+            assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(umask)
 
 
 def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):

@@ -343,7 +343,7 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
         processor.move(channel, gone)
         assert client.at_end()
         wait_until(lambda: counts.total == 0)
-    assert counts.by_ip == {}
+    assert counts.by_source == {}
 
 
 def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve, client_options):
@@ -440,10 +440,10 @@ def test_a_broker_loses_nothing_while_connections_move(tls_files, seed):
         assert not failures, failures[0]
         assert sum(processor.moved_connections for processor in listener.all_processors) > 20
         wait_until(lambda: counts.total == 0)
-        assert counts.by_ip == {}
+        assert counts.by_source == {}
         (handshakes,) = (part for part in listener.parts if type(part).__name__ == "HandshakeLimit")
         assert not handshakes._under_way
-        assert not handshakes._by_ip
+        assert not handshakes._by_source
         wait_until(lambda: server.server.pool.used_bytes == 0)
         assert listener.counts.created.value == listener.counts.closed.value == TALKERS * CONNECTIONS_EACH
         assert sum(processor.connection_count for processor in listener.all_processors) == 0

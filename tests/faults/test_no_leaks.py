@@ -336,13 +336,13 @@ def held(server: EmbeddedServer) -> dict[str, object]:
         "bytes of the pool": {"": server.server.pool.used_bytes},
     }
     counts = server.server.services.shared.once("connection_counts", dict)
-    holds["quota in all"] = {"": counts.total, **counts.by_ip}
+    holds["quota in all"] = {"": counts.total, **counts.by_source}
     for listener in server.server.listeners:
         assert listener.acceptor is not None
         holds[f"delayed at {listener.name}"] = {"": len(listener.acceptor._delayed_sockets)}
         for part in listener.parts:
             if type(part).__name__ == "HandshakeLimit":
-                holds[f"handshakes by address at {listener.name}"] = dict(part._by_ip)
+                holds[f"handshakes by address at {listener.name}"] = dict(part._by_source)
     return {what: those for what, those in holds.items() if any(those.values())}  # type: ignore[attr-defined]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, final
 
 from klamm.api.part import Part
@@ -43,6 +44,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ApiHandler:
     """One API as a handler set serves it.
 
+    `load`              the generated message module and the handler. Called at the API's first request, so that a set
+                        may put off importing what a start does not need.
     `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
     `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
                         the processor thread.
@@ -52,14 +55,23 @@ class ApiHandler:
 
     api_key: int
     name: str
-    module: Any
     min_version: int
     max_version: int
-    handle: Handler
+    load: Callable[[], tuple[Any, Handler]]
     blocking: bool = True
     inline_max_bytes: int = 0
     advertised: bool = True
     unchanged_while: Callable[[], object] | None = None
+
+    @property
+    def module(self) -> Any:
+        """The generated message module; see `load`."""
+        return self.load()[0]
+
+    @property
+    def handle(self) -> Handler:
+        """The handler; see `load`."""
+        return self.load()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +148,9 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
         yield ApiHandler(
             api_key=int(mark.module.API_KEY),
             name=mark.module.NAME,
-            module=mark.module,
             min_version=mark.versions.start,
             max_version=mark.versions.stop - 1,
-            handle=handle,
+            load=partial(_loaded, mark.module, handle),
             blocking=mark.blocking,
             inline_max_bytes=mark.inline_max_bytes,
             advertised=mark.advertised,
@@ -147,11 +158,13 @@ def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Ite
         )
 
 
+def _loaded(module: Any, handle: Handler) -> tuple[Any, Handler]:
+    return module, handle
+
+
 def _bind(function: Callable[..., Any], leading: tuple[Any, ...]) -> Callable[..., Any]:
     # A bound method is the cheapest closure that Python has; partial is next.
     if len(leading) == 1:
         bound: Callable[..., Any] = function.__get__(leading[0])
         return bound
-    from functools import partial
-
     return partial(function, *leading)

@@ -49,6 +49,7 @@ class Provider:
     `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
     `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
     `summary`   one line for `klamm plugins`.
+    `default`   the part of its kind where a configuration names none; one provider of a kind may say so.
     `gates`     of an api set: the connection gates of a listener that names none itself, as far as they are installed.
     `throttles` of an api set: the throttles of such a listener.
     """
@@ -59,6 +60,7 @@ class Provider:
     summary: str = ""
     gates: tuple[str, ...] = ()
     throttles: tuple[str, ...] = ()
+    default: bool = False
 
     def load_factory(self) -> Callable[[Any], Any]:
         """Import and return the factory. Raises ImportError or AttributeError when the plugin is broken."""

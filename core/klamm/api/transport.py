@@ -9,7 +9,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from klamm.api.part import ListenerPart
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
@@ -105,6 +105,11 @@ class Transport(ListenerPart, ABC):
 
     It is called on a thread for that then (`handshake_threads`), first when the peer has sent something; no other
     method of the layer is called meanwhile."""
+
+    @classmethod
+    def proves_principals(cls, settings: Any) -> bool:
+        """Whether, with these settings, its layers may have a `principal`, e.g. from a client's certificate."""
+        return False
 
     @abstractmethod
     def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:

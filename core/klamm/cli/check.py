@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from klamm.cli.serve import plan_of
 from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """0 if the configuration is right; else ConfigError or PluginError says what is not."""
+    """0 if the configuration is right, 1 if `--strict` and there is a warning.
+
+    Raises ConfigError or PluginError, which say what is wrong.
+    """
     plan = plan_of(options, plugins, files=True)
     parts = [plan.request_scheduler, *plan.api_sets.values(), *plan.extensions]
     for listener in plan.listeners:
@@ -18,5 +22,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     for part in parts:
         part.load()
     names = ", ".join(listener.name for listener in plan.listeners)
+    for warning in plan.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     print(f"{options.file or 'built-in settings'}: ok ({names})")
-    return 0
+    return 1 if plan.warnings and options.strict else 0

@@ -22,8 +22,7 @@ api_set = "broker"
 # A second door to the same broker, with a limit on connections per address:
 #
 # [listeners.public]
-# bind = "0.0.0.0:9093"
-# advertise = "kafka.example.com:9093"
+# bind = "127.0.0.1:9093"          # 0.0.0.0 lets other machines connect: name an authenticator and an authorizer then
 # gates = ["connection_quota"]
 # api_set = "broker"
 #

@@ -43,7 +43,10 @@ def parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
-    commands.add_parser("check", parents=[common, settings], help="say whether a file is right, without binding")
+    check = commands.add_parser(
+        "check", parents=[common, settings], help="say whether a file is right, without binding"
+    )
+    check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
     plugins = commands.add_parser("plugins", parents=[common, settings], help="list what plugins provide")

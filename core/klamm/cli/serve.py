@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.logs.escaping import EscapingFormatter
 
+log = logging.getLogger("klamm.config")
+
 
 def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool) -> ServerPlan:
     """The plan that the arguments ask for; `files` as `load_plan` has it. Raises ConfigError."""
@@ -19,6 +22,11 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
     if options.log_level:
         overrides.append(f"server.log_level={options.log_level}")
     file = Path(options.file) if options.file else None
+    if file is not None:
+        # A file may name functions of the operator's own; their modules may stand beside it.
+        folder = str(file.resolve().parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
     return load_plan(file, plugins, overrides, bind=options.bind, data_dir=options.data_dir, files=files)
 
 
@@ -28,6 +36,10 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EscapingFormatter())
     logging.basicConfig(level=plan.server.log_level, handlers=[handler])
+    for warning in plan.warnings:
+        log.warning("%s", warning)
+    # Records, credentials and audit events are nobody else's: every file that the server makes is its user's alone.
+    os.umask(0o077)
     from klamm.server.serving import run as serve
 
     ready_file = Path(options.ready_file) if options.ready_file else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
@@ -16,3 +17,16 @@ def check_networks(networks: Iterable[str]) -> str | None:
         except ValueError:
             return f'"{network}" is no address or CIDR network'
     return None
+
+
+def check_private(path: Path) -> str | None:
+    """What is wrong with the mode of a file or directory that only the server's user may have access to."""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except OSError:
+        # Whoever uses the file reports that.
+        return None
+    if not mode & 0o077:
+        return None
+    safe = "700" if path.is_dir() else "600"
+    return f"{path}: other users have access (mode {mode:04o}); `chmod {safe}` takes it from them"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from klamm.config import toml_positions as positions
 from klamm.config.problems import Problem
-from klamm.config.setting import convert
+from klamm.config.setting import UNKNOWN_KEY, convert
+
+_TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
+    ("listeners",): ': write [listeners.NAME] and below it bind = "HOST:PORT"'
+}
 
 
 class ConfigTables:
@@ -17,6 +21,7 @@ class ConfigTables:
 
     `problems` collects what is wrong. `overridden` has the command line argument that set a key, by the key's dotted
     path. `origins` has the path in a shared table that a key was copied from, by the key's path.
+    `place_of(key, value)` says where an unknown key belongs.
     """
 
     def __init__(self, file: Path | None, tables: dict[str, Any], text: str) -> None:
@@ -27,9 +32,16 @@ class ConfigTables:
         self.problems: list[Problem] = []
         self.overridden: dict[str, str] = {}
         self.origins: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.place_of: Callable[[str, object], str | None] = lambda key, value: None
 
     def report(self, path: tuple[str, ...], message: str) -> None:
-        """Note a problem with the key at `path`, with its file, line and column or the command line argument."""
+        """Note a problem with the key at `path`."""
+        problem = self.problem(path, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def problem(self, path: tuple[str, ...], message: str) -> Problem:
+        """A problem with the key at `path`, with its file, line and column or the command line argument."""
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.origins:
                 path = (*self.origins[path[:depth]], *path[depth:])
@@ -38,9 +50,7 @@ class ConfigTables:
         if not place and self.file is not None:
             position = positions.find(self.text, path)
             place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
-        problem = Problem(place, ".".join(path), message)
-        if problem not in self.problems:
-            self.problems.append(problem)
+        return Problem(place, ".".join(path), message)
 
     def table(self, path: tuple[str, ...]) -> dict[str, Any]:
         """A copy of the table at `path`; empty where there is none. What is no table is reported."""
@@ -48,7 +58,7 @@ class ConfigTables:
         for depth, key in enumerate(path, 1):
             here = here.get(key, {})
             if not isinstance(here, dict):
-                self.report(path[:depth], "must be a table")
+                self.report(path[:depth], "must be a table" + _TABLE_HINTS.get(path[:depth], ""))
                 return {}
         return dict(here)
 
@@ -58,7 +68,23 @@ class ConfigTables:
         prefix = ".".join(path) + "."
         # What came by `--set` may be text where a number is meant.
         lenient = {key.removeprefix(prefix) for key in self.overridden if key.startswith(prefix)}
-        return convert(kind, table, lambda key, message: self.report((*path, key), message), self.base, lenient=lenient)
+
+        def report(key: str, message: str) -> None:
+            if message.startswith(UNKNOWN_KEY):
+                place = self.place_of(key, table.get(key))
+                message = f"{UNKNOWN_KEY}; {place}" if place else message
+            self.report((*path, key), message)
+
+        return convert(kind, table, report, self.base, lenient=lenient)
+
+    def set_default(self, path: tuple[str, ...], value: str) -> None:
+        """Set the key at `path`, whose table is there, unless it has a value."""
+        table: Any = self.tables
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                return
+        table.setdefault(path[-1], value)
 
     def names_at(self, path: tuple[str, ...]) -> list[str]:
         """The names in the list at `path`."""

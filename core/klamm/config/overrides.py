@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -88,9 +89,14 @@ class _Overrides:
             message = f"belongs to {' and '.join(sorted(owners))}, which no listener has"
         self._config.problems.append(Problem(f"--set {text}", key, message))
 
+    def _default_api_set(self) -> str:
+        with contextlib.suppress(PluginError):
+            return self._plugins.default(ProviderKind.API_SET)
+        return ""
+
     def _names_of_parts(self, listener: str) -> dict[str, Sequence[str]]:
         table = self._config.table(("listeners", listener))
-        api_set = table.get("api_set", "broker")
+        api_set = table.get("api_set", self._default_api_set())
         found: dict[str, Sequence[str]] = {}
         for kind, key in _PARTS.items():
             names = table.get(key)
@@ -145,7 +151,8 @@ class _Overrides:
         found: dict[str, list[str]] = {}
         listeners = self._config.table(("listeners",)) or {"default": {}}
         for table in listeners.values():
-            name = table.get("api_set", "broker") if isinstance(table, dict) else "broker"
+            name = table.get("api_set") if isinstance(table, dict) else None
+            name = self._default_api_set() if name is None else name
             if not isinstance(name, str):
                 continue
             provider = str(self._config.table((name,)).get("provider", name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from klamm.config.config_tables import ConfigTables
 from klamm.config.plan import PartPlan
 from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
 from klamm.config.setting import SettingSpec, specs_of
+from klamm.config.settings import ListenerSettings, ServerSettings
 
 
 def default_parts(
@@ -24,6 +26,17 @@ def default_parts(
     wanted: tuple[str, ...] = getattr(found.provider, key)
     known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
     return tuple(name for name in wanted if name in known)
+
+
+def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
+    """Name the default provider wherever a table names none; a kind without a default stays unset."""
+    tables: list[tuple[tuple[str, ...], type]] = [(("server",), ServerSettings)]
+    tables += [(("listeners", name), ListenerSettings) for name in config.table(("listeners",))]
+    for path, settings in tables:
+        for key, spec in specs_of(settings).items():
+            if spec.provider is not None:
+                with contextlib.suppress(PluginError):
+                    config.set_default((*path, key), plugins.default(spec.provider))
 
 
 class PartResolver:
@@ -47,6 +60,14 @@ class PartResolver:
             self.config.report((*path, key), str(error))
             return None
         return self._with_settings(provider, found, (*path, provider), common=(provider,))
+
+    def default(self, kind: ProviderKind, path: tuple[str, ...], key: str) -> str:
+        """The default of a kind; empty, with the problem reported, if there is none."""
+        try:
+            return self.plugins.default(kind)
+        except PluginError as error:
+            self.config.report((*path, key), str(error))
+            return ""
 
     def api_set(self, name: str, users: Sequence[str]) -> PartPlan | None:
         """The api set `name`, which the listeners `users` use."""
@@ -74,6 +95,8 @@ class PartResolver:
         """A part and its settings: the table at `path`, over what the one at `common` says for all of its name."""
         try:
             kind = found.provider.load_settings()
+            if kind is not None:
+                specs_of(kind)
         except Exception as error:
             self.config.report(path, f"the settings of {found.source.distribution} cannot be loaded: {error!r}")
             return None

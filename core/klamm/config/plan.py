@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from klamm.api.contracts import contract_of, contract_problem
 from klamm.config.plugin_registry import Found, PluginError, load_factory
+from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
 
 Endpoint = tuple[str, int]
@@ -36,22 +38,35 @@ class PartPlan:
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
 
     def load(self) -> None:
-        """Import the code of the part and of its parts. Raises PluginError."""
-        load_factory(self.found)
+        """Import the code of the part and of its parts. Raises PluginError, also for a class that does not fit."""
+        factory = load_factory(self.found)
+        if isinstance(factory, type):
+            self._check(factory)
         for parts in self.parts.values():
             for part in parts:
                 part.load()
 
     def build(self, *arguments: Any) -> Any:
-        """Import the factory and call it with the settings. Raises PluginError if either fails."""
+        """Import the factory and call it with the settings. Raises PluginError, also if it makes what does not fit."""
         factory = load_factory(self.found)
+        if isinstance(factory, type):
+            self._check(factory)
         below = {key: tuple(part.build() for part in parts) for key, parts in self.parts.items()}
         try:
-            return factory(self.settings, *arguments, **below)
+            made = factory(self.settings, *arguments, **below)
         except Exception as error:
             raise PluginError(
                 f'the {self.found.kind.label} "{self.name}" of {self.distribution} cannot be made: {error!r}'
             ) from error
+        if not isinstance(factory, type):
+            self._check(type(made))
+        return made
+
+    def _check(self, made: type) -> None:
+        contract = contract_of(self.found.kind)
+        problem = None if contract is None else contract_problem(made, contract)
+        if problem is not None:
+            raise PluginError(f'the {self.found.kind.label} "{self.name}" of {self.distribution}: {problem}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,11 @@ class ListenerPlan:
                 yield each.name, (value,)
             elif isinstance(value, tuple) and value and isinstance(value[0], PartPlan):
                 yield each.name, value
+
+    @property
+    def all_parts(self) -> tuple[PartPlan, ...]:
+        """Every part of the listener."""
+        return tuple(part for _name, parts in self._fields_of_parts() for part in parts)
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The part of the same kind and name, whatever its settings."""
@@ -109,6 +129,7 @@ class ServerPlan:
     api_sets: Mapping[str, PartPlan]
     extensions: tuple[PartPlan, ...]
     source: Path | None
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The scheduler, handler set or extension of the same provider and name, whatever its settings."""

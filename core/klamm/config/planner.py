@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import ConfigTables
+from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
-from klamm.config.part_resolver import PartResolver, default_parts
+from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
-from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
-from klamm.config.setting import check_value, specs_of
+from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
+from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
 
@@ -41,7 +44,10 @@ def load_plan(
     """
     tables, text = read_tables(file)
     config = ConfigTables(file, tables, text)
+    name_defaults(config, plugins)
     apply_overrides(config, plugins, overrides, bind, data_dir)
+    # For listeners of the command line.
+    name_defaults(config, plugins)
     return _Planner(config, plugins, files).plan()
 
 
@@ -49,24 +55,27 @@ class _Planner:
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
         self.config = config
         self.plugins = plugins
+        self.files = files
         self.parts = PartResolver(config, plugins, files)
+        config.place_of = lambda key, value: place_of(key, value, self.specs_of_api_sets())
 
     def plan(self) -> ServerPlan:
         # A table below [server] holds the settings of the scheduler that it names.
-        scheduler_table = self.config.table(("server",)).get("request_scheduler", "")
+        scheduler_table = self.config.table(("server",)).get("request_scheduler") or ""
         server = self.config.settings(ServerSettings, "server", leave_out=(scheduler_table,))
         self.config.settings(PluginsSettings, "plugins")
         listeners = self.config.table(("listeners",))
         if not listeners:
             self.config.report(("listeners",), "no listener is configured; a file needs at least [listeners.NAME]")
-        plans = [self.listener(name) for name in listeners]
+        authorizer = self.config.table(("server",)).get("authorizer")
+        plans = [self.listener(name, authorizer if isinstance(authorizer, str) else None) for name in listeners]
         sound = [plan for plan in plans if plan is not None]
         self.check_ports(sound)
         parts = {name: self.parts.api_set(name, users) for name, users in self.api_set_users(listeners).items()}
         scheduler = None
         extensions: list[PartPlan | None] = []
         if server is not None:
-            scheduler = self.parts.part(
+            scheduler = self.named(
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
             for name in server.extensions:
@@ -81,9 +90,19 @@ class _Planner:
             raise ConfigError(self.config.problems)
         resolved = {name: part for name, part in parts.items() if part is not None}
         used = tuple(part for part in extensions if part is not None)
-        return ServerPlan(server, scheduler, tuple(sound), resolved, used, self.config.file)
+        plan = ServerPlan(server, scheduler, tuple(sound), resolved, used, self.config.file)
+        if not self.files:
+            return plan
+        return replace(plan, warnings=tuple(self.config.problem(*one) for one in security_warnings(plan)))
 
-    def listener(self, name: str) -> ListenerPlan | None:
+    def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
+        """The part that a key names; without a name there is no default, which is reported."""
+        if provider is None:
+            self.parts.default(kind, path, key)
+            return None
+        return self.parts.part(kind, provider, path, key)
+
+    def listener(self, name: str, default_authorizer: str | None) -> ListenerPlan | None:
         path = ("listeners", name)
         table = self.config.table(path)
         # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
@@ -97,14 +116,14 @@ class _Planner:
         bind, advertise = self.addresses(path, settings)
         used: set[str] = set()
 
-        def one(kind: ProviderKind, key: str, provider: str) -> PartPlan | None:
-            used.add(provider)
-            return self.parts.part(kind, provider, path, key)
+        def one(kind: ProviderKind, key: str, provider: str | None) -> PartPlan | None:
+            used.add(provider or "")
+            return self.named(kind, provider, path, key)
 
         def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
             names = getattr(settings, key)
             if names is None:
-                names = default_parts(self.config, self.plugins, kind, key, settings.api_set)
+                names = default_parts(self.config, self.plugins, kind, key, settings.api_set or "")
             for name in {name for name in names if names.count(name) > 1}:
                 self.config.report((*path, key), f'"{name}" is listed more than once')
             found = [one(kind, key, provider) for provider in names]
@@ -114,16 +133,20 @@ class _Planner:
         authenticator = authorizer = None
         if settings.authenticator is not None:
             authenticator = one(ProviderKind.AUTHENTICATOR, "authenticator", settings.authenticator)
-        if settings.authorizer is not None:
-            authorizer = one(ProviderKind.AUTHORIZER, "authorizer", settings.authorizer)
+        authorizer_name = default_authorizer if settings.authorizer is None else settings.authorizer
+        if authorizer_name not in (None, NO_AUTHORIZER):
+            authorizer = one(ProviderKind.AUTHORIZER, "authorizer", authorizer_name)
         gates = many(ProviderKind.CONNECTION_GATE, "gates")
         throttles = many(ProviderKind.THROTTLE, "throttles")
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
         for key in sorted(parts - used):
-            self.config.report((*path, key), f"no part of this listener has that name{did_you_mean(key, used)}")
+            self.config.report((*path, key), self.unused_table(key, used))
+        if settings.api_set is None:
+            self.parts.default(ProviderKind.API_SET, path, "api_set")
         if len(self.config.problems) > before or transport is None or assigner is None or bind is None:
             return None
+        assert settings.api_set is not None
         return ListenerPlan(
             name,
             settings,
@@ -138,6 +161,13 @@ class _Planner:
             assigner,
             settings.api_set,
         )
+
+    def unused_table(self, name: str, used: Collection[str]) -> str:
+        """What is wrong with a table below a listener that no part of it has claimed."""
+        for kind, form in PART_KEYS.items():
+            if any(found.provider.name == name for found in self.plugins.providers(kind)):
+                return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"
+        return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
         """Where the listener binds, None if that is wrong, and what it advertises, None if that is not set."""
@@ -203,14 +233,30 @@ class _Planner:
     def api_set_users(self, listeners: Mapping[str, Any]) -> dict[str, list[str]]:
         users: dict[str, list[str]] = {}
         for listener, table in listeners.items():
-            name = table.get("api_set", "broker") if isinstance(table, dict) else None
+            name = table.get("api_set") if isinstance(table, dict) else None
             if isinstance(name, str):
                 users.setdefault(name, []).append(listener)
         return users
 
+    def specs_of_api_sets(self) -> dict[str, Mapping[str, SettingSpec]]:
+        """The settings of the handler sets that listeners use, by the names of their tables."""
+        found: dict[str, Mapping[str, SettingSpec]] = {}
+        for name in self.api_set_users(self.config.table(("listeners",))):
+            provider = str(self.config.table((name,)).get("provider", name))
+            with contextlib.suppress(PluginError, ImportError, AttributeError, TypeError):
+                settings = self.plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
+                found[name] = specs_of(settings) if settings is not None else {}
+        return found
+
     def check_sections(self, api_sets: Collection[str]) -> None:
-        for key in self.config.tables:
+        for key, value in self.config.tables.items():
             if key not in _SECTIONS and key not in api_sets and key not in self.parts.common_tables:
+                place = self.config.place_of(key, value)
+                if place or not isinstance(value, dict):
+                    self.config.report(
+                        (key,), f"{UNKNOWN_KEY} at the top of the file" + (f"; {place}" if place else "")
+                    )
+                    continue
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 

@@ -23,10 +23,6 @@ from klamm.config.problems import did_you_mean
 log = logging.getLogger("klamm.plugins")
 
 GROUP: Final = "klamm"
-ESSENTIAL: Final = {
-    "plaintext": "every listener without a transport of its own uses it",
-    "dispatch": "no listener runs without an assigner, and no server without a request scheduler",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +68,6 @@ class PluginRegistry:
         self._found: dict[ProviderKind, list[Found]] = {}
         self.broken: list[tuple[Source, BaseException]] = []
         self.blocked: set[str] = set(block)
-        for name in self.blocked & ESSENTIAL.keys():
-            raise PluginError(f"the plugin {name} cannot be blocked: {ESSENTIAL[name]}")
         self._load(installed_entry_points(GROUP) if entry_points is None else entry_points)
 
     def _load(self, entry_points: Iterable[EntryPoint]) -> None:
@@ -112,7 +106,9 @@ class PluginRegistry:
                 print(f"klamm: plugin {entry_point.name} of {source.distribution} {source.version}", file=sys.stderr)
 
     def add(self, plugin: object, name: str) -> None:
-        """Register a plugin object that no entry point names; for tests and embedding."""
+        """Register a plugin object, for tests and embedding; one that an entry point has registered stays as it is."""
+        if self._manager.is_registered(plugin):
+            return
         self._register(plugin, name, Source(name, name, "?"))
         self._found.clear()
 
@@ -159,13 +155,29 @@ class PluginRegistry:
             raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
         known = [*others, *(found.provider.name for found in self.providers(kind))]
         message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'
-        if known:
-            message += f" (known: {', '.join(known)})"
+        raise PluginError(message + self._what_there_is(known))
+
+    def default(self, kind: ProviderKind) -> str:
+        """The name of the provider that is used where a configuration names none.
+
+        Raises PluginError if no provider says that it is the default, or several do.
+        """
+        found = [one for one in self.providers(kind) if one.provider.default]
+        if len(found) == 1:
+            return found[0].provider.name
+        if found:
+            owners = " and ".join(f'"{one.provider.name}" of {one.source.distribution}' for one in found)
+            raise PluginError(f"more than one {kind.label} says that it is the default, {owners}; name one")
+        known = [one.provider.name for one in self.providers(kind)]
+        raise PluginError(f"no {kind.label} is the default; name one{self._what_there_is(known)}")
+
+    def _what_there_is(self, known: Sequence[str]) -> str:
+        message = f" (known: {', '.join(known)})" if known else ""
         for source, error in self.broken:
             message += f"; the plugin {source.entry_point} of {source.distribution} is broken: {error!r}"
         if self.blocked:
             message += f"; blocked: {', '.join(sorted(self.blocked))}"
-        raise PluginError(message)
+        return message
 
     def all(self) -> list[Found]:
         """Every provider of every kind."""

@@ -19,6 +19,7 @@ from klamm.config.problems import did_you_mean
 
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
+UNKNOWN_KEY: Final = "unknown key"
 
 
 class SettingSpec(NamedTuple):
@@ -41,6 +42,8 @@ class SettingSpec(NamedTuple):
     parts: ProviderKind | None = None
     per_server: bool = False
     names_listeners: bool = False
+    private: bool = False
+    provider: ProviderKind | None = None
 
 
 def setting(
@@ -56,6 +59,8 @@ def setting(
     parts: ProviderKind | None = None,
     per_server: bool = False,
     names_listeners: bool = False,
+    private: bool = False,
+    provider: ProviderKind | None = None,
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -64,13 +69,19 @@ def setting(
     `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
     table of its name below this one, and handed to the factory as the argument of the field's name.
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
-    names listeners.
+    names listeners, `private` that the file or directory is the server's alone: a wider mode is a warning.
+    `provider` says that the value names one provider of a kind; unset, it is the kind's default.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
     which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
     by themselves, by `klamm check` and before a start; not at a reload, where parts keep what they have.
+
+    The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
+    `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
+    them.
     """
-    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, per_server, names_listeners)}
+    flags = (per_server, names_listeners, private)
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *flags, provider)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):
@@ -136,7 +147,7 @@ def convert(
     for key, value in flatten(table, specs).items():
         spec = specs.get(key)
         if spec is None:
-            report(key, f"unknown key{did_you_mean(key, specs)}")
+            report(key, UNKNOWN_KEY + did_you_mean(key, specs))
             sound = False
             continue
         try:

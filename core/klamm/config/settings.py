@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
 from klamm.config.setting import setting
 from klamm.wire.api_keys import ApiKey, spec_of
@@ -33,6 +34,12 @@ class ServerSettings:
         None,
         doc="Where handler sets keep their data; unset is a temporary directory that goes away with the server.",
         kafka="log.dirs",
+        private=True,
+    )
+    authorizer: str | None = setting(
+        None,
+        doc='The authorizer of every listener that names none; `authorizer = "none"` of a listener opts out.',
+        kafka="authorizer.class.name",
     )
     io_threads: int = setting(
         8, doc="Request handler threads, which run what may block.", kafka="num.io.threads", minimum=1
@@ -51,7 +58,9 @@ class ServerSettings:
         doc="Close connections that send a request larger than half of queued.max.request.bytes; otherwise one such "
         "request at a time may exceed the limit.",
     )
-    request_scheduler: str = setting("fifo", doc="Order in which waiting requests reach the handlers.")
+    request_scheduler: str | None = setting(
+        None, doc="Order in which waiting requests reach the handlers.", provider=ProviderKind.REQUEST_SCHEDULER
+    )
     extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
     metrics: bool = setting(
         True, doc="Count requests and time their stages; what costs nothing until it is asked for is there anyway."
@@ -84,26 +93,37 @@ class ListenerSettings:
         doc="HOST:PORT that clients are told to connect to; unset is the bound address.",
         kafka="advertised.listeners",
     )
-    transport: str = setting("plaintext", doc="How bytes travel.", kafka="listener.security.protocol.map")
+    transport: str | None = setting(
+        None,
+        doc="How bytes travel.",
+        kafka="listener.security.protocol.map",
+        provider=ProviderKind.TRANSPORT,
+    )
     authenticator: str | None = setting(
         None, doc="Who finds out who a client is; unset asks nobody.", kafka="listener.security.protocol.map"
     )
     authorizer: str | None = setting(
-        None, doc="Who says what a client may do; unset allows all.", kafka="authorizer.class.name"
+        None,
+        doc='What decides what a client may do. Unset is that of `[server]`; "none", or unset in both, allows all.',
+        kafka="authorizer.class.name",
     )
     gates: tuple[str, ...] | None = setting(
         None,
-        doc="Connection gates, asked in this order; unset are those that the api set wants, for `broker`"
-        " connection_quota and creation_rate.",
+        doc="Connection gates, asked in this order; unset are those that the api set names.",
     )
     throttles: tuple[str, ...] | None = setting(
         None,
-        doc="Throttles that requests are charged to; unset are those that the api set wants, for `broker`"
-        " client_quota.",
+        doc="Throttles that requests are charged to; unset are those that the api set names.",
     )
     observers: tuple[str, ...] = setting((), doc="Observers that are told of completed requests.")
-    assigner: str = setting("round_robin", doc="Which processor gets a new connection.")
-    api_set: str = setting("broker", doc="The handler set that answers: a provider, or a table that names one.")
+    assigner: str | None = setting(
+        None, doc="Which processor gets a new connection.", provider=ProviderKind.PROCESSOR_ASSIGNER
+    )
+    api_set: str | None = setting(
+        None,
+        doc="The handler set that answers: a provider, or a table that names one.",
+        provider=ProviderKind.API_SET,
+    )
     dispatch: str = setting(
         "hybrid",
         doc="Where handlers run: on the processor (inline), on request handlers (pool), or as they declare.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,17 @@ def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
         return tomli.loads(text), text
     except tomli.TOMLDecodeError as error:
         place = f"{file}:{error.lineno}:{error.colno}"
-        raise ConfigError([Problem(place, "", error.msg)]) from error
+        raise ConfigError([Problem(place, "", error.msg + _quotes_hint(text, error.lineno))]) from error
+
+
+_UNQUOTED: Final = re.compile(r"""\s*([^=#"'\s]+)\s*=\s*([^"'\[\]{}#\s][^"'\[\]{}#]*?)\s*(#.*)?""")
+
+
+def _quotes_hint(text: str, line_number: int) -> str:
+    """What to write if the line has a string without quotes."""
+    lines = text.splitlines()
+    found = _UNQUOTED.fullmatch(lines[line_number - 1]) if line_number <= len(lines) else None
+    return f'; a string stands in quotes: {found[1]} = "{found[2]}"' if found else ""
 
 
 def blocked_plugins(file: Path | None) -> tuple[str, ...]:

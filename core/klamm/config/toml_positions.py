@@ -27,7 +27,7 @@ def _without_long_strings(text: str) -> str:
 
 
 def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Line and column, from 1, of the key at `path`, or of the nearest table above it, or else of the first below."""
+    """Line and column, from 1, of the key at `path`, or else of the first below it, or of the nearest table above."""
     wanted = ".".join(path).split(".")
     table: list[str] = []
     best: tuple[int, tuple[int, int]] | None = None
@@ -47,4 +47,6 @@ def find(text: str, path: Sequence[str]) -> tuple[int, int] | None:
             best = (len(here), (number, column))
         elif below is None and here[: len(wanted)] == wanted:
             below = (number, column)
-    return best[1] if best else below
+    if best is not None and (best[0] == len(wanted) or below is None):
+        return best[1]
+    return below

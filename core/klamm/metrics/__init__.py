@@ -1,6 +1,7 @@
 """What is measured, and the registry that exporters read. The names listed here are public."""
 
 from klamm.metrics.registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
+from klamm.metrics.windows import RatePerMinute
 
 __all__ = [
     "Counter",
@@ -8,5 +9,6 @@ __all__ = [
     "Histogram",
     "HistogramValue",
     "MetricsRegistry",
+    "RatePerMinute",
     "Sample",
 ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -107,32 +106,6 @@ class Family:
 
 
 Read: TypeAlias = Callable[[], Iterable[tuple[Labels, float | HistogramValue]]]
-
-
-class WindowedShare:
-    """The share of time that a growing number of nanoseconds took, over the last half to one minute.
-
-    Kafka's percentages are meters over such windows. Whoever asks, and how often, makes no difference to the others.
-    """
-
-    _STEP_NS: Final = 5_000_000_000
-    _WINDOW_NS: Final = 30_000_000_000
-
-    def __init__(self, begin_ns: int) -> None:
-        self._lock = threading.Lock()
-        self._marks = deque([(begin_ns, 0)])
-
-    def read(self, now_ns: int, total_ns: int, capacity: int = 1) -> float:
-        """The share, 0 to 1, of the time that `capacity` threads have had since the window began."""
-        with self._lock:
-            marks = self._marks
-            while len(marks) > 1 and now_ns - marks[1][0] >= self._WINDOW_NS:
-                marks.popleft()
-            begin_ns, begin_total_ns = marks[0]
-            if now_ns - marks[-1][0] >= self._STEP_NS:
-                marks.append((now_ns, total_ns))
-        elapsed_ns = (now_ns - begin_ns) * capacity
-        return min(1.0, max(0.0, (total_ns - begin_total_ns) / elapsed_ns)) if elapsed_ns > 0 else 0.0
 
 
 class MetricsRegistry:

@@ -10,6 +10,7 @@ from klamm.api.transport import Interest
 from klamm.network.channel import ChannelState, KafkaChannel, close_transport
 from klamm.network.poller import Waker
 from klamm.runtime.workers import Workers
+from klamm.shared.addresses import source_of
 
 
 class Handshakes:
@@ -32,7 +33,7 @@ class Handshakes:
     def begin(self, channel: KafkaChannel) -> None:
         """Have the next step taken."""
         self._under_way.add(channel)
-        self._workers.submit(partial(self._step, channel), channel.connection.client_address.host)
+        self._workers.submit(partial(self._step, channel), source_of(channel.connection.client_address.host))
 
     def take_back(self) -> list[KafkaChannel]:
         """Channels whose step is over, the first one first; those that were closed meanwhile are let go."""

@@ -128,13 +128,13 @@ def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
 def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
     """ApiVersions for these handlers."""
     module: Any = api_versions
+    handle = api_versions_handler(api_versions_response(handlers))
     return ApiHandler(
         api_key=api_versions.API_KEY,
         name=api_versions.NAME,
-        module=module,
         min_version=api_versions.VERSIONS.start,
         max_version=api_versions.VERSIONS.stop - 1,
-        handle=api_versions_handler(api_versions_response(handlers)),
+        load=lambda: (module, handle),
         blocking=False,
         unchanged_while=_never_changes,
     )

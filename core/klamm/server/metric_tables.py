@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from klamm.metrics.registry import Kind, Labels, MetricsRegistry, WindowedShare
+from klamm.metrics.registry import Kind, Labels, MetricsRegistry
+from klamm.metrics.windows import WindowedShare
 
 if TYPE_CHECKING:
     from klamm.network.acceptor import Acceptor

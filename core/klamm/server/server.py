@@ -159,7 +159,7 @@ class SocketServer:
             return
         self.data_dir = self.plan.server.data_dir
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
@@ -169,7 +169,7 @@ class SocketServer:
         for name, part in self.plan.api_sets.items():
             # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             api_set: ApiSet = part.build()
             self.api_sets[name] = api_set
             context = ServerContext(

@@ -185,6 +185,8 @@ def write_ready_file(path: Path, server: SocketServer) -> None:
     content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
     temporary = _temporary(path)
     temporary.write_text(content + "\n")
+    # Health checks of other users read it; it holds no secret.
+    temporary.chmod(0o644)
     temporary.replace(path)
 
 

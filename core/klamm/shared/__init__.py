@@ -3,12 +3,16 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from klamm.shared.addresses import IPV6_SOURCE_PREFIX_LENGTH, IpAddress, IpNetworks, ip_address_of, source_of
     from klamm.shared.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, quotas_by_entity
     from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
     from klamm.shared.tables import Row, SharedState, Table, TableStore
 
 __all__ = [
     "CLIENT_QUOTAS",
+    "IPV6_SOURCE_PREFIX_LENGTH",
+    "IpAddress",
+    "IpNetworks",
     "JavaRegexError",
     "QuotaEntity",
     "Row",
@@ -17,13 +21,15 @@ __all__ = [
     "TableStore",
     "client_quota_key",
     "compile_java",
+    "ip_address_of",
     "java_replacement",
     "quotas_by_entity",
+    "source_of",
 ]
 
 if not TYPE_CHECKING:
     # Loaded when first asked for: most servers use a few of these modules.
-    _MODULES = ("client_quotas", "java_regex", "tables")
+    _MODULES = ("client_quotas", "java_regex", "tables", "addresses")
 
     def __getattr__(name):
         if name in __all__:

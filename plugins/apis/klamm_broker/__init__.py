@@ -18,4 +18,5 @@ def klamm_api_sets() -> Iterator[Provider]:
         # Kafka has quotas whenever somebody sets them.
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
+        default=True,
     )

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, bind_handlers
+from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
-from klamm_broker.handlers.registry import HANDLERS
+from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -227,7 +227,7 @@ class Broker(ApiSet):
             fetch_sessions=self.fetch_sessions,
             fetch_purgatory=self.fetch_purgatory,
         )
-        return bind_handlers(HANDLERS, services)
+        return registry.handlers(services)
 
     def _configs_changed(self) -> None:
         self.topics.broker_configs_changed()

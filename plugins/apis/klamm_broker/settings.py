@@ -136,6 +136,7 @@ class BrokerSettings:
         name="delegation.token.secret.key.file",
         kafka="delegation.token.secret.key",
         doc="File with the key that delegation tokens are made with; without a key there are none.",
+        private=True,
     )
     delegation_token_secret_key_env: str | None = setting(
         None,

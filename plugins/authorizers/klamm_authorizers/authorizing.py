@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm.acl import Authorizer
-from klamm.metrics import Counter
+from klamm.metrics import Counter, RatePerMinute
 from klamm_authorizers.index import AclIndex
-from klamm_authorizers.rates import RatePerMinute
 
 if TYPE_CHECKING:
     from klamm import ListenerContext, RequestContext

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
 from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from klamm.shared import IpAddress, ip_address_of
 
 ANYBODY: Final = "User:*"
 
@@ -38,18 +39,16 @@ class Host:
     """A client's address in the one spelling that rules are compared with; `address` is None for what is none."""
 
     text: str
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+    address: IpAddress | None
 
 
 @lru_cache(maxsize=4096)
 def host_of(text: str) -> Host:
     """However an address is written: in full, short, with a zone, or as an IPv4 address of a listener for both."""
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ip_address_of(text)
     except ValueError:
         return Host(text, None)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     return Host(str(address), address)
 
 

@@ -18,12 +18,13 @@ def _check_super_users(users: tuple[str, ...]) -> str | None:
 
 
 def _check_rules(rules: tuple[str, ...]) -> str | None:
+    wrong = []
     for number, rule in enumerate(rules, 1):
         try:
             parse_rule(rule)
         except ValueError as error:
-            return f'rule {number}, "{rule}": {error}'
-    return None
+            wrong.append(f'rule {number}, "{rule}": {error}')
+    return "; ".join(wrong) or None
 
 
 @dataclass(frozen=True, slots=True)

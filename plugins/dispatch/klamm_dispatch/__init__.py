@@ -11,7 +11,10 @@ from klamm import Provider, hookimpl
 def klamm_processor_assigners() -> Iterator[Provider]:
     """Kafka's way, and one that looks at loads."""
     yield Provider(
-        "round_robin", "klamm_dispatch.assigners:RoundRobin", summary="each new connection to the next processor"
+        "round_robin",
+        "klamm_dispatch.assigners:RoundRobin",
+        summary="each new connection to the next processor",
+        default=True,
     )
     yield Provider(
         "least_loaded",
@@ -24,7 +27,7 @@ def klamm_processor_assigners() -> Iterator[Provider]:
 @hookimpl
 def klamm_request_schedulers() -> Iterator[Provider]:
     """Kafka's way, and two with lanes."""
-    yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in the order they came")
+    yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in the order they came", default=True)
     yield Provider(
         "priority",
         "klamm_dispatch.priority:Priority",

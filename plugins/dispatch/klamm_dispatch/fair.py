@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm import RequestContext, setting
+from klamm.shared import source_of
 from klamm_dispatch.lanes import Lane, LaneScheduler
 
 _DEBTORS: Final = 10_000
@@ -18,7 +19,7 @@ _KEYS: Final[dict[str, Callable[[RequestContext], str]]] = {
     "user": lambda request: str(request.principal),
     "client_id": lambda request: request.client_id or "",
     "user_and_client_id": lambda request: f"{request.principal}/{request.client_id or ''}",
-    "address": lambda request: request.client_address.host,
+    "address": lambda request: source_of(request.client_address.host),
     "connection": lambda request: request.connection.connection_id,
 }
 _QUANTUM: Final = {"handler_time": 1e6, "bytes": 65536.0}

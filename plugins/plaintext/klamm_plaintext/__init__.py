@@ -10,4 +10,6 @@ from klamm import Provider, hookimpl
 @hookimpl
 def klamm_transports() -> Iterator[Provider]:
     """Bytes as they are."""
-    yield Provider("plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="bytes as they are, over TCP")
+    yield Provider(
+        "plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="bytes as they are, over TCP", default=True
+    )

@@ -1,29 +1,14 @@
-"""Addresses of peers: how they are written, and values that hold for networks."""
+"""`NetworkMap`: values that hold for networks."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from klamm import Address
+from klamm.shared import ip_address_of
 
 T = TypeVar("T")
-IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def parse(host: str) -> IpAddress:
-    """The address: without its zone, and IPv4 where IPv6 only wraps it."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def host_of(address: Address) -> str:
-    """The host by which a peer is counted: the same on a listener for IPv4 and on one for both."""
-    host = address.host
-    return host[7:] if host.startswith("::ffff:") and "." in host else host
 
 
 class NetworkMap(Generic[T]):
@@ -34,9 +19,9 @@ class NetworkMap(Generic[T]):
         self._networks = sorted(networks, key=lambda pair: pair[0].prefixlen, reverse=True)
 
     def find(self, host: str, default: T) -> T:
-        """The value for an address."""
+        """The value for an address. Raises ValueError if the host is no address."""
         if self._networks:
-            address = parse(host)
+            address = ip_address_of(host)
             for network, value in self._networks:
                 if address in network:
                     return value

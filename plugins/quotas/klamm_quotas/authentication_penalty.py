@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.runtime import Clock
-from klamm_quotas.addresses import NetworkMap, host_of
+from klamm.shared import IpNetworks, source_of
 from klamm_quotas.settings import AuthenticationPenaltySettings
 
 _MS_NS = 1_000_000
@@ -25,12 +25,12 @@ class Failures:
 class AuthenticationFailures:
     """The failures of one server, by address; shared by its listeners' gates. `lock` guards it.
 
-    `by_ip` is in the order of the last failures.
+    `by_source` is in the order of the last failures.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.lock = threading.Lock()
-        self.by_ip: dict[str, Failures] = {}
+        self.by_source: dict[str, Failures] = {}
         self._clock = clock
 
     def now_ns(self) -> int:
@@ -41,15 +41,15 @@ class AuthenticationFailures:
         """How many addresses are not served now."""
         now_ns = self.now_ns()
         with self.lock:
-            return sum(each.penalized_until_ns > now_ns for each in self.by_ip.values())
+            return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())
 
     def make_room(self, now_ns: int, most: int) -> None:
         """Forget what is over, and the oldest if there are `most`; the caller holds the lock."""
-        while self.by_ip:
-            oldest = next(iter(self.by_ip))
-            if len(self.by_ip) < most and self.by_ip[oldest].forgotten_ns > now_ns:
+        while self.by_source:
+            oldest = next(iter(self.by_source))
+            if len(self.by_source) < most and self.by_source[oldest].forgotten_ns > now_ns:
                 return
-            del self.by_ip[oldest]
+            del self.by_source[oldest]
 
 
 class AuthenticationPenalty(ConnectionGate):
@@ -67,7 +67,7 @@ class AuthenticationPenalty(ConnectionGate):
 
     def __init__(self, settings: AuthenticationPenaltySettings | None = None) -> None:
         super().__init__(settings or AuthenticationPenaltySettings())
-        self._exempt = NetworkMap(dict.fromkeys(self.settings.exempt, True))
+        self._exempt = IpNetworks(self.settings.exempt)
         self._failures: AuthenticationFailures
 
     def open(self, listener: ListenerContext) -> None:
@@ -85,17 +85,20 @@ class AuthenticationPenalty(ConnectionGate):
         self._failures = services.shared.once("authentication_failures", make)
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
-        exempt = NetworkMap(dict.fromkeys(settings.exempt, True))
+        """Takes effect at once, except for `ipv6_prefix_length`."""
+        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
+            return False
+        exempt = IpNetworks(settings.exempt)
         with self._failures.lock:
             self.settings, self._exempt = settings, exempt
         return True
 
     def admit(self, address: Address) -> Admission:
         shared = self._failures
-        if not shared.by_ip or self._exempt.find(address.host, False):
+        if not shared.by_source or address.host in self._exempt:
             return None
         with shared.lock:
-            failures = shared.by_ip.get(host_of(address))
+            failures = shared.by_source.get(self._source(address))
             left_ns = failures.penalized_until_ns - shared.now_ns() if failures is not None else 0
         if left_ns <= 0:
             return None
@@ -108,16 +111,16 @@ class AuthenticationPenalty(ConnectionGate):
         """Failures outlive connections."""
 
     def authentication_failed(self, address: Address) -> None:
-        host, settings, shared = host_of(address), self.settings, self._failures
-        if self._exempt.find(host, False):
+        source, settings, shared = self._source(address), self.settings, self._failures
+        if address.host in self._exempt:
             return
         now_ns = shared.now_ns()
         with shared.lock:
-            failures = shared.by_ip.pop(host, None)
+            failures = shared.by_source.pop(source, None)
             if failures is None or now_ns >= failures.forgotten_ns:
                 failures = Failures()
             shared.make_room(now_ns, settings.max_tracked_addresses)
-            shared.by_ip[host] = failures
+            shared.by_source[source] = failures
             failures.count += 1
             failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
             beyond = failures.count - settings.allowed_failures
@@ -126,14 +129,17 @@ class AuthenticationPenalty(ConnectionGate):
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))
                 failures.penalized_until_ns = now_ns + penalty_ms * _MS_NS
 
+    def _source(self, address: Address) -> str:
+        return source_of(address.host, self.settings.ipv6_prefix_length)
+
     def authenticated(self, address: Address) -> None:
         shared = self._failures
-        if not shared.by_ip:
+        if not shared.by_source:
             return
-        host = host_of(address)
+        source = self._source(address)
         with shared.lock:
-            failures = shared.by_ip.get(host)
+            failures = shared.by_source.get(source)
             if failures is not None:
                 failures.count -= 1
                 if failures.count <= 0:
-                    del shared.by_ip[host]
+                    del shared.by_source[source]

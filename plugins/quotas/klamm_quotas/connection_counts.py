@@ -1,4 +1,4 @@
-"""`ConnectionCounts`: the connections of one server, by address and by listener; shared by its listeners' gates."""
+"""`ConnectionCounts`: the connections of one server, by source and by listener; shared by its listeners' gates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ListenerCount:
 
 
 class ConnectionCounts:
-    """`lock` guards all of it. An address without connections is not in `by_ip`."""
+    """`lock` guards all of it. A source without connections is not in `by_source`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -38,26 +38,26 @@ class ConnectionCounts:
         self._will_look_again = False
         self.lock = threading.Lock()
         self.total = 0
-        self.by_ip: dict[str, int] = {}
+        self.by_source: dict[str, int] = {}
         self.listeners: dict[str, ListenerCount] = {}
 
-    def add(self, host: str, listener: ListenerCount) -> None:
+    def add(self, source: str, listener: ListenerCount) -> None:
         """One more; the caller holds the lock."""
         self.total += 1
         listener.connections += 1
-        self.by_ip[host] = self.by_ip.get(host, 0) + 1
+        self.by_source[source] = self.by_source.get(source, 0) + 1
 
-    def remove(self, host: str, listener: ListenerCount) -> None:
+    def remove(self, source: str, listener: ListenerCount) -> None:
         """One less. Acceptors that wait look again."""
         with self.lock:
             self.total -= 1
             listener.connections -= 1
             listener.evicting = max(0, listener.evicting - 1)
-            left = self.by_ip[host] - 1
+            left = self.by_source[source] - 1
             if left:
-                self.by_ip[host] = left
+                self.by_source[source] = left
             else:
-                del self.by_ip[host]
+                del self.by_source[source]
             waiting = [each.context for each in self.listeners.values() if each.waiting]
         for context in waiting:
             context.resume_accepting()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
-from klamm_quotas.addresses import NetworkMap, host_of
+from klamm.shared import source_of
+from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.settings import ConnectionQuotaSettings
 
@@ -42,7 +43,12 @@ class ConnectionQuota(ConnectionGate):
         )
 
     def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
-        """Takes effect at once. When the server's limit falls, connections are closed until it is kept, as in Kafka."""
+        """Takes effect at once, except for `ipv6_prefix_length`.
+
+        When the server's limit falls, connections are closed until it is kept, as in Kafka.
+        """
+        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
+            return False
         overrides = NetworkMap(settings.overrides)
         counts = self._counts
         with counts.lock:
@@ -56,20 +62,20 @@ class ConnectionQuota(ConnectionGate):
         """Connections that an address may have."""
         return self._overrides.find(host, self.settings.max_connections_per_ip)
 
-    def count_of(self, host: str) -> int:
-        """Connections that an address has."""
-        return self._counts.by_ip.get(host, 0)
+    def count_of(self, source: str) -> int:
+        """Connections that a source has."""
+        return self._counts.by_source.get(source, 0)
 
     def admit(self, address: Address) -> Admission:
-        host = host_of(address)
-        limit = self.limit_of(host)
+        source = self._source(address)
+        limit = self.limit_of(address.host)
         settings, counts, listener = self.settings, self._counts, self._listener
         # From others, that is: alone it has to keep the limit, as in Kafka.
         protected = settings.protected and len(listener.context.services.listeners) > 1
         with counts.lock:
-            count = counts.by_ip.get(host, 0)
+            count = counts.by_source.get(source, 0)
             if count >= limit:
-                return Refuse("per_ip", f"{host} has {count} of {limit} connections")
+                return Refuse("per_ip", f"{source} has {count} of {limit} connections")
             if listener.connections >= settings.max_connections:
                 listener.waiting = True
                 return Delay(_ASK_AGAIN_MS, "per_listener", pause_acceptor=True)
@@ -77,11 +83,14 @@ class ConnectionQuota(ConnectionGate):
                 listener.waiting = True
                 return Delay(_ASK_AGAIN_MS, "per_broker", pause_acceptor=True)
             listener.waiting = False
-            counts.add(host, listener)
+            counts.add(source, listener)
             excess = counts.total - settings.broker_max_connections
         if excess > 0:
             counts.keep_limit(settings.broker_max_connections)
         return None
 
     def release(self, address: Address) -> None:
-        self._counts.remove(host_of(address), self._listener)
+        self._counts.remove(self._source(address), self._listener)
+
+    def _source(self, address: Address) -> str:
+        return source_of(address.host, self.settings.ipv6_prefix_length)

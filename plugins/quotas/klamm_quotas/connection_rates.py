@@ -8,8 +8,7 @@ from typing import Final
 
 from klamm import ServerServices
 from klamm.runtime import Rate
-from klamm.shared import CLIENT_QUOTAS, Row, quotas_by_entity
-from klamm_quotas.addresses import IpAddress, parse
+from klamm.shared import CLIENT_QUOTAS, IpAddress, Row, ip_address_of, quotas_by_entity
 
 _KEY: Final = "connection_creation_rate"
 _TIDY_FROM: Final = 1000
@@ -49,7 +48,7 @@ class ConnectionRates:
         self.samples = samples
         self.window_ms = window_ms
         self.broker = Rate(samples, window_ms)
-        self._by_ip: dict[str, tuple[Rate, int]] = {}
+        self._by_source: dict[str, tuple[Rate, int]] = {}
         self._tidy_from = _TIDY_FROM
         self._limits: dict[IpAddress, float] = {}
         self.default_limit: float | None = None
@@ -66,12 +65,12 @@ class ConnectionRates:
                 if address is None:
                     default = quotas[_KEY]
                 else:
-                    limits[parse(address)] = quotas[_KEY]
+                    limits[ip_address_of(address)] = quotas[_KEY]
         self._limits, self.default_limit = limits, default
 
     def limit_of(self, host: str) -> float | None:
         """What AlterClientQuotas said of an address; `default_limit` is not looked at."""
-        return self._limits.get(parse(host)) if self._limits else None
+        return self._limits.get(ip_address_of(host)) if self._limits else None
 
     def now_ms(self) -> int:
         """The time that rates are told."""
@@ -82,25 +81,25 @@ class ConnectionRates:
         if (samples, window_ms) != (self.samples, self.window_ms):
             self.samples, self.window_ms = samples, window_ms
             self.broker = Rate(samples, window_ms)
-            self._by_ip.clear()
+            self._by_source.clear()
 
-    def of(self, host: str, now_ms: int) -> Rate:
-        """The rate of an address; the caller holds the lock."""
-        found = self._by_ip.pop(host, None)
+    def of(self, source: str, now_ms: int) -> Rate:
+        """The rate of a source; the caller holds the lock."""
+        found = self._by_source.pop(source, None)
         rate = found[0] if found is not None else Rate(self.samples, self.window_ms)
-        self._by_ip[host] = (rate, now_ms)
-        if len(self._by_ip) >= self._tidy_from:
+        self._by_source[source] = (rate, now_ms)
+        if len(self._by_source) >= self._tidy_from:
             self._tidy(now_ms)
         return rate
 
     def _tidy(self, now_ms: int) -> None:
         # Who has not come for all windows has a rate of zero. The dictionary is in the order of the last use.
         obsolete_ms = now_ms - (self.samples + 1) * self.window_ms
-        for host in [host for host, (_rate, used_ms) in self._by_ip.items() if used_ms <= obsolete_ms]:
-            del self._by_ip[host]
-        self._tidy_from = max(_TIDY_FROM, 2 * len(self._by_ip))
+        for source in [source for source, (_rate, used_ms) in self._by_source.items() if used_ms <= obsolete_ms]:
+            del self._by_source[source]
+        self._tidy_from = max(_TIDY_FROM, 2 * len(self._by_source))
 
     @property
     def tracked(self) -> int:
-        """How many addresses are kept in memory."""
-        return len(self._by_ip)
+        """How many sources are kept in memory."""
+        return len(self._by_source)

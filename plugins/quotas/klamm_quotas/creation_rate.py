@@ -6,7 +6,8 @@ from functools import partial
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext
 from klamm.runtime import Rate
-from klamm_quotas.addresses import NetworkMap, host_of
+from klamm.shared import source_of
+from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_rates import ConnectionRates, RecentMean
 from klamm_quotas.settings import UNLIMITED, CreationRateSettings
 
@@ -59,7 +60,9 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Takes effect at once; an acceptor that waits, waits to its end, as in Kafka."""
+        """Takes effect at once, except for `ipv6_prefix_length`. An acceptor that waits still waits, as in Kafka."""
+        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
+            return False
         overrides = NetworkMap[float](dict(settings.overrides))
         with self._rates.lock:
             self.settings, self._overrides = settings, overrides
@@ -71,18 +74,22 @@ class CreationRate(ConnectionGate):
     def limit_of(self, host: str) -> float:
         """Connections per second that an address may make: its own of AlterClientQuotas, the longest prefix of the
         settings, the default of AlterClientQuotas, the default of the settings."""
-        rates = self._rates
+        return self._limit_and_source(host)[0]
+
+    def _limit_and_source(self, host: str) -> tuple[float, str]:
+        """The limit, and what is counted towards it: an address with a quota of its own is counted for itself."""
+        rates, settings = self._rates, self.settings
         own = rates.limit_of(host)
         if own is not None:
-            return own
+            return own, source_of(host, 128)
         default = rates.default_limit
-        return self._overrides.find(host, default if default is not None else self.settings.connection_creation_rate)
+        limit = self._overrides.find(host, default if default is not None else settings.connection_creation_rate)
+        return limit, source_of(host, settings.ipv6_prefix_length)
 
     def admit(self, address: Address) -> Admission:
         rates = self._rates
         now_ms = rates.now_ms()
-        host = host_of(address)
-        limit = self.limit_of(host)
+        limit, source = self._limit_and_source(address.host)
         with rates.lock:
             waiting = self._waiting.get(address)
             if waiting is not None:
@@ -92,7 +99,7 @@ class CreationRate(ConnectionGate):
                 del self._waiting[address]
                 return None
             if limit < UNLIMITED:
-                rate = rates.of(host, now_ms)
+                rate = rates.of(source, now_ms)
                 delay_ms = self._record(rate, limit, now_ms)
                 if delay_ms:
                     rate.record(-1, now_ms)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
-from klamm_quotas.addresses import host_of
+from klamm.shared import source_of
 from klamm_quotas.settings import HandshakeLimitSettings
 
 # An acceptor is woken before; who waits behind a proxy is not.
@@ -28,7 +28,7 @@ class HandshakeLimit(ConnectionGate):
         super().__init__(settings or HandshakeLimitSettings())
         self._lock = threading.Lock()
         self._under_way: set[Address] = set()
-        self._by_ip: Counter[str] = Counter()
+        self._by_source: Counter[str] = Counter()
         self._waiting = False
         self._listener: ListenerContext
 
@@ -42,23 +42,26 @@ class HandshakeLimit(ConnectionGate):
         )
 
     def reconfigure(self, settings: HandshakeLimitSettings) -> bool:
+        """Takes effect at once, except for `ipv6_prefix_length`."""
+        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
+            return False
         self.settings = settings
         self._listener.resume_accepting()
         return True
 
     def admit(self, address: Address) -> Admission:
-        host, settings = host_of(address), self.settings
+        source, settings = self._source(address), self.settings
         with self._lock:
             # A peer that was reset may be back from the same port before its old connection is released.
             self._forget(address)
-            if self._by_ip[host] >= settings.max_handshakes_per_ip:
-                return Refuse("handshakes_per_ip", f"{host} has {self._by_ip[host]} handshakes under way")
+            if self._by_source[source] >= settings.max_handshakes_per_ip:
+                return Refuse("handshakes_per_ip", f"{source} has {self._by_source[source]} handshakes under way")
             if len(self._under_way) >= settings.max_handshakes:
                 self._waiting = True
                 return Delay(_ASK_AGAIN_MS, "handshakes", pause_acceptor=True)
             self._waiting = False
             self._under_way.add(address)
-            self._by_ip[host] += 1
+            self._by_source[source] += 1
         return None
 
     def authenticated(self, address: Address) -> None:
@@ -75,9 +78,12 @@ class HandshakeLimit(ConnectionGate):
             self._listener.resume_accepting()
 
     def _forget(self, address: Address) -> None:
-        host = host_of(address)
+        source = self._source(address)
         if address in self._under_way:
             self._under_way.remove(address)
-            self._by_ip[host] -= 1
-        if not self._by_ip[host]:
-            del self._by_ip[host]
+            self._by_source[source] -= 1
+        if not self._by_source[source]:
+            del self._by_source[source]
+
+    def _source(self, address: Address) -> str:
+        return source_of(address.host, self.settings.ipv6_prefix_length)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from klamm import setting
 from klamm.config import check_networks
+from klamm.shared import IPV6_SOURCE_PREFIX_LENGTH
 
 UNLIMITED: Final = 2_147_483_647
 """Kafka's default for every number of connections."""
+
+
+def _ipv6_prefix_length(*, per_server: bool) -> Any:
+    return setting(
+        IPV6_SOURCE_PREFIX_LENGTH,
+        doc="IPv6 addresses with this many leading bits in common count as one address; with 128 each counts for"
+        " itself, as in Kafka.",
+        minimum=1,
+        maximum=128,
+        per_server=per_server,
+    )
 
 
 def _check_limits(overrides: dict[str, int]) -> str | None:
@@ -61,6 +73,7 @@ class ConnectionQuotaSettings:
         " listener its least recently used connection.",
         kafka="inter.broker.listener.name",
     )
+    ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,7 @@ class CreationRateSettings:
     quota_window_size_seconds: int = setting(
         1, doc="Time of one sample, and the longest delay.", kafka="quota.window.size.seconds", minimum=1
     )
+    ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,7 @@ class HandshakeLimitSettings:
     max_handshakes_per_ip: int = setting(
         UNLIMITED, doc="How many of them may be of one address; further ones are closed at once.", minimum=1
     )
+    ipv6_prefix_length: int = _ipv6_prefix_length(per_server=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +160,4 @@ class AuthenticationPenaltySettings:
     max_tracked_addresses: int = setting(
         10_000, doc="Addresses whose failures are kept in memory; more push the oldest out.", minimum=1
     )
+    ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)

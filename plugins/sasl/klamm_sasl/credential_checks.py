@@ -9,7 +9,8 @@ from typing import Final
 
 from klamm import ListenerContext, RateLimitedLog
 from klamm.runtime import Workers
-from klamm_sasl.failed_logins import MAX_FAILURES, FailedLogins, source_of
+from klamm.shared import source_of
+from klamm_sasl.failed_logins import MAX_FAILURES, FailedLogins
 from klamm_sasl.paced_worker import PacedWorker
 
 log = logging.getLogger("klamm.sasl")
@@ -69,7 +70,7 @@ class CredentialChecks:
         drops a check that waits for the paced worker; other checks run in any case, and soon.
         """
         if password_of is None or not self._paces:
-            self._workers.submit(check, address)
+            self._workers.submit(check, source_of(address))
             return None
         source, user = source_of(address), password_of
 
@@ -90,7 +91,7 @@ class CredentialChecks:
         if self._failed_logins.exceeds(source):
             self._wait(run, source, user)
         else:
-            self._workers.submit(run_or_wait, address)
+            self._workers.submit(run_or_wait, source)
         return lambda: self._paced_worker.drop(run, source, user)
 
     def _wait(self, run: Callable[[], None], source: str, user: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,20 +14,6 @@ MAX_SOURCES: Final = 10_000
 _S_NS: Final = 1_000_000_000
 _RECOVERY_NS: Final = 3 * _S_NS
 _PACED_NS: Final = 30 * _S_NS
-_IPV6_PREFIX: Final = 64
-
-
-def source_of(host: str) -> str:
-    """The key that failures are counted by: an IPv4 address, the /64 of an IPv6 address, else the host unchanged."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((int(address), _IPV6_PREFIX), strict=False))
 
 
 class FailedLogins:

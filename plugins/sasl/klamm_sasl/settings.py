@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from klamm import ProviderKind, setting
+from klamm.config import ListenerSecurity
 from klamm.sasl import ScramCredential
 from klamm_sasl.kerberos_names import parse_rule
 
@@ -96,12 +97,22 @@ class SaslSettings:
             if name not in self.mechanisms:
                 yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
 
+    def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
+        """Secrets that travel in clear, and a mechanism that no client can use."""
+        for name in ("PLAIN", "OAUTHBEARER"):
+            if name in self.mechanisms and not listener.encrypted:
+                yield "mechanisms", f"{name} without TLS: whoever reads along has the client's password or token"
+        if "EXTERNAL" in self.mechanisms and not listener.proves_principals:
+            yield "mechanisms", "EXTERNAL: the transport proves nobody, so no client can log in with it"
+
 
 @dataclass(frozen=True, slots=True)
 class FileStoreSettings:
     """`[listeners.NAME.sasl.file]`."""
 
-    path: Path = setting(doc="File with a user and a SCRAM verifier in each line; `klamm users` writes it.")
+    path: Path = setting(
+        doc="File with a user and a SCRAM verifier in each line; `klamm users` writes it.", private=True
+    )
     refresh_ms: int = setting(2000, doc="Time between two looks at whether the file has changed.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -242,6 +253,15 @@ class OAuthBearerSettings:
         False, doc="Accept tokens without a signature: anybody can be anybody. For development alone."
     )
 
+    def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
+        """Tokens of another issuer or for another service, and tokens that prove nothing."""
+        if self.unsecured_development_tokens:
+            yield "unsecured_development_tokens", "any client can be any user"
+        if self.expected_issuer is None:
+            yield "expected_issuer", "unset: a token of any issuer whose key is known is accepted"
+        if not self.expected_audience:
+            yield "expected_audience", "unset: tokens that were issued for other services are accepted"
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """No place of keys or two of them, and files that cannot be used. An endpoint is not asked."""
         sources = (self.jwks_endpoint_url, self.jwks_file)
@@ -283,7 +303,10 @@ class GssapiSettings:
     """`[listeners.NAME.sasl.GSSAPI]`."""
 
     keytab: Path | None = setting(
-        None, doc="File with the server's keys; unset is the system's (KRB5_KTNAME).", kafka="sasl.jaas.config"
+        None,
+        doc="File with the server's keys; unset is the system's (KRB5_KTNAME).",
+        kafka="sasl.jaas.config",
+        private=True,
     )
     principal: str | None = setting(
         None,

@@ -23,11 +23,11 @@ class SniSettings:
 
     certificate: Path | None = setting(None, doc="PEM file with the certificate, its chain, and perhaps its key.")
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key.")
+    private_key: Path | None = setting(None, doc="PEM file with the private key.", private=True)
     certificate_pem: str | None = setting(None, doc="The certificate and its chain themselves, in PEM.")
     private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.")
-    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.")
-    key_password_file: Path | None = setting(None, doc="File whose first line is the password.")
+    keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.", private=True)
+    key_password_file: Path | None = setting(None, doc="File whose first line is the password.", private=True)
     key_password_env: str | None = setting(None, doc="Environment variable with the password.")
 
 
@@ -48,16 +48,21 @@ class SslOptions:
         kafka="ssl.keystore.location",
     )
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain, if `certificate` has none.")
-    private_key: Path | None = setting(None, doc="PEM file with the private key, if `certificate` has none.")
+    private_key: Path | None = setting(
+        None, doc="PEM file with the private key, if `certificate` has none.", private=True
+    )
     certificate_pem: str | None = setting(
         None, doc="The certificate and its chain themselves, in PEM.", kafka="ssl.keystore.certificate.chain"
     )
     private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.", kafka="ssl.keystore.key")
     keystore: Path | None = setting(
-        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location"
+        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location", private=True
     )
     key_password_file: Path | None = setting(
-        None, doc="File whose first line is the password of the key or the keystore.", kafka="ssl.key.password"
+        None,
+        doc="File whose first line is the password of the key or the keystore.",
+        kafka="ssl.key.password",
+        private=True,
     )
     key_password_env: str | None = setting(
         None, doc="Environment variable with the password of the key or the keystore.", kafka="ssl.key.password"

@@ -6,12 +6,20 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from klamm.config import ListenerSecurity, check_private
 from klamm_ssl.options import SslOptions
 
 
 @dataclass(frozen=True, slots=True)
 class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
+
+    def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
+        """A certificate's file that has the private key in it, and that others can read."""
+        if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
+            exposed = check_private(self.certificate)
+            if exposed is not None:
+                yield "certificate", exposed
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the files that are named, and with settings that do not go together."""

@@ -72,6 +72,10 @@ class SslTransport(Transport):
     security_protocol = "SSL"
     computes_handshake = True
 
+    @classmethod
+    def proves_principals(cls, settings: SslSettings) -> bool:
+        return settings.client_auth != "none"
+
     def __init__(self, settings: SslSettings, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(settings)
         self.settings: SslSettings = settings

@@ -132,7 +132,11 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     command = [sys.executable, "-m", "klamm", "users", "add", str(folder / "users"), "alice"]
     subprocess.run(command, input=PASSWORD + "\n", text=True, check=True, timeout=30)
     file = folder / "klamm.toml"
-    file.write_text(EXAMPLE.read_text())
+    example, tokens = EXAMPLE.read_text(), EXAMPLE.with_name("tokens.toml").read_text()
+    # One listener for passwords and tokens.
+    mechanisms = example.replace('["PLAIN", "SCRAM-SHA-512"]', '["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]')
+    oauth = tokens[tokens.index("[listeners.tokens.sasl.OAUTHBEARER]") :].replace(".tokens.", ".secure.")
+    file.write_text(f"{mechanisms}\n{oauth}")
     ports = [f"listeners.{name}.bind=127.0.0.1:0" for name in LISTENERS]
     with EmbeddedServer([*ports, "num.partitions=1"], file=file) as server:
         yield Setup(server, {case.name: case for case in _cases(files, stranger, key, other_key)})

@@ -94,10 +94,14 @@ class BrokerHarness:
     def open(self, **settings: Any) -> Broker:
         """Open a broker on the directory, with these settings."""
         self.scheduler = Scheduler(self.clock)
-        self.broker = Broker(BrokerSettings(**settings))
+        self.broker = self.make_broker(BrokerSettings(**settings))
         self.broker.open(self.server_context())
         self._handlers = {handler.api_key: handler for handler in self.broker.handlers()}
         return self.broker
+
+    def make_broker(self, settings: BrokerSettings) -> Broker:
+        """A broker that is not open yet."""
+        return Broker(settings)
 
     def server_context(self) -> ServerContext:
         """What the broker is told of its server."""

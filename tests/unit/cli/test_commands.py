@@ -1,6 +1,7 @@
 """`klamm` and its subcommands, short of serving; what they print and how they exit."""
 
 import importlib.metadata
+import io
 import json
 import re
 import subprocess
@@ -39,6 +40,113 @@ def test_wrong_arguments_exit_with_2(klamm, arguments):
 def test_check_says_that_a_file_is_right(klamm):
     Path("ok.toml").write_text(ECHO)
     assert klamm("check", "ok.toml") == (0, ["ok.toml: ok (a)"], [])
+
+
+OPEN = """\
+[server]
+data_dir = "data"
+authorizer = "acl"
+
+[listeners.guarded]
+bind = "127.0.0.1:0"
+
+[listeners.local]
+bind = "127.0.0.1:0"
+authorizer = "none"
+
+[listeners.wide]
+bind = "0.0.0.0:0"
+authorizer = "none"
+authenticator = "sasl"
+proxy_protocol = "optional"
+trusted_proxies = ["10.0.0.1"]
+
+[listeners.wide.sasl]
+mechanisms = ["PLAIN", "OAUTHBEARER", "EXTERNAL"]
+credential_stores = ["file"]
+
+[sasl.file]
+path = "users"
+
+[listeners.wide.sasl.OAUTHBEARER]
+unsecured_development_tokens = true
+"""
+
+
+def test_check_warns_of_open_doors_and_strict_makes_that_an_error(klamm, tmp_path):
+    Path("open.toml").write_text(OPEN)
+    Path("data").mkdir(mode=0o755)
+    Path("data").chmod(0o755)
+    Path("users").write_text("")
+    Path("users").chmod(0o644)
+    code, out, err = klamm("check", "open.toml")
+    assert (code, out) == (0, ["open.toml: ok (guarded, local, wide)"])
+    sasl = "listeners.wide.sasl"
+    assert [line.replace(f"{tmp_path}/", "") for line in err] == [
+        "warning: open.toml:2:1  server.data_dir: data: other users have access (mode 0755);"
+        " `chmod 700` takes it from them",
+        "warning: open.toml:13:1  listeners.wide.bind: other machines can connect, and there is no authorizer:"
+        " everybody may do everything",
+        "warning: open.toml:16:1  listeners.wide.proxy_protocol: behind a proxy that adds no header, clients can write"
+        ' one of their own and choose their address; "required" takes no connection without one',
+        f"warning: open.toml:20:1  {sasl}.mechanisms: PLAIN without TLS: whoever reads along has the client's password"
+        " or token",
+        f"warning: open.toml:20:1  {sasl}.mechanisms: OAUTHBEARER without TLS: whoever reads along has the client's"
+        " password or token",
+        f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport proves nobody, so no client can log in"
+        " with it",
+        f"warning: open.toml:27:1  {sasl}.OAUTHBEARER.unsecured_development_tokens: any client can be any user",
+        f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_issuer: unset: a token of any issuer whose key is known"
+        " is accepted",
+        f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_audience: unset: tokens that were issued for other"
+        " services are accepted",
+        "warning: open.toml:24:1  sasl.file.path: users: other users have access (mode 0644);"
+        " `chmod 600` takes it from them",
+    ]
+    assert klamm("check", "--strict", "open.toml")[0] == 1
+    Path("sound.toml").write_text(OPEN.partition("[listeners.wide]")[0].replace('"data"', '"fresh"'))
+    assert klamm("check", "--strict", "sound.toml") == (0, ["sound.toml: ok (guarded, local)"], [])
+
+
+def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(klamm):
+    text = '[listeners.a]\nauthorizer = "acl"\n[listeners.b]\nbind = "127.0.0.1:0"\n'
+    Path("beside.toml").write_text(text)
+    code, _, (warning,) = klamm("check", "--strict", "beside.toml")
+    assert code == 1
+    assert warning.startswith(
+        "warning: beside.toml:3:1  listeners.b.authorizer: everybody may do everything here, also what"
+    )
+    Path("beside.toml").write_text(text + 'authorizer = "none"\n')
+    assert klamm("check", "--strict", "beside.toml")[0] == 0
+    Path("beside.toml").write_text(text + 'api_set = "echo"\n')
+    assert klamm("check", "--strict", "beside.toml")[0] == 0, "another handler set"
+
+
+def test_the_example_of_security_is_right_once_its_files_are_made(klamm, tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "examples" / "security" / "klamm.toml").read_text()
+    Path("klamm.toml").write_text(text)
+    assert re.findall(r"^#   klamm (.*)$", text, re.MULTILINE) == [
+        "certs tls",
+        "users add users alice",
+        "serve klamm.toml",
+    ]
+    assert klamm("certs", "tls")[0] == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("sesame\n"))
+    assert klamm("users", "add", "users", "alice")[0] == 0
+    code, out, err = klamm("check", "klamm.toml")
+    assert (code, out) == (0, ["klamm.toml: ok (plain, tls, mutual, scram, secure)"]), err
+
+
+def test_functions_may_stand_beside_the_file(klamm, tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "made_up_directory.py").write_text("def check(user, password):\n    return False\n")
+    (folder / "klamm.toml").write_text(
+        '[listeners.a]\nauthenticator = "sasl"\n[listeners.a.sasl]\nmechanisms = ["PLAIN"]\n'
+        'credential_stores = ["callable"]\n[listeners.a.sasl.callable]\npassword = "made_up_directory:check"\n'
+    )
+    code, out, _ = klamm("check", str(folder / "klamm.toml"))
+    assert (code, out) == (0, [f"{folder / 'klamm.toml'}: ok (a)"])
 
 
 def test_check_says_all_that_is_wrong_with_a_file(klamm):
@@ -139,18 +247,16 @@ def test_a_plugin_can_be_blocked_by_argument_and_by_file(klamm):
     assert "blocked: echo" in err[0]
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("echo", 'klamm: -p takes "no:NAME", not "echo"'),
-        (
-            "no:plaintext",
-            "klamm: the plugin plaintext cannot be blocked: every listener without a transport of its own uses it",
-        ),
-    ],
-)
-def test_what_p_does_not_take(klamm, argument, message):
-    assert klamm("check", "-p", argument) == (2, [], [message])
+def test_p_takes_only_no_and_a_name(klamm):
+    assert klamm("check", "-p", "echo") == (2, [], ['klamm: -p takes "no:NAME", not "echo"'])
+
+
+def test_without_the_plugin_of_a_default_the_part_has_to_be_named(klamm):
+    code, _, (problem,) = klamm("check", "-p", "no:plaintext", "--set", "listeners.default.api_set=echo")
+    assert code == 2
+    assert (
+        "listeners.default.transport: no transport is the default; name one (known: ssl); blocked: plaintext" in problem
+    )
 
 
 def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):

@@ -99,6 +99,57 @@ def test_one_thing_is_wrong(problems, text, problem):
     assert problem in problems(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "num.partitions = 3\n" + TOPICS,
+            'klamm.toml:1:1  num: unknown key at the top of the file; "num.partitions" belongs below [topics]',
+        ),
+        (
+            '"log.dirs" = "data"\n' + ECHO,
+            'klamm.toml:1:1  log.dirs: unknown key at the top of the file; "log.dirs" is data_dir of [server]',
+        ),
+        (
+            'advertised.listeners = "PLAINTEXT://a:1"\n' + ECHO,
+            "klamm.toml:1:1  advertised: unknown key at the top of the file;"
+            ' "advertised.listeners" is advertise of [listeners.NAME]',
+        ),
+        ("foo = 3\n" + ECHO, "klamm.toml:1:1  foo: unknown key at the top of the file"),
+        (
+            TOPICS + 'log.dirs = "data"\n',
+            'klamm.toml:4:1  topics.log.dirs: unknown key; "log.dirs" is data_dir of [server]',
+        ),
+        (
+            "[server]\nnum.partitions = 3\n" + TOPICS,
+            'klamm.toml:2:1  server.num: unknown key; "num.partitions" belongs below [topics]',
+        ),
+        (
+            ECHO + "[listeners.a.needy]\nsecret = 'x'\n",
+            "klamm.toml:3:1  listeners.a.needy: is of a connection gate that this listener does not name;"
+            ' add gates = ["needy"]',
+        ),
+        (
+            '[listeners.a]\nbind = 127.0.0.1:9092\napi_set = "echo"\n',
+            "klamm.toml:2:13  Expected newline or end of document after a statement;"
+            ' a string stands in quotes: bind = "127.0.0.1:9092"',
+        ),
+        (
+            "[listeners.a]\napi_set = echo  # mine\n",
+            'klamm.toml:2:11  Invalid value; a string stands in quotes: api_set = "echo"',
+        ),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(problems, text, problem):
+    (found,) = problems(text)
+    assert found == problem
+
+
+def test_kafkas_listeners_are_no_table(problems):
+    found = problems('listeners = "PLAINTEXT://:9092"\n')
+    assert 'klamm.toml:1:1  listeners: must be a table: write [listeners.NAME] and below it bind = "HOST:PORT"' in found
+
+
 def test_all_that_is_wrong_is_said_at_once(problems):
     assert problems(
         """\
@@ -272,7 +323,7 @@ def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):
     plugins.add(klamm_throttling, "klamm_throttling")
     text = TWO_GATED.replace("gates =", 'throttles = ["client_quota"]\ngates =')
     assert problems(text + "[listeners.inner.client_quota.clients.a]\nproducer_byte_rate = 3\n") == [
-        f"klamm.toml:7:1  listeners.inner.client_quota.clients: {OTHER} [client_quota]"
+        f"klamm.toml:12:1  listeners.inner.client_quota.clients: {OTHER} [client_quota]"
     ]
 
 

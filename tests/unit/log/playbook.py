@@ -46,7 +46,7 @@ class FailingDisk(FileOperations):
         self._check("fsync")
         self.synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
 
-    def ftruncate(self, descriptor: int, size_bytes: int) -> None:  # type: ignore[override]
+    def ftruncate(self, descriptor: int, size_bytes: int) -> None:
         self._check("ftruncate")
         os.ftruncate(descriptor, size_bytes)
 

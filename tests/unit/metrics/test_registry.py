@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.metrics.registry import Histogram, MetricsRegistry, WindowedShare
+from klamm.metrics.registry import Histogram, MetricsRegistry
+from klamm.metrics.windows import WindowedShare
 
 S = 1_000_000_000
 

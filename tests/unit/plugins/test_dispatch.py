@@ -256,6 +256,18 @@ def test_one_handler_alone_serves_everybody():
     assert order(queue, [request(ApiKey.PRODUCE, "data"), request(ApiKey.METADATA, "control")]) == ["control", "data"]
 
 
+def test_fair_takes_a_network_of_ipv6_for_one_address():
+    queue = Fair(FairSettings(by="address"), 100)
+
+    def lane_of(host):
+        one = request()
+        one.connection.client_address = Address(host, 1)
+        return queue.lane(one)
+
+    assert lane_of("2001:db8::1") == lane_of("2001:db8::ffff:1") != lane_of("2001:db8:1::1")
+    assert lane_of("::ffff:192.0.2.7") == lane_of("192.0.2.7") != lane_of("192.0.2.8")
+
+
 def test_fair_serves_clients_in_turns():
     queue = Fair(FairSettings(cost="bytes"), 100)
     greedy = [request(client_id="greedy", size_bytes=70_000) for _ in range(6)]

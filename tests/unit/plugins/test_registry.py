@@ -13,11 +13,11 @@ from klamm.config.plugin_registry import PluginError, PluginRegistry, load_facto
 GATE = ProviderKind.CONNECTION_GATE
 
 
-def gates(*names, factory="nowhere:Gate"):
+def gates(*names, factory="nowhere:Gate", default=None):
     @hookimpl
     def klamm_connection_gates():
         for name in names:
-            yield Provider(name, factory)
+            yield Provider(name, factory, default=name == default)
 
     return {"klamm_connection_gates": klamm_connection_gates}
 
@@ -62,10 +62,16 @@ def test_a_name_to_leave_out_that_is_none_is_warned_of(install, caplog):
     ]
 
 
-@pytest.mark.parametrize("name", ["plaintext", "dispatch"])
-def test_what_nothing_runs_without_cannot_be_blocked(name):
-    with pytest.raises(PluginError, match=f"the plugin {name} cannot be blocked: "):
-        PluginRegistry([name], entry_points=())
+def test_one_provider_of_a_kind_is_the_default(install):
+    one, two = install("one", "klamm-one", **gates("a", "b", default="b")), install("two", "klamm-two", **gates("c"))
+    three = install("three", "klamm-three", **gates("d", default="d"))
+    assert PluginRegistry(entry_points=[one, two]).default(GATE) == "b"
+    with pytest.raises(
+        PluginError, match='more than one .* is the default, "b" of klamm-one and "d" of klamm-three; name'
+    ):
+        PluginRegistry(entry_points=[one, three]).default(GATE)
+    with pytest.raises(PluginError, match=r"no connection gate is the default; name one \(known: c\); blocked: one"):
+        PluginRegistry(["one"], entry_points=[one, two]).default(GATE)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_one_success_takes_back_one_failure():
         fail(door)
         assert door.connect() is None
         door.authenticated(door.open_connections[-1])
-    assert door.gates[0]._failures.by_ip == {}
+    assert door.gates[0]._failures.by_source == {}
     fail(door, 3)
     door.house.clock.advance_ms(1000)
     assert door.connect() is None
@@ -86,7 +86,7 @@ def test_memory_is_bounded_and_the_oldest_go_first():
     door = penalizing(max_tracked_addresses=10, allowed_failures=0)
     for number in range(100):
         fail(door, 1, f"10.1.0.{number}")
-    assert len(door.gates[0]._failures.by_ip) == 10
+    assert len(door.gates[0]._failures.by_source) == 10
     assert door.connect("10.1.0.99") is not None
     assert door.connect("10.1.0.0") is None
 

@@ -187,4 +187,4 @@ def test_counts_survive_many_threads_and_leave_nothing_behind(house):
     assert admitted
     assert max(admitted) <= 3
     counts = gate._counts
-    assert (counts.total, counts.by_ip, counts.listeners["a"].connections) == (0, {}, 0)
+    assert (counts.total, counts.by_source, counts.listeners["a"].connections) == (0, {}, 0)

@@ -40,7 +40,7 @@ def test_a_port_that_comes_back_before_its_old_connection_went_is_counted_once()
     assert [door.ask(address), door.ask(address)] == [None, None]
     door.close(address)
     door.close(address)
-    assert door.gates[0]._by_ip == {}
+    assert door.gates[0]._by_source == {}
 
 
 def test_new_settings_count_at_once():

@@ -97,10 +97,10 @@ def test_all_counters_return_to_zero(order):
     for door in doors:
         by_type = {type(gate): gate for gate in door.gates}
         counts = by_type[ConnectionQuota]._counts
-        assert (counts.total, counts.by_ip) == (0, {})
+        assert (counts.total, counts.by_source) == (0, {})
         assert [listener.connections for listener in counts.listeners.values()] == [0, 0, 0]
         assert by_type[HandshakeLimit]._under_way == set()
-        assert by_type[HandshakeLimit]._by_ip == {}
+        assert by_type[HandshakeLimit]._by_source == {}
     house.clock.advance_ms(3_600_000)
     assert house.metric("klamm:type=AuthenticationPenalty,name=PenalizedAddresses") == {(): 0}
     assert all(door.connect("192.0.2.1") is None for door in doors)

@@ -99,6 +99,11 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
             'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be had:'
             " ModuleNotFoundError(\"No module named 'nowhere_at_all'\")",
         ),
+        (
+            CALLABLE + 'password = "os:sep"\n',
+            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be had:'
+            " TypeError('os:sep is a str, which cannot be called')",
+        ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
         (
             TOKENS + 'jwks_file = "rubbish"\njwks_endpoint_url = "https://x"\n',

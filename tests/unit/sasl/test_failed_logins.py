@@ -4,7 +4,7 @@ import pytest
 
 from klamm.testing import ManualClock
 from klamm_sasl import failed_logins
-from klamm_sasl.failed_logins import MAX_FAILURES, FailedLogins, source_of
+from klamm_sasl.failed_logins import MAX_FAILURES, FailedLogins
 
 
 @pytest.fixture
@@ -85,20 +85,3 @@ def test_those_that_failed_last_are_remembered(known, monkeypatch):
     fail(known, "d", 1)
     assert len(known) == 3
     assert [known.exceeds(source) for source in "abcd"] == [True, False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("host", "source"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
-        ("2001:DB8:1:2:ffff::", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("::1", "::/64"),
-        ("somewhere", "somewhere"),
-        ("", ""),
-    ],
-)
-def test_failures_are_counted_by_address_and_by_network_of_ipv6(host, source):
-    assert source_of(host) == source

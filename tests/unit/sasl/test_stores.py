@@ -230,6 +230,10 @@ def rubbish(user, mechanism):
     return "clear text"
 
 
+def number(user, mechanism):
+    return 7
+
+
 def calling(listener, **functions):
     functions = {key: f"{__name__}:{name}" for key, name in functions.items()}
     store = CallableStore(CallableStoreSettings(**functions))
@@ -243,10 +247,16 @@ def test_functions_are_asked(listener):
     assert store.verify_password("alice", "sesame") is True
     assert store.verify_password("alice", "wrong") is False
     assert store.verify_password("bob", "sesame") is None
-    assert store.verify_password("odd", "x") is False, "only True lets anybody in"
     assert knows(store, "alice")
     assert knows(store, "alice", mechanism=SHA_512)
     assert store.scram_credential("bob", SHA_256) is None
+
+
+def test_a_function_that_returns_something_else_refuses_the_client_and_says_what_it_did(listener):
+    with pytest.raises(TypeError, match=r":check_password returned a \w+; it may return True, False or None"):
+        calling(listener, password="check_password").verify_password("odd", "x")  # noqa: S106
+    with pytest.raises(TypeError, match=":number returned a int; it may return a str or None"):
+        calling(listener, verifier="number").scram_credential("alice", SHA_256)
 
 
 def test_functions_may_be_missing(listener):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism, ScramCredential, ScramMechanism
-from klamm_sasl.stores.inline import UserTable
+from klamm_sasl.stores.user_table import UserTable
 from tests.unit.sasl.playbook import Playbook
 
 SALT = b"0123456789abcdefghijklmn"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from klamm.network.admission import GateOutcomes, ask_gates
 from klamm.network.channel import describe
 from klamm.network.proxy.protocol import InvalidProxyHeaderError, ProxyHeader, ProxyHeaderReader
 from klamm.network.selector import Selector
+from klamm.shared.addresses import IpNetworks
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext
@@ -29,15 +29,12 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str], outcomes: GateOutcomes, *, required: bool) -> None:
         self._outcomes = outcomes
-        self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)
+        self._networks = IpNetworks(networks)
         self.required = required
 
     def trusts(self, peer: Address) -> bool:
         """Whether what a peer says in a header is believed."""
-        address = ipaddress.ip_address(peer.host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
+        return peer.host in self._networks
 
     def admission(
         self,

@@ -1,107 +1,130 @@
-"""The APIs that the broker serves: one module per API, named after its key, whose head tells versions and behaviour."""
+"""The APIs that the broker serves: one module per API, named after its key, whose head tells versions and behaviour.
+
+What is told of them here is told again by the mark of each handler. It stands here so that a start need not import 46
+modules, and as many with their messages, of which most clients use a few; it was a third of a start without bytecode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
-from klamm_broker.handlers import (
-    k00_produce,
-    k01_fetch,
-    k02_list_offsets,
-    k03_metadata,
-    k08_offset_commit,
-    k09_offset_fetch,
-    k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
-    k17_sasl_handshake,
-    k19_create_topics,
-    k20_delete_topics,
-    k21_delete_records,
-    k22_init_producer_id,
-    k23_offset_for_leader_epoch,
-    k29_describe_acls,
-    k30_create_acls,
-    k31_delete_acls,
-    k32_describe_configs,
-    k33_alter_configs,
-    k34_alter_replica_log_dirs,
-    k35_describe_log_dirs,
-    k36_sasl_authenticate,
-    k37_create_partitions,
-    k38_create_delegation_token,
-    k39_renew_delegation_token,
-    k40_expire_delegation_token,
-    k41_describe_delegation_token,
-    k42_delete_groups,
-    k43_elect_leaders,
-    k44_incremental_alter_configs,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k47_offset_delete,
-    k48_describe_client_quotas,
-    k49_alter_client_quotas,
-    k50_describe_user_scram_credentials,
-    k51_alter_user_scram_credentials,
-    k55_describe_quorum,
-    k60_describe_cluster,
-    k61_describe_producers,
-    k74_list_config_resources,
-    k75_describe_topic_partitions,
-)
+from klamm import ApiHandler, bind_handlers
+from klamm.wire.api_keys import ApiKey, spec_of
+from klamm_broker.handlers.k03_metadata import topic_metadata
+from klamm_broker.services import BrokerServices
 
-HANDLERS: Final[tuple[Callable[..., Any], ...]] = (
-    k00_produce.produce_records,
-    k01_fetch.fetch_records,
-    k02_list_offsets.find_offsets,
-    k03_metadata.topic_metadata,
-    k08_offset_commit.commit_offsets,
-    k09_offset_fetch.fetch_offsets,
-    k10_find_coordinator.find_coordinators,
-    k11_join_group.join,
-    k12_heartbeat.keep_session,
-    k13_leave_group.leave,
-    k14_sync_group.sync,
-    k15_describe_groups.describe,
-    k16_list_groups.list_all,
-    k17_sasl_handshake.late_handshake,
-    k19_create_topics.create_named_topics,
-    k20_delete_topics.delete_named_topics,
-    k21_delete_records.delete_records_before,
-    k22_init_producer_id.new_producer_id,
-    k23_offset_for_leader_epoch.end_offsets,
-    k29_describe_acls.matching_acls,
-    k30_create_acls.create_bindings,
-    k31_delete_acls.delete_bindings,
-    k32_describe_configs.configs_of_resources,
-    k33_alter_configs.replace_configs,
-    k34_alter_replica_log_dirs.move_replicas,
-    k35_describe_log_dirs.log_directories,
-    k36_sasl_authenticate.late_authenticate,
-    k37_create_partitions.add_partitions,
-    k38_create_delegation_token.create_token,
-    k39_renew_delegation_token.renew_token,
-    k40_expire_delegation_token.expire_token,
-    k41_describe_delegation_token.tokens_of_owners,
-    k42_delete_groups.delete,
-    k43_elect_leaders.elect,
-    k44_incremental_alter_configs.alter_some_configs,
-    k45_alter_partition_reassignments.reassign,
-    k46_list_partition_reassignments.list_reassignments,
-    k47_offset_delete.delete_offsets,
-    k48_describe_client_quotas.matching_quotas,
-    k49_alter_client_quotas.alter_quotas,
-    k50_describe_user_scram_credentials.scram_users,
-    k51_alter_user_scram_credentials.alter_scram_users,
-    k55_describe_quorum.quorum,
-    k60_describe_cluster.cluster,
-    k61_describe_producers.active_producers,
-    k74_list_config_resources.config_resources,
-    k75_describe_topic_partitions.topic_partitions,
+
+class LazyApi(NamedTuple):
+    """One API, and where its handler is: `module.function`, marked with `@handles` and the same facts."""
+
+    api_key: ApiKey
+    function: str
+    versions: range
+    blocking: bool = True
+    inline_max_bytes: int = 0
+
+    def bind(self, services: BrokerServices) -> ApiHandler:
+        """The handler, imported when it is first asked for. Raises ValueError then if its mark says something else."""
+
+        @cache
+        def load() -> tuple[Any, Callable[..., Any]]:
+            module, _, name = self.function.partition(".")
+            function = getattr(import_module(f"klamm_broker.handlers.{module}"), name)
+            (loaded,) = bind_handlers([function], services)
+            if _facts(loaded) != _facts(lazy):
+                raise ValueError(f"{self.function} is marked with {_facts(loaded)}, and listed with {_facts(lazy)}")
+            return loaded.module, loaded.handle
+
+        lazy = ApiHandler(
+            api_key=int(self.api_key),
+            name=spec_of(self.api_key).name,
+            min_version=self.versions.start,
+            max_version=self.versions.stop - 1,
+            load=load,
+            blocking=self.blocking,
+            inline_max_bytes=self.inline_max_bytes,
+        )
+        return lazy
+
+
+def _facts(handler: ApiHandler) -> tuple[Any, ...]:
+    versions = handler.min_version, handler.max_version
+    calling = handler.blocking, handler.inline_max_bytes, handler.advertised, handler.unchanged_while
+    return handler.api_key, handler.name, versions, calling
+
+
+APIS: Final = (
+    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=131072),
+    LazyApi(ApiKey.FETCH, "k01_fetch.fetch_records", range(4, 19), blocking=False),
+    LazyApi(ApiKey.LIST_OFFSETS, "k02_list_offsets.find_offsets", range(1, 12)),
+    LazyApi(ApiKey.OFFSET_COMMIT, "k08_offset_commit.commit_offsets", range(2, 11), blocking=False),
+    LazyApi(ApiKey.OFFSET_FETCH, "k09_offset_fetch.fetch_offsets", range(1, 11), blocking=False),
+    LazyApi(ApiKey.FIND_COORDINATOR, "k10_find_coordinator.find_coordinators", range(0, 7), blocking=False),
+    LazyApi(ApiKey.JOIN_GROUP, "k11_join_group.join", range(0, 10), blocking=False),
+    LazyApi(ApiKey.HEARTBEAT, "k12_heartbeat.keep_session", range(0, 5), blocking=False),
+    LazyApi(ApiKey.LEAVE_GROUP, "k13_leave_group.leave", range(0, 6), blocking=False),
+    LazyApi(ApiKey.SYNC_GROUP, "k14_sync_group.sync", range(0, 6), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_GROUPS, "k15_describe_groups.describe", range(0, 7)),
+    LazyApi(ApiKey.LIST_GROUPS, "k16_list_groups.list_all", range(0, 6)),
+    LazyApi(ApiKey.SASL_HANDSHAKE, "k17_sasl_handshake.late_handshake", range(0, 2), blocking=False),
+    LazyApi(ApiKey.CREATE_TOPICS, "k19_create_topics.create_named_topics", range(2, 8)),
+    LazyApi(ApiKey.DELETE_TOPICS, "k20_delete_topics.delete_named_topics", range(1, 7)),
+    LazyApi(ApiKey.DELETE_RECORDS, "k21_delete_records.delete_records_before", range(0, 3)),
+    LazyApi(ApiKey.INIT_PRODUCER_ID, "k22_init_producer_id.new_producer_id", range(0, 6)),
+    LazyApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, "k23_offset_for_leader_epoch.end_offsets", range(2, 5), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_ACLS, "k29_describe_acls.matching_acls", range(1, 4)),
+    LazyApi(ApiKey.CREATE_ACLS, "k30_create_acls.create_bindings", range(1, 4)),
+    LazyApi(ApiKey.DELETE_ACLS, "k31_delete_acls.delete_bindings", range(1, 4)),
+    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5), blocking=False),
+    LazyApi(ApiKey.ALTER_CONFIGS, "k33_alter_configs.replace_configs", range(0, 3)),
+    LazyApi(ApiKey.ALTER_REPLICA_LOG_DIRS, "k34_alter_replica_log_dirs.move_replicas", range(1, 3), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_LOG_DIRS, "k35_describe_log_dirs.log_directories", range(1, 6)),
+    LazyApi(ApiKey.SASL_AUTHENTICATE, "k36_sasl_authenticate.late_authenticate", range(0, 3), blocking=False),
+    LazyApi(ApiKey.CREATE_PARTITIONS, "k37_create_partitions.add_partitions", range(0, 4)),
+    LazyApi(ApiKey.CREATE_DELEGATION_TOKEN, "k38_create_delegation_token.create_token", range(1, 4)),
+    LazyApi(ApiKey.RENEW_DELEGATION_TOKEN, "k39_renew_delegation_token.renew_token", range(1, 3)),
+    LazyApi(ApiKey.EXPIRE_DELEGATION_TOKEN, "k40_expire_delegation_token.expire_token", range(1, 3)),
+    LazyApi(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN, "k41_describe_delegation_token.tokens_of_owners", range(1, 4), blocking=False
+    ),
+    LazyApi(ApiKey.DELETE_GROUPS, "k42_delete_groups.delete", range(0, 3), blocking=False),
+    LazyApi(ApiKey.ELECT_LEADERS, "k43_elect_leaders.elect", range(0, 3), blocking=False),
+    LazyApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, "k44_incremental_alter_configs.alter_some_configs", range(0, 2)),
+    LazyApi(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS, "k45_alter_partition_reassignments.reassign", range(0, 2), blocking=False
+    ),
+    LazyApi(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        "k46_list_partition_reassignments.list_reassignments",
+        range(0, 1),
+        blocking=False,
+    ),
+    LazyApi(ApiKey.OFFSET_DELETE, "k47_offset_delete.delete_offsets", range(0, 1), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_CLIENT_QUOTAS, "k48_describe_client_quotas.matching_quotas", range(0, 2), blocking=False),
+    LazyApi(ApiKey.ALTER_CLIENT_QUOTAS, "k49_alter_client_quotas.alter_quotas", range(0, 2)),
+    LazyApi(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        "k50_describe_user_scram_credentials.scram_users",
+        range(0, 1),
+        blocking=False,
+    ),
+    LazyApi(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "k51_alter_user_scram_credentials.alter_scram_users", range(0, 1)),
+    LazyApi(ApiKey.DESCRIBE_QUORUM, "k55_describe_quorum.quorum", range(0, 3), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_CLUSTER, "k60_describe_cluster.cluster", range(0, 3), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_PRODUCERS, "k61_describe_producers.active_producers", range(0, 1)),
+    LazyApi(ApiKey.LIST_CONFIG_RESOURCES, "k74_list_config_resources.config_resources", range(0, 2), blocking=False),
+    LazyApi(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False
+    ),
 )
-"""Functions `(broker, request, context)`, marked with `@handles`. ApiVersions follows from them."""
+"""All but Metadata, which every client begins with."""
+
+
+def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
+    """Of all APIs; ApiVersions follows from them."""
+    yield from bind_handlers([topic_metadata], services)
+    for api in APIS:
+        yield api.bind(services)

@@ -338,11 +338,8 @@ class LogManager:
     def _checkpoint_start_offsets(self) -> None:
         def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
             table = self._table()
-            return table, {
-                key: each.log_start_offset
-                for key, each in table.items()
-                if each.log_start_offset > each.segments[0].base_offset
-            }
+            # Also where the first segment starts there: the removal of those before it may not be on the disk yet.
+            return table, {key: each.log_start_offset for key, each in table.items() if each.log_start_offset}
 
         self._checkpoints.replace(LOG_START_OFFSETS, collect)
 

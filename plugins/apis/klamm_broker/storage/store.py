@@ -11,7 +11,9 @@ their offsets: many) is synced if the store was told so. A synced commit makes a
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import queue
 import sqlite3
 import threading
@@ -149,6 +151,9 @@ class Store:
 
         Raises StoreError for a file that is no database, is damaged, cannot be written or is of a newer klamm.
         """
+        # It holds credentials; SQLite gives its further files the same mode. Errors are reported by SQLite.
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:

@@ -10,7 +10,7 @@ from typing import Any
 from klamm import ListenerContext
 from klamm.sasl import SCRAM_CREDENTIALS, CredentialStore, ScramCredential, ScramMechanism
 from klamm.shared import Table
-from klamm_sasl.stores.inline import UserTable
+from klamm_sasl.stores.user_table import UserTable
 
 log = logging.getLogger("klamm.sasl")
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from klamm import ListenerContext
 from klamm.metrics import Counter
 from klamm.runtime import Timer
-from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
 from klamm_sasl.settings import FileStoreSettings
-from klamm_sasl.stores.inline import UserTable
+from klamm_sasl.stores.user_table import UserTable, UserTableStore
 from klamm_sasl.stores.users_file import parse_users
 
 log = logging.getLogger("klamm.sasl")
 
 
-class FileStore(CredentialStore):
+class FileStore(UserTableStore):
     """Looks at the file every `refresh_ms` and at SIGHUP. A bad new content keeps the old, is logged and counted."""
 
     settings: FileStoreSettings
@@ -84,15 +83,6 @@ class FileStore(CredentialStore):
         except (OSError, ValueError) as error:
             if self._failure is not before:
                 log.error("users are kept as they were: %s", error)
-
-    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        return self._table.find(user, mechanism)
-
-    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        return self._table.draw(mechanism, draw)
-
-    def plain_credentials(self) -> Mapping[str, ScramCredential]:
-        return self._table.plain
 
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
         self._changed = changed

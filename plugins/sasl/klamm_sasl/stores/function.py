@@ -29,12 +29,20 @@ class CallableStore(CredentialStore):
         self._verifier = load_function(self.settings.verifier)
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        text = None if self._verifier is None else self._verifier(user, mechanism.mechanism_name)
-        return None if text is None else ScramCredential.from_text(text)
+        text: object = None if self._verifier is None else self._verifier(user, mechanism.mechanism_name)
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise TypeError(f"{self.settings.verifier} returned a {type(text).__name__}; it may return a str or None")
+        return ScramCredential.from_text(text)
 
     def verify_password(self, user: str, password: str) -> bool | None:
         if self._password is None:
             return None
-        verdict = self._password(user, password)
-        # Nothing but True lets anybody in, whatever the function returns.
-        return None if verdict is None else verdict is True
+        verdict: object = self._password(user, password)
+        if verdict is None or isinstance(verdict, bool):
+            return verdict
+        # Something that merely counts as true in Python must not let anybody in.
+        raise TypeError(
+            f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
+        )

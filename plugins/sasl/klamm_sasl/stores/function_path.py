@@ -8,9 +8,11 @@ from typing import Any
 
 
 def load_function(path: str | None) -> Callable[..., Any] | None:
-    """What `module:function` names. Raises what importing it raises."""
+    """What `module:function` names. Raises what importing it raises, and TypeError if it cannot be called."""
     if path is None:
         return None
     module, _, name = path.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    if not callable(function):
+        raise TypeError(f"{path} is a {type(function).__name__}, which cannot be called")
     return function

@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
-from klamm_sasl.credentials import DRAW_BITS, form
-
-
-class UserTable:
-    """Users with their credentials; never changes. `plain` has for each user the one that PLAIN checks."""
-
-    def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
-        self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
-        for user, credential in entries:
-            self._credentials[user, credential.mechanism] = credential
-        self.plain: dict[str, ScramCredential] = {}
-        for mechanism in ScramMechanism:
-            for (user, other), credential in self._credentials.items():
-                if other is mechanism:
-                    self.plain.setdefault(user, credential)
-        self._by_mechanism: dict[ScramMechanism, list[ScramCredential]] = {}
-        for credential in sorted(self._credentials.values(), key=form):
-            self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
-
-    def changed_users(self, other: UserTable) -> set[str]:
-        """The users that have other credentials in `other`, or none there."""
-        mine, others = self._credentials, other._credentials
-        return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
-
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """A user's credential."""
-        return self._credentials.get((user, mechanism))
-
-    def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
-        """The credential at a fraction of the way through all of them, ordered by their form.
-
-        So the form that a fake credential gets hardly ever changes when users come and go.
-        """
-        credentials = self._by_mechanism.get(mechanism)
-        return credentials[number * len(credentials) >> DRAW_BITS] if credentials else None
+from klamm.sasl import ScramCredential
+from klamm_sasl.stores.user_table import UserTable, UserTableStore
 
 
-class InlineStore(CredentialStore):
+class InlineStore(UserTableStore):
     """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user are separated by spaces."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
@@ -53,12 +16,3 @@ class InlineStore(CredentialStore):
         self._table = UserTable(
             (user, ScramCredential.from_text(word)) for user, text in users.items() for word in text.split()
         )
-
-    def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        return self._table.find(user, mechanism)
-
-    def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
-        return self._table.draw(mechanism, draw)
-
-    def plain_credentials(self) -> Mapping[str, ScramCredential]:
-        return self._table.plain

@@ -1,0 +1,22 @@
+"""What the settings of a listener's parts are told of the listener when they are asked for warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """How a listener is protected, for the method `warnings` of a settings class (see `setting`).
+
+    `loopback`           it listens where only this machine can connect.
+    `encrypted`          its transport encrypts what it sends.
+    `proves_principals`  its transport may prove who a client is, e.g. by a certificate.
+    `authorized`         it has an authorizer.
+    """
+
+    name: str
+    loopback: bool
+    encrypted: bool
+    proves_principals: bool
+    authorized: bool

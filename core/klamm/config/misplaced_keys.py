@@ -1,0 +1,54 @@
+"""Where a key belongs that stands in the wrong table, e.g. Kafka's `log.dirs` at the top of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from klamm.api.provider import ProviderKind
+from klamm.config.setting import specs_of
+from klamm.config.settings import ListenerSettings, ServerSettings
+
+PART_KEYS: Final = {
+    ProviderKind.TRANSPORT: 'transport = "{}"',
+    ProviderKind.AUTHENTICATOR: 'authenticator = "{}"',
+    ProviderKind.AUTHORIZER: 'authorizer = "{}"',
+    ProviderKind.CONNECTION_GATE: 'gates = ["{}"]',
+    ProviderKind.THROTTLE: 'throttles = ["{}"]',
+    ProviderKind.REQUEST_OBSERVER: 'observers = ["{}"]',
+    ProviderKind.PROCESSOR_ASSIGNER: 'assigner = "{}"',
+}
+"""How a listener names a part of a kind."""
+
+_OTHER_NAMES: Final = {
+    "log.dir": ("data_dir", "server"),
+    "host.name": ("bind", "listeners.NAME"),
+    "port": ("bind", "listeners.NAME"),
+}
+
+
+def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What to write instead of a key, which may have come as the first word of a dotted one; None if that is unknown.
+
+    `api_sets` has the settings of each handler set, by its table's name.
+    """
+    for name in _dotted(key, value):
+        other = _OTHER_NAMES.get(name)
+        if other is not None:
+            return f'"{name}" is {other[0]} of [{other[1]}]'
+        for settings, table in ((ServerSettings, "server"), (ListenerSettings, "listeners.NAME")):
+            for spec in specs_of(settings).values():
+                if name in (spec.kafka, spec.name):
+                    return f'"{name}" is {spec.name} of [{table}]'
+        for table, specs in api_sets.items():
+            if name in specs:
+                return f'"{name}" belongs below [{table}]'
+    return None
+
+
+def _dotted(key: str, value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for below, inner in value.items():
+            yield from _dotted(f"{key}.{below}", inner)
+    else:
+        yield key

@@ -1,0 +1,99 @@
+"""Configurations that can be served and leave a door open: `klamm check` and `klamm serve` warn of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.config.checks import check_private
+from klamm.config.listener_security import ListenerSecurity
+from klamm.config.plugin_registry import PluginError, load_factory
+from klamm.config.setting import specs_of
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
+
+NO_AUTHORIZER: Final = "none"
+"""`authorizer = "none"`: the listener has no authorizer, whatever `[server] authorizer` is."""
+
+Warning = tuple[tuple[str, ...], str]
+
+
+def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
+    """The path of a key and a message for each risk. Files are looked at, nothing is opened or bound."""
+    yield from _private_paths(plan.server, ("server",))
+    for listener in plan.listeners:
+        yield from _listener_warnings(plan, listener)
+    for name, part in plan.api_sets.items():
+        yield from _private_paths(part.settings, (name,))
+    for part in plan.extensions:
+        yield from _private_paths(part.settings, (part.name,))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a listener that is bound to the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[Warning]:
+    path = ("listeners", listener.name)
+    security = _security_of(listener)
+    if not security.authorized:
+        guarded = [one.name for one in plan.listeners if one.authorizer is not None and one.api_set == listener.api_set]
+        if guarded and listener.settings.authorizer != NO_AUTHORIZER:
+            yield (
+                (*path, "authorizer"),
+                f'everybody may do everything here, also what listener {guarded[0]} of the same "{listener.api_set}" '
+                f'refuses; name an authorizer, or "{NO_AUTHORIZER}" if it is meant so',
+            )
+        if not security.loopback:
+            yield (*path, "bind"), "other machines can connect, and there is no authorizer: everybody may do everything"
+    if listener.settings.proxy_protocol == "optional":
+        yield (
+            (*path, "proxy_protocol"),
+            "behind a proxy that adds no header, clients can write one of their own and choose their address;"
+            ' "required" takes no connection without one',
+        )
+    for part in listener.all_parts:
+        yield from _part_warnings(part, (*path, part.name), security)
+
+
+def _security_of(listener: ListenerPlan) -> ListenerSecurity:
+    transport: Any = None
+    # The start reports what is wrong with it.
+    with contextlib.suppress(PluginError):
+        transport = load_factory(listener.transport.found)
+    proves: Callable[[Any], bool] = getattr(transport, "proves_principals", lambda settings: False)
+    return ListenerSecurity(
+        name=listener.name,
+        loopback=is_loopback(listener.bind[0]),
+        encrypted=getattr(transport, "security_protocol", "") == "SSL",
+        proves_principals=proves(listener.transport.settings),
+        authorized=listener.authorizer is not None,
+    )
+
+
+def _part_warnings(part: PartPlan, path: tuple[str, ...], security: ListenerSecurity) -> Iterator[Warning]:
+    yield from _private_paths(part.settings, path)
+    warnings: Callable[[ListenerSecurity], Iterable[tuple[str, str]]] | None = getattr(part.settings, "warnings", None)
+    if warnings is not None:
+        for key, message in warnings(security):
+            yield ((*path, *key.split(".")) if key else path), message
+    for parts in part.parts.values():
+        for below in parts:
+            yield from _part_warnings(below, (*path, below.name), security)
+
+
+def _private_paths(settings: Any, path: tuple[str, ...]) -> Iterator[Warning]:
+    for key, spec in specs_of(type(settings)).items() if settings is not None else ():
+        value = getattr(settings, spec.attribute)
+        if spec.private and isinstance(value, Path):
+            message = check_private(value)
+            if message:
+                yield (*path, *key.split(".")), message

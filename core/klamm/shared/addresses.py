@@ -1,0 +1,62 @@
+"""IP addresses of peers: one way to read them, and what counts as one source."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+IPV6_SOURCE_PREFIX_LENGTH: Final = 64
+"""What one customer or machine gets of IPv6 (RFC 6177): whoever has one address of a /64 usually has all of them."""
+
+
+def ip_address_of(host: str) -> IpAddress:
+    """The address, without its zone; an IPv4 address that IPv6 wraps (`::ffff:192.0.2.7`) is an IPv4 address.
+
+    Raises ValueError if the host is no address.
+    """
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def source_of(host: str, ipv6_prefix_length: int = IPV6_SOURCE_PREFIX_LENGTH) -> str:
+    """What a peer is counted by: its IPv4 address, the network of its IPv6 address, or a host that is neither as it is.
+
+    With a prefix of 128 each IPv6 address is a source of its own.
+    """
+    return host if ":" not in host else _ipv6_source(host, ipv6_prefix_length)
+
+
+@lru_cache(maxsize=4096)
+def _ipv6_source(host: str, prefix_length: int) -> str:
+    try:
+        address = ip_address_of(host)
+    except ValueError:
+        return host
+    if address.version == 4 or prefix_length == 128:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), prefix_length), strict=False))
+
+
+class IpNetworks:
+    """A set of addresses and CIDR networks: `host in networks`. A host that is no address is in none."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def __contains__(self, host: str) -> bool:
+        if not self._networks:
+            return False
+        try:
+            address = ip_address_of(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._networks)

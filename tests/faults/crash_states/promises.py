@@ -1,0 +1,160 @@
+"""What has to be there after a crash: the table of `docs/durability.md`, as checks of a broker that was opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from klamm.wire.records import decode_records
+from klamm_broker.log import FileOperations, PartitionLog
+from tests.faults.crash_states.workload import ACLS, GROUP, Event, Incarnation, QuietHarness, Workload
+from tests.unit.log.playbook import fetch_batches
+
+
+class UnsyncedDisk(FileOperations):
+    """The disk of a broker that nobody cuts the power of."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def fsync(_descriptor: int) -> None:  # type: ignore[override]
+        """Nothing has to last."""
+
+
+class Promises:
+    """What must and what may be there if a crash came before one operation of a recording."""
+
+    def __init__(self, work: Workload, index: int, *, power_cut: bool) -> None:
+        self._work = work
+        self._index = index
+        self._power_cut = power_cut
+        self._events = [event for event in work.events if event.begun_at <= index]
+
+    def _is_certain(self, event: Event) -> bool:
+        return event.acknowledged_at is not None and event.acknowledged_at <= self._index
+
+    def _of(self, kind: str, key: Any) -> Iterator[Event]:
+        return (event for event in self._events if event.kind == kind and event.key == key)
+
+    def _possible(self, kind: str, key: Any) -> list[Any]:
+        """The values that something may have: as of the last certain event, or of a later one."""
+        values: list[Any] = [None]
+        for event in self._of(kind, key):
+            values = [event.value] if self._is_certain(event) else [*values, event.value]
+        return values
+
+    # Checks
+
+    def check(self, directory: Path) -> None:
+        """Open the directory, twice, and hold it against the promises. Raises AssertionError, and what a start does."""
+        harness = QuietHarness(directory, UnsyncedDisk(), None)
+        harness.open(**self._work.settings)
+        try:
+            self._check_metadata(harness)
+            found = {
+                (incarnation, partition.index): self._check_log(incarnation, partition.index, partition.log)
+                for incarnation, topic in self._topics(harness)
+                for partition in topic.partitions
+            }
+            self._check_offsets(harness)
+            for (incarnation, partition), end_offset in found.items():
+                answer = harness.probe(incarnation.name, partition)
+                assert (answer.error_code, answer.base_offset) == (0, end_offset), "a new record has another place"
+        finally:
+            harness.broker.close()
+
+    def _check_metadata(self, harness: QuietHarness) -> None:
+        cluster_ids = {event.value for event in self._of("cluster", None) if self._is_certain(event)}
+        assert not cluster_ids or {harness.broker.cluster_id} == cluster_ids, "another cluster id"
+        rows = harness.listener.services.shared.table(ACLS).rows
+        for key in {event.key for event in self._events if event.kind == "acl"}:
+            assert (key if key in rows else None) in self._possible("acl", key), f"ACL {key}"
+        given = {event.value for event in self._of("producer id", None) if self._is_certain(event)}
+        assert harness.broker.producer_ids.allocate() not in given, "a producer id is given twice"
+
+    def _topics(self, harness: QuietHarness) -> Iterable[tuple[Incarnation, Any]]:
+        names = {event.key for event in self._events if event.kind == "topic"}
+        assert {topic.name for topic in harness.broker.topics.all()} <= names, "a topic that nobody made"
+        for name in sorted(names):
+            topic = harness.broker.topics.get(name)
+            possible = self._possible("topic", name)
+            if topic is None:
+                assert None in possible, f"topic {name} is gone"
+                continue
+            fitting = [each for each in possible if each is not None and each.id in (topic.id, None)]
+            assert fitting, f"topic {name} was deleted, or is another one"
+            counts = {each: self._possible("partitions", each) for each in fitting}
+            # Of creations that were not acknowledged nobody knows the id.
+            known = [each for each in fitting if each.id is not None]
+            fitting = [each for each in known or fitting if len(topic.partitions) in counts[each]]
+            assert fitting, f"{name} has {len(topic.partitions)} partitions, not {list(counts.values())}"
+            incarnation = fitting[-1]
+            for key in {event.key for event in self._events if event.kind == "config" and event.key[0] is incarnation}:
+                values = self._possible("config", key)
+                assert topic.overrides.get(key[1]) in values, f"{name}: {key[1]} is {topic.overrides.get(key[1])}"
+            yield incarnation, topic
+
+    def _check_log(self, incarnation: Incarnation, partition: int, log: PartitionLog) -> int:
+        """The offset behind its last record."""
+        where = f"{incarnation.name}-{partition}"
+        start, end = log.log_start_offset, log.end_offset
+        moves = list(self._of("start", (incarnation, partition)))
+        first = max((event.value for event in moves if self._is_certain(event)), default=0)
+        last = max((event.value for event in moves), default=0)
+        assert first <= start <= last, f"{where} starts at {start}, not within {first} and {last}"
+        found = _records(log)
+        offsets = [offset for offset, _value in found]
+        assert offsets == sorted(set(offsets)), f"{where}: offsets {offsets}"
+        if not incarnation.is_compacted and not self._power_cut:
+            assert offsets == list(range(start, end)), f"{where} has a hole: {offsets} of {start} to {end}"
+        sent = [each for each in self._work.sent if each.incarnation is incarnation and each.partition == partition]
+        by_value = {each.value: each for each in sent if each.event.begun_at <= self._index}
+        values = [value for _offset, value in found]
+        assert len(set(values)) == len(values), f"{where}: a record is there twice"
+        keys_from: dict[bytes | None, int] = {}
+        for offset, value in found:
+            assert value in by_value, f"{where}: a record that nobody sent, or of another topic: {value!r}"
+            assert by_value[value].offset in (offset, None), f"{where}: {value!r} is at {offset}"
+            keys_from[by_value[value].key] = offset
+        durable = self._durable_below(incarnation, partition)
+        there = dict(found)
+        for each in sent:
+            if each.offset is None or not self._is_certain(each.event) or not start <= each.offset < durable:
+                continue
+            if each.offset not in there:
+                is_superseded = incarnation.is_compacted and keys_from.get(each.key, -1) > each.offset
+                assert is_superseded, f"{where}: {each.value!r} at {each.offset} is lost"
+        return end
+
+    def _durable_below(self, incarnation: Incarnation, partition: int) -> float:
+        if not self._power_cut:
+            return float("inf")
+        flushed = (event.value for event in self._of("flushed", (incarnation, partition)) if self._is_certain(event))
+        return max(flushed, default=0)
+
+    def _check_offsets(self, harness: QuietHarness) -> None:
+        groups = {group.group_id: group for group in harness.broker.groups._registry.all()}
+        committed = groups[GROUP].offsets if GROUP in groups else {}
+        for key in {event.key for event in self._events if event.kind == "offset"}:
+            found = committed.get(key[1], {}).get(key[2])
+            offset = found.offset if found is not None else None
+            if self._power_cut and not self._work.settings.get("offsets_commit_fsync"):
+                possible = [None, *(event.value for event in self._of("offset", key))]
+            else:
+                possible = self._possible("offset", key)
+            assert offset in possible, f"offset of {key} is {offset}, not one of {possible}"
+
+
+def _records(log: PartitionLog) -> list[tuple[int, bytes]]:
+    """Offset and value of each record, read as consumers do."""
+    found = []
+    offset = log.log_start_offset
+    while batches := fetch_batches(log, offset):
+        for header, batch in batches:
+            for record in decode_records(batch):
+                if record.offset >= offset:
+                    assert record.value is not None
+                    found.append((record.offset, record.value))
+            offset = header.last_offset + 1
+    return found

@@ -1,0 +1,266 @@
+"""`Recording`: every call that changes the data directory, in order, and the marks of the workload between them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from klamm_broker.store import Statement, Store, StoreError
+
+from klamm_broker.log import FileOperations
+
+ROOT = 0
+
+
+class Create(NamedTuple):
+    directory: int
+    name: str
+    node: int
+    is_directory: bool = False
+
+
+class Write(NamedTuple):
+    node: int
+    position: int
+    data: bytes
+
+
+class Truncate(NamedTuple):
+    node: int
+    size_bytes: int
+
+
+class Sync(NamedTuple):
+    node: int
+
+
+class FailedSync(NamedTuple):
+    node: int
+
+
+class Rename(NamedTuple):
+    directory: int
+    old: str
+    new: str
+
+
+class Remove(NamedTuple):
+    directory: int
+    name: str
+
+
+class Commit(NamedTuple):
+    statements: Sequence[Statement]
+    sync: bool
+
+
+Operation: TypeAlias = Create | Write | Truncate | Sync | FailedSync | Rename | Remove | Commit
+
+
+class Fault(NamedTuple):
+    """From one call on, so many calls fail with this error number."""
+
+    first_call: int
+    calls: int
+    error: int
+
+
+class Recording:
+    """What was done to one directory. `length` counts operations, `calls` those that may fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.operations: list[Operation] = []
+        self.fault: Fault | None = None
+        self.calls = 0
+        self.lock = threading.RLock()
+        self._entries: dict[int, dict[str, int]] = {ROOT: {}}
+        self._nodes = 1
+        self._descriptors: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def add(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
+    def fails(self) -> OSError | None:
+        """Count a call; the error it is to fail with, if it is."""
+        call, fault = self.calls, self.fault
+        self.calls += 1
+        if fault is not None and fault.first_call <= call < fault.first_call + fault.calls:
+            return OSError(fault.error, os.strerror(fault.error))
+        return None
+
+    def place(self, path: str | Path) -> tuple[int, str]:
+        """The directory of a path, and its name in there."""
+        node = ROOT
+        *directories, name = Path(path).relative_to(self.root).parts
+        for each in directories:
+            node = self._entries[node][each]
+        return node, name
+
+    def node(self, path: str | Path) -> int | None:
+        if Path(path) == self.root:
+            return ROOT
+        directory, name = self.place(path)
+        return self._entries[directory].get(name)
+
+    def create(self, path: str | Path, *, is_directory: bool = False) -> int:
+        directory, name = self.place(path)
+        node = self._nodes
+        self._nodes += 1
+        self._entries[directory][name] = node
+        if is_directory:
+            self._entries[node] = {}
+        self.add(Create(directory, name, node, is_directory))
+        return node
+
+    def rename(self, source: Path, target: Path) -> None:
+        directory, old = self.place(source)
+        other, new = self.place(target)
+        assert directory == other, "renamed into another directory"
+        self._entries[directory][new] = self._entries[directory].pop(old)
+        self.add(Rename(directory, old, new))
+
+    def remove(self, path: Path) -> None:
+        directory, name = self.place(path)
+        del self._entries[directory][name]
+        self.add(Remove(directory, name))
+
+    def adopt(self) -> None:
+        """Take in what the directory has, as things that were synced long ago."""
+        for path in sorted(self.root.rglob("*")):
+            if path.name == "klamm.db":
+                continue
+            node = self.create(path, is_directory=path.is_dir())
+            if path.is_file():
+                self.add(Write(node, 0, path.read_bytes()))
+                self.add(Sync(node))
+        for node in [*self._entries]:
+            self.add(Sync(node))
+
+    def opened(self, descriptor: int, node: int) -> None:
+        self._descriptors[descriptor] = node
+
+    def closed(self, descriptor: int) -> None:
+        self._descriptors.pop(descriptor, None)
+
+    def node_of(self, descriptor: int) -> int:
+        return self._descriptors[descriptor]
+
+
+class RecordedDisk(FileOperations):
+    """File calls that are recorded, and fail when the recording says so. A sync is recorded and costs nothing."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def open(self, path: str | Path, flags: int) -> int:
+        recording = self._recording
+        with recording.lock:
+            node = recording.node(path)
+            if flags & os.O_CREAT and (node is None or flags & os.O_TRUNC):
+                self._check()
+            descriptor = super().open(path, flags)
+            if node is None:
+                node = recording.create(path)
+            elif flags & os.O_TRUNC:
+                recording.add(Truncate(node, 0))
+            recording.opened(descriptor, node)
+            return descriptor
+
+    def close(self, descriptor: int) -> None:
+        with self._recording.lock:
+            self._recording.closed(descriptor)
+            os.close(descriptor)
+
+    def pwrite(self, descriptor: int, data: Any, position: int) -> int:
+        recording = self._recording
+        with recording.lock:
+            node = recording.node_of(descriptor)
+            error = recording.fails()
+            if error is not None and error.errno == errno.ENOSPC and len(data) > 1:
+                # A full disk takes a part first.
+                data, error = memoryview(data)[: len(data) // 2], None
+            if error is not None:
+                raise error
+            written = os.pwrite(descriptor, data, position)
+            recording.add(Write(node, position, bytes(data[:written])))
+            return written
+
+    def ftruncate(self, descriptor: int, size_bytes: int) -> None:
+        with self._recording.lock:
+            self._check()
+            os.ftruncate(descriptor, size_bytes)
+            self._recording.add(Truncate(self._recording.node_of(descriptor), size_bytes))
+
+    def fsync(self, descriptor: int) -> None:  # type: ignore[override]
+        recording = self._recording
+        with recording.lock:
+            node = recording.node_of(descriptor)
+            error = recording.fails()
+            if error is not None:
+                recording.add(FailedSync(node))
+                raise error
+            recording.add(Sync(node))
+
+    def rename(self, source: Path, target: Path) -> None:  # type: ignore[override]
+        with self._recording.lock:
+            self._check()
+            os.replace(source, target)
+            self._recording.rename(source, target)
+
+    def unlink(self, path: Path) -> None:  # type: ignore[override]
+        with self._recording.lock:
+            if path.exists():
+                self._check()
+            os.unlink(path)
+            self._recording.remove(path)
+
+    def mkdir(self, path: Path) -> None:  # type: ignore[override]
+        with self._recording.lock:
+            self._check()
+            os.mkdir(path)
+            self._recording.create(path, is_directory=True)
+
+    def rmdir(self, path: Path) -> None:  # type: ignore[override]
+        with self._recording.lock:
+            self._check()
+            os.rmdir(path)
+            self._recording.remove(path)
+
+    def _check(self) -> None:
+        error = self._recording.fails()
+        if error is not None:
+            raise error
+
+
+class RecordedStore(Store):
+    """A store whose commits are recorded. It has no thread: who submits calls `commit_pending`."""
+
+    def __init__(self, path: Path, recording: Recording | None, *, sync_submitted: bool = False) -> None:
+        super().__init__(path, sync_submitted=sync_submitted)
+        self._recording = recording
+
+    def start(self) -> None:
+        """Commits are made by those who wait for them."""
+
+    def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
+        recording = self._recording
+        if recording is not None:
+            with recording.lock:
+                error = recording.fails()
+            if error is not None:
+                raise StoreError(str(error)) from error
+        # What is recorded as synced needs no sync: the file itself is never looked at after a crash.
+        super()._transact(statements, sync=False)
+        if recording is not None:
+            with recording.lock:
+                recording.add(Commit(list(statements), sync))

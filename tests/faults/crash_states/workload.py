@@ -1,0 +1,373 @@
+"""What the broker is asked to do while it is recorded, and what it acknowledged, when."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from klamm import ErrorCode, KafkaError, ServerServices
+from klamm.wire.messages import (
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    incremental_alter_configs,
+    offset_commit,
+    produce,
+)
+from klamm.wire.records import Record, encode_batch
+from klamm_broker.broker import Broker
+from klamm_broker.log import FileOperations
+from klamm_broker.settings import BrokerSettings
+from tests.faults.crash_states.recorded_disk import RecordedDisk, RecordedStore, Recording
+from tests.unit.broker.broker_harness import BrokerHarness
+
+GROUP = "group"
+ACLS = "acls"
+_TOPIC_RESOURCE = 2
+_SET = 0
+
+
+@dataclass(eq=False)
+class Incarnation:
+    """One topic from its creation to its deletion. `id` is None if its creation was not acknowledged."""
+
+    name: str
+    configs: dict[str, str]
+    id: bytes | None = None
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.configs.get("cleanup.policy") == "compact"
+
+
+@dataclass(eq=False)
+class Event:
+    """Something asked of the broker: from when on it may be in effect, and from when on it must be (None: never)."""
+
+    kind: str
+    key: Any
+    value: Any
+    begun_at: int
+    acknowledged_at: int | None = None
+
+
+@dataclass(eq=False)
+class Sent:
+    """A record, and where it is if that was acknowledged."""
+
+    incarnation: Incarnation
+    partition: int
+    key: bytes | None
+    value: bytes
+    event: Event
+    offset: int | None = None
+
+
+class QuietHarness(BrokerHarness):
+    """A broker without threads: what they would do is done when it is told to."""
+
+    def __init__(self, data_dir: Path, operations: FileOperations, recording: Recording | None) -> None:
+        super().__init__(data_dir)
+        self._operations = operations
+        self._recording = recording
+        if recording is None:
+            # Ids that no topic of the recording has.
+            self._random = itertools.count(1_000_000)
+
+    def make_broker(self, settings: BrokerSettings) -> Broker:
+        return Broker(
+            settings,
+            operations=self._operations,
+            make_store=lambda path, sync: RecordedStore(path, self._recording, sync_submitted=sync),
+        )
+
+    def forget_services(self) -> None:
+        """As a new process starts."""
+        self.listener.services = ServerServices(self.clock)
+
+    def probe(self, topic: str, partition: int) -> Any:
+        """The answer to one more record."""
+        batch = encode_batch([Record(timestamp_ms=self.clock.wall_ms(), key=b"probe", value=b"probe")])
+        data = produce.PartitionProduceData(partition, bytes(batch))
+        wanted = produce.TopicProduceData(topic, partition_data=[data])
+        reply = self.send(produce.ProduceRequest(None, -1, 1000, [wanted]), 9)
+        if reply.pending:
+            self.broker.logs.flusher.run_pending()
+        return reply.response.responses[0].partition_responses[0]
+
+
+@dataclass
+class Workload:
+    """Requests to one broker, one after the other, all by its handlers."""
+
+    harness: QuietHarness
+    recording: Recording
+    settings: dict[str, Any]
+    events: list[Event] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
+    cluster_id: str = ""
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count()
+        self._topics: dict[str, Incarnation] = {}
+        self._may_fail = self.recording.fault is not None
+        self.open()
+
+    @contextlib.contextmanager
+    def _event(self, kind: str, key: Any, value: Any) -> Iterator[Event]:
+        """Acknowledged if the block ends without KafkaError."""
+        event = Event(kind, key, value, len(self.recording))
+        self.events.append(event)
+        try:
+            yield event
+            event.acknowledged_at = len(self.recording)
+        except KafkaError:
+            if not self._may_fail:
+                raise
+
+    @staticmethod
+    def _check(answer: Any) -> Any:
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+        return answer
+
+    # Life
+
+    def open(self) -> None:
+        """Open the broker. A disk that fails meanwhile may keep it from opening; with a sound one it opens."""
+        with self._event("cluster", None, None) as event:
+            try:
+                broker = self.harness.open(**self.settings)
+            except (OSError, KafkaError):
+                assert self.recording.fault is not None
+                self.recording.fault = None
+                self.harness.forget_services()
+                broker = self.harness.open(**self.settings)
+            self.cluster_id = event.value = broker.cluster_id
+
+    def close(self) -> None:
+        """Close in good order: everything is synced then."""
+        logs = {
+            (self._topics[topic.name], partition.index): partition.log
+            for topic in self.harness.broker.topics.all()
+            if topic.name in self._topics
+            for partition in topic.partitions
+        }
+        self.harness.broker.close()
+        for key, log in logs.items():
+            self._note_flushed(key, log.recovery_point)
+
+    def restart(self) -> None:
+        self.close()
+        self.harness.forget_services()
+        self.open()
+
+    # Topics
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        configs = {key.replace("_", "."): value for key, value in configs.items()}
+        made = Incarnation(name, configs)
+        with self._event("topic", name, made):
+            self.events.append(Event("partitions", made, partitions, len(self.recording), len(self.recording)))
+            wanted = [create_topics.CreatableTopicConfig(key, value) for key, value in configs.items()]
+            request = create_topics.CreateTopicsRequest(
+                [create_topics.CreatableTopic(name, partitions, 1, configs=wanted)]
+            )
+            (answer,) = self.harness.call(request, 7).topics
+            made.id = self._check(answer).topic_id
+            self._topics[name] = made
+        for key, value in configs.items():
+            self.events.append(Event("config", (made, key), value, len(self.recording), len(self.recording)))
+
+    def delete(self, name: str) -> None:
+        self._topics.pop(name, None)
+        with self._event("topic", name, None) as event:
+            answers = self.harness.call(delete_topics.DeleteTopicsRequest(topic_names=[name]), 5).responses
+            self._check(answers[0])
+        committed = {each.key for each in self.events if each.kind == "offset" and each.key[1] == name}
+        for key in committed:
+            self.events.append(Event("offset", key, None, event.begun_at, event.acknowledged_at))
+
+    def add_partitions(self, name: str, count: int) -> None:
+        if name in self._topics:
+            with self._event("partitions", self._topics[name], count):
+                request = create_partitions.CreatePartitionsRequest(
+                    [create_partitions.CreatePartitionsTopic(name, count, None)], 1000
+                )
+                self._check(self.harness.call(request, 3).results[0])
+
+    def set_config(self, name: str, key: str, value: str) -> None:
+        if name in self._topics:
+            with self._event("config", (self._topics[name], key), value):
+                change = incremental_alter_configs.AlterableConfig(key, _SET, value)
+                request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+                    [incremental_alter_configs.AlterConfigsResource(_TOPIC_RESOURCE, name, [change])]
+                )
+                self._check(self.harness.call(request, 1).responses[0])
+
+    # Records
+
+    def produce(self, name: str, partition: int = 0, *, key: bytes | None = None, count: int = 1) -> None:
+        for _ in range(count):
+            if name in self._topics:
+                self._produce(self._topics[name], partition, key)
+
+    def _produce(self, topic: Incarnation, partition: int, key: bytes | None) -> None:
+        value = f"{topic.name} {next(self._numbers):04d} ".encode() + b"x" * 40
+        with self._event("produce", None, None) as event:
+            sent = Sent(topic, partition, key, value, event)
+            self.sent.append(sent)
+            batch = encode_batch([Record(timestamp_ms=self.harness.clock.wall_ms(), key=key, value=value)])
+            data = produce.PartitionProduceData(partition, bytes(batch))
+            reply = self.harness.send(
+                produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData(topic.name, partition_data=[data])]),
+                9,
+            )
+            is_flushed = reply.pending
+            if is_flushed:
+                self.harness.broker.logs.flusher.run_pending()
+            answer = self._check(reply.response.responses[0].partition_responses[0])
+            sent.offset = answer.base_offset
+            if is_flushed:
+                self._note_flushed((topic, partition), answer.base_offset + 1)
+
+    def delete_records(self, name: str, offset: int, partition: int = 0) -> None:
+        if name not in self._topics:
+            return
+        with self._event("start", (self._topics[name], partition), offset):
+            wanted = delete_records.DeleteRecordsPartition(partition, offset)
+            request = delete_records.DeleteRecordsRequest([delete_records.DeleteRecordsTopic(name, [wanted])])
+            self._check(self.harness.call(request, 2).topics[0].partitions[0])
+
+    def commit(self, name: str, offset: int, partition: int = 0) -> None:
+        with self._event("offset", (GROUP, name, partition), offset):
+            wanted = offset_commit.OffsetCommitRequestPartition(partition, offset)
+            request = offset_commit.OffsetCommitRequest(
+                GROUP, topics=[offset_commit.OffsetCommitRequestTopic(name, partitions=[wanted])]
+            )
+            reply = self.harness.send(request, 8)
+            self.harness.broker.store.commit_pending()
+            self._check(reply.response.topics[0].partitions[0])
+
+    # The rest
+
+    def put_acl(self, key: str) -> None:
+        with self._event("acl", key, key):
+            self.harness.listener.services.shared.table(ACLS).update({key: {"name": key}})
+
+    def take_acl(self, key: str) -> None:
+        with self._event("acl", key, None):
+            self.harness.listener.services.shared.table(ACLS).update({key: None})
+
+    def take_producer_id(self) -> None:
+        with self._event("producer id", None, None) as event:
+            event.value = self.harness.broker.producer_ids.allocate()
+
+    def flush(self) -> None:
+        """What the flusher's thread does."""
+        self.harness.broker.logs.flusher.run_pending()
+        for name, topic in self._topics.items():
+            found = self.harness.broker.topics.get(name)
+            for partition in found.partitions if found is not None else ():
+                self._note_flushed((topic, partition.index), partition.log.recovery_point)
+
+    def _note_flushed(self, key: tuple[Incarnation, int], offset: int) -> None:
+        now = len(self.recording)
+        self.events.append(Event("flushed", key, offset, now, now))
+
+    def checkpoint(self) -> None:
+        self.harness.broker.logs.checkpoint(self.harness.clock.wall_ms())
+
+    def clean(self) -> None:
+        self.harness.broker.logs.clean(self.harness.clock.wall_ms())
+
+    def retain(self) -> None:
+        """Apply retention. Where logs may start is known once it has run."""
+        begun_at = len(self.recording)
+        self.harness.broker.logs.delete_old_segments(self.harness.clock.wall_ms())
+        for name, topic in self._topics.items():
+            found = self.harness.broker.topics.get(name)
+            for partition in found.partitions if found is not None else ():
+                event = Event("start", (topic, partition.index), partition.log.log_start_offset, begun_at)
+                self.events.append(event)
+
+
+SMALL: dict[str, Any] = {"internal_segment_bytes": "300", "file_delete_delay_ms": "0"}
+
+
+def run(work: Workload) -> None:
+    """All that a crash may fall into."""
+    work.create("rolling", 2, **SMALL)
+    work.create("synced", flush_messages="1", **SMALL)
+    work.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **SMALL)
+    work.create("bounded", retention_bytes="400", **SMALL)
+    for number in range(4):
+        work.produce("rolling", count=2)
+        work.produce("synced")
+        work.produce("compacted", key=b"ab"[number % 2 : number % 2 + 1], count=2)
+        work.produce("bounded", count=2)
+    work.put_acl("first")
+    work.commit("rolling", 3)
+    work.flush()
+    work.checkpoint()
+    work.take_producer_id()
+    work.clean()
+    work.retain()
+    work.checkpoint()
+    work.delete_records("synced", 2)
+    work.delete_records("rolling", 5)
+    work.retain()
+    work.checkpoint()
+    _recreate(work)
+    work.restart()
+    work.produce("rolling", count=5)
+    work.produce("compacted", key=b"a", count=4)
+    work.add_partitions("synced", 3)
+    work.produce("synced", 2, count=3)
+    work.set_config("bounded", "retention.bytes", "300")
+    work.take_acl("first")
+    work.put_acl("second")
+    work.commit("rolling", 4)
+    work.take_producer_id()
+    work.flush()
+    work.clean()
+    work.retain()
+    work.checkpoint()
+    work.delete("bounded")
+    work.produce("compacted", key=b"b", count=3)
+    work.close()
+
+
+def _recreate(work: Workload) -> None:
+    """Delete and make again, with offsets in the checkpoints that would cost the new topic its records."""
+    work.delete("rolling")
+    work.create("rolling", **SMALL)
+    work.produce("rolling", count=3)
+    work.commit("rolling", 1)
+    work.delete("synced")
+    work.create("synced", flush_messages="1", **SMALL)
+    work.produce("synced", count=3)
+    work.delete_records("synced", 1)
+    work.checkpoint()
+    work.produce("synced", count=2)
+
+
+def recorded(directory: Path, settings: dict[str, Any], fault: Any = None) -> Workload:
+    """The workload, run on a directory, with a fault or none."""
+    directory.mkdir(parents=True)
+    recording = Recording(directory)
+    harness = QuietHarness(directory, RecordedDisk(recording), recording)
+    # The server makes the directory before the broker opens.
+    recording.fault = fault
+    work = Workload(harness, recording, settings)
+    run(work)
+    return work
+
+
+ERRORS = (errno.ENOSPC, errno.EIO)

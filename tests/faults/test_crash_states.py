@@ -1,0 +1,193 @@
+"""Crash states: the broker is stopped before and within every operation of a workload, and has to keep its promises.
+
+In CI a part of the states, drawn by a seed (`--hypothesis-seed` draws others); all of them with `-m slow`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from klamm import Scheduler
+from klamm_broker.log import LogFlusher
+from tests.faults.crash_states.crashed_disk import CrashedState, Disk, StoreFiles, all_of, none_of, walk
+from tests.faults.crash_states.promises import Promises
+from tests.faults.crash_states.recorded_disk import Fault, Operation, RecordedDisk, Recording, Write
+from tests.faults.crash_states.workload import ERRORS, QuietHarness, Workload, recorded
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
+
+SETTINGS: list[dict[str, Any]] = [{}, {"offsets_commit_fsync": True}]
+PLACES_IN_CI = 40
+FAULTS_IN_CI = 12
+"""In each test; together they take about 20 s."""
+
+
+@pytest.fixture(autouse=True)
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What threads would do is done when the workload says so."""
+    monkeypatch.setattr(LogFlusher, "start", lambda _self: None)
+    monkeypatch.setattr(Scheduler, "start", lambda _self, _name="": None)
+
+
+class State(NamedTuple):
+    """A state that a crash may leave, made when it is needed."""
+
+    name: str
+    power_cut: bool
+    make: Callable[[], CrashedState]
+
+
+class Checker:
+    """Makes states of a workload and holds them against the promises."""
+
+    def __init__(self, directory: Path, work: Workload) -> None:
+        self._directory = directory / "crashed"
+        self._scratch = directory
+        self._work = work
+        self._store_files = StoreFiles(directory, work.recording.operations)
+        self.checked = 0
+
+    def check(self, state: State, index: int) -> None:
+        self._make(state.make())
+        self._hold(index, state.name, power_cut=state.power_cut)
+
+    def check_crash_of_recovery(self, state: State, index: int, chance: random.Random) -> None:
+        """Open the state, crash again meanwhile, and open what that leaves."""
+        self._make(state.make())
+        base = (self._directory / "klamm.db").read_bytes()
+        recording = Recording(self._directory)
+        recording.adopt()
+        begun = len(recording)
+        harness = QuietHarness(self._directory, RecordedDisk(recording), recording)
+        harness.open(**self._work.settings)
+        harness.broker.close()
+        operations = recording.operations
+        store_files = StoreFiles(self._scratch, operations, base)
+        stop = chance.randint(begun, len(operations))
+        disk = Disk()
+        for operation in operations[:stop]:
+            disk.do(operation)
+        again = disk.without_power_at_random(chance)
+        again.write_to(self._directory)
+        (self._directory / "klamm.db").write_bytes(store_files.content(again.commits))
+        self._hold(index, f"{state.name}, and again without power before its operation {stop - begun}", power_cut=True)
+
+    def _make(self, state: CrashedState) -> None:
+        state.write_to(self._directory)
+        (self._directory / "klamm.db").write_bytes(self._store_files.content(state.commits))
+
+    def _hold(self, index: int, name: str, *, power_cut: bool) -> None:
+        operations = self._work.recording.operations
+        operation = operations[index] if index < len(operations) else "the end"
+        try:
+            Promises(self._work, index, power_cut=power_cut).check(self._directory)
+        except Exception as error:
+            raise AssertionError(f"{name}, before operation {index}, {str(operation)[:200]}: {error!r}") from error
+        self.checked += 1
+
+
+def killed_states(disk: Disk, operation: Operation | None) -> Iterator[State]:
+    yield State("killed", False, disk.killed)
+    if isinstance(operation, Write):
+        for size_bytes in range(1, len(operation.data)):
+            yield State(
+                f"killed {size_bytes} bytes into a write", False, partial(disk.killed_within, operation, size_bytes)
+            )
+
+
+def power_cut_states(disk: Disk, chance: random.Random, draws: int) -> Iterator[State]:
+    for entries, contents in itertools.product((none_of, all_of), repeat=2):
+        name = f"without power, entries {entries.__name__}, contents {contents.__name__}"
+        yield State(name, True, partial(disk.without_power, entries, contents))
+    zeroed = partial(disk.without_power, all_of, none_of, zeroed=True)
+    yield State("without power, entries all_of, contents zeroed", True, zeroed)
+    for number in range(draws):
+        yield State(f"without power, draw {number}", True, partial(disk.without_power_at_random, chance))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_some_crash_states(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(tmp_path / "data", settings)
+    chance = random.Random(seed)
+    checker = Checker(tmp_path, work)
+    places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI))
+    for index, disk, operation in walk(work.recording.operations):
+        if index in places:
+            killed = chance.choice(list(killed_states(disk, operation)))
+            for state in (killed, *chance.sample(list(power_cut_states(disk, chance, 3)), 2)):
+                checker.check(state, index)
+    assert checker.checked == 3 * PLACES_IN_CI
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_some_crashes_of_a_recovery(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(tmp_path / "data", settings)
+    chance = random.Random(seed)
+    checker = Checker(tmp_path, work)
+    places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI // 5))
+    for index, disk, _operation in walk(work.recording.operations):
+        if index in places:
+            checker.check_crash_of_recovery(next(power_cut_states(disk, chance, 1)), index, chance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_all_crash_states(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(tmp_path / "data", settings)
+    chance = random.Random(seed)
+    checker = Checker(tmp_path, work)
+    for index, disk, operation in walk(work.recording.operations):
+        for state in itertools.chain(killed_states(disk, operation), power_cut_states(disk, chance, 8)):
+            checker.check(state, index)
+            if chance.random() < 0.02:
+                checker.check_crash_of_recovery(state, index, chance)
+    print(f"{checker.checked} states of {len(work.recording)} operations")
+
+
+def check_fault(directory: Path, fault: Fault, seed: int) -> None:
+    """Run the workload with a fault, and crash at its end and somewhere."""
+    chance = random.Random(f"{fault} {seed}")
+    name = f"{fault.calls} calls from {fault.first_call} on fail with {fault.error}"
+    try:
+        work = recorded(directory / "data", {}, fault)
+    except Exception as error:
+        raise AssertionError(f"{name}: {error!r}") from error
+    checker = Checker(directory, work)
+    places = {len(work.recording), chance.randint(0, len(work.recording))}
+    for index, disk, _operation in walk(work.recording.operations):
+        if index in places:
+            checker.check(State(f"{name}; killed", False, disk.killed), index)
+            for _ in range(0 if disk.has_lied else 2):
+                cut = partial(disk.without_power_at_random, chance)
+                checker.check(State(f"{name}; without power", True, cut), index)
+
+
+def count_calls(directory: Path) -> int:
+    return recorded(directory / "counted", {}).recording.calls
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO"])
+def test_some_failing_disks(tmp_path: Path, error: int, seed: int) -> None:
+    chance = random.Random(seed)
+    calls = count_calls(tmp_path)
+    for number in range(FAULTS_IN_CI):
+        fault = Fault(chance.randrange(calls), chance.choice([1, 1, 3, 30]), error)
+        check_fault(tmp_path / str(number), fault, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing_calls", [1, 5, 100])
+@pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO"])
+def test_a_disk_that_fails_at_any_call(tmp_path: Path, error: int, failing_calls: int, seed: int) -> None:
+    for first_call in range(count_calls(tmp_path)):
+        directory = tmp_path / str(first_call)
+        check_fault(directory, Fault(first_call, failing_calls, error), seed)
+        shutil.rmtree(directory)

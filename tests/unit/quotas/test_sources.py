@@ -1,0 +1,133 @@
+"""What gates count as one address: an IPv4 address, however it is written, and a network of IPv6."""
+
+import pytest
+
+from klamm.shared import IpNetworks, ip_address_of, source_of
+from klamm_quotas.authentication_penalty import AuthenticationPenalty
+from klamm_quotas.connection_quota import ConnectionQuota
+from klamm_quotas.creation_rate import CreationRate
+from klamm_quotas.handshake_limit import HandshakeLimit
+from klamm_quotas.settings import (
+    AuthenticationPenaltySettings,
+    ConnectionQuotaSettings,
+    CreationRateSettings,
+    HandshakeLimitSettings,
+)
+from tests.unit.quotas.gates import Door, House
+
+
+def quota(**settings):
+    return ConnectionQuota(ConnectionQuotaSettings(max_connections_per_ip=1, **settings))
+
+
+def rate(**settings):
+    return CreationRate(CreationRateSettings(connection_creation_rate=1, quota_window_num=2, **settings))
+
+
+def handshakes(**settings):
+    return HandshakeLimit(HandshakeLimitSettings(max_handshakes_per_ip=1, **settings))
+
+
+def penalty(**settings):
+    return AuthenticationPenalty(AuthenticationPenaltySettings(allowed_failures=0, **settings))
+
+
+@pytest.fixture
+def house():
+    return House()
+
+
+GATES = [quota, rate, handshakes, penalty]
+FIRST, NEIGHBOUR, OTHER = "2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:3::1"
+
+
+def used_up(house, gate, host):
+    """A listener at which a host has taken what one address may take."""
+    door = Door(house, "a", gate)
+    address = house.new_address(host)
+    assert door.ask(address) is None
+    if isinstance(gate, AuthenticationPenalty):
+        gate.authentication_failed(address)
+    return door
+
+
+@pytest.mark.parametrize("make", GATES)
+def test_a_network_of_ipv6_counts_as_one_address(house, make):
+    door = used_up(house, make(), FIRST)
+    assert door.connect(NEIGHBOUR) is not None
+    assert door.connect(OTHER) is None
+
+
+@pytest.mark.parametrize("make", GATES)
+def test_each_ipv6_address_counts_for_itself_if_a_setting_says_so(house, make):
+    door = used_up(house, make(ipv6_prefix_length=128), FIRST)
+    assert door.connect(NEIGHBOUR) is None
+    assert door.connect(FIRST) is not None
+
+
+@pytest.mark.parametrize("make", GATES)
+def test_an_ipv4_address_is_one_on_listeners_for_both(house, make):
+    door = used_up(house, make(), "192.0.2.7")
+    assert door.connect("::ffff:192.0.2.7") is not None
+    assert door.connect("::ffff:192.0.2.8") is None
+
+
+@pytest.mark.parametrize("make", GATES)
+def test_another_prefix_waits_for_the_next_start(house, make):
+    gate = make()
+    used_up(house, gate, FIRST)
+    other = type(gate.settings)(ipv6_prefix_length=56)
+    assert gate.reconfigure(other) is False
+    assert gate.settings.ipv6_prefix_length == 64
+
+
+def test_connections_of_a_network_are_given_back(house):
+    gate = quota()
+    door = used_up(house, gate, FIRST)
+    assert gate.count_of("2001:db8:1:2::/64") == 1
+    door.close(door.open_connections[0])
+    assert gate.count_of("2001:db8:1:2::/64") == 0
+    assert door.connect(NEIGHBOUR) is None
+
+
+def test_an_address_with_a_rate_of_its_own_is_counted_for_itself(house):
+    house.set_ip_rate(FIRST, 100)
+    door = Door(house, "a", rate())
+    assert [door.connect(FIRST) for _ in range(3)] == [None] * 3
+    assert door.connect(NEIGHBOUR) is None
+    assert door.connect(NEIGHBOUR) is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::ffff:c000:207", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:DB8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::/64"),
+        ("somewhere", "somewhere"),
+        ("a:b", "a:b"),
+        ("", ""),
+    ],
+)
+def test_sources(host, source):
+    assert source_of(host) == source
+
+
+def test_a_prefix_of_128_gives_the_address():
+    assert source_of("2001:DB8:0::4", 128) == "2001:db8::4"
+    assert source_of("2001:db8:1:2:3::4", 48) == "2001:db8:1::/48"
+
+
+def test_networks():
+    networks = IpNetworks(["192.0.2.0/24", "2001:db8::1"])
+    assert "::ffff:192.0.2.9" in networks
+    assert "2001:db8::1%eth0" in networks
+    assert "2001:db8::2" not in networks
+    assert "somewhere" not in networks
+    assert "192.0.2.9" not in IpNetworks([])
+    with pytest.raises(ValueError):
+        ip_address_of("somewhere")

@@ -1,0 +1,52 @@
+"""`EmbeddedServer` used as newcomers use it: what can be understood works, what cannot says what to do instead."""
+
+import pytest
+
+import klamm_echo
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.metadata import MetadataRequest
+
+ECHO = ["listeners.default.api_set=echo"]
+
+
+def test_a_plugin_that_is_installed_may_be_handed_over_too():
+    with EmbeddedServer(ECHO, plugins=[klamm_echo]) as server, RawClient(server.address()) as client:
+        assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
+
+
+def test_a_listener_that_is_not_there_is_named_with_those_that_are():
+    with EmbeddedServer(ECHO) as server:
+        with pytest.raises(KeyError, match='no listener "defualt"; did you mean "default"'):
+            server.address("defualt")
+        with pytest.raises(KeyError, match='no api set "broker".*; there is echo'):
+            server.api_set("broker")
+
+
+def test_there_is_no_address_before_the_start():
+    server = EmbeddedServer(ECHO)
+    for ask in (server.address, lambda: server.bootstrap, lambda: server.api_set("echo")):
+        with pytest.raises(RuntimeError, match="has not been started"):
+            ask()
+    server.stop()
+
+
+def test_a_server_starts_once():
+    server = EmbeddedServer(ECHO)
+    with server:
+        with pytest.raises(RuntimeError, match="the server is running; an EmbeddedServer starts once"):
+            server.start()
+        assert server.bootstrap
+    with pytest.raises(RuntimeError, match="the server is stopped; an EmbeddedServer starts once, make another"):
+        server.start()
+
+
+def test_paths_may_be_strings(tmp_path):
+    file = tmp_path / "klamm.toml"
+    file.write_text('[listeners.one]\nbind = "127.0.0.1:0"\napi_set = "echo"\n')
+    with EmbeddedServer(file=str(file), data_dir=str(tmp_path / "data")) as server:
+        assert server.server.data_dir == tmp_path / "data"
+
+
+def test_one_setting_is_a_list_too():
+    with pytest.raises(TypeError, match=r"settings is a list of KEY=VALUE: \['a=b'\], not 'a=b'"):
+        EmbeddedServer("a=b")
