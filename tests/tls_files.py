@@ -8,10 +8,15 @@ connect(server, ssl_context=files.client_context(files.client))
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from klamm_ssl.issuing import CertificateAuthority, Identity
 
@@ -77,3 +82,20 @@ class TlsFiles:
         if version is not None:
             context.minimum_version = context.maximum_version = version
         return context
+
+
+def revocation_list(
+    authority: CertificateAuthority, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30
+) -> bytes:
+    """A CRL of an authority, in PEM."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.identity.certificate.subject)
+        .last_update(now - timedelta(minutes=5))
+        .next_update(now + timedelta(days=days))
+    )
+    for certificate in revoked:
+        builder = builder.add_revoked_certificate(
+            x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now).build()
+        )
+    return builder.sign(authority.identity.key, hashes.SHA256()).public_bytes(Encoding.PEM)

@@ -27,7 +27,7 @@ AUTHENTICATED: Final = 2
 OPENED: Final = 3
 CLOSED: Final = 4
 REFUSED: Final = 5
-ANNOUNCED: Final = 6
+ADMIN_EVENT: Final = 6
 
 WINDOW_NS: Final = 1_000_000_000
 _ALWAYS: Final = 1 << 62

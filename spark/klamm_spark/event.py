@@ -25,7 +25,7 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     REQUEST: ("completed",),
     AUTHENTICATION: ("success", "failure", "reauthentication", "reauthentication_failure", "expiry"),
     CONNECTION: ("opened", "refused", "closed"),
-    # What parts of the server announce; plugins may add actions.
+    # Actions of administrative events; plugins may add actions.
     ADMIN: (
         "server_started",
         "server_stopping",

@@ -34,7 +34,6 @@ COMPACTED: Final = "compacted-"
 MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
-NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _LOG_VERSION: Final = "v1"
 _LOGS: Final = {"parquet": COMMIT_LOG, "delta": "_delta_log"}
 

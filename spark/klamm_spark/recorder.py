@@ -189,11 +189,11 @@ class Recorder:
         fields = f"{listener.fields}{address_fields(address)}{fields_of(reason=reason, detail=detail)}"
         self._line(now_ns, CONNECTION, "refused", "refused", fields)
 
-    def announced(self, announcement: AdminEvent) -> None:
+    def admin_event(self, event: AdminEvent) -> None:
         """An administrative act."""
-        outcome = "error" if announcement.failed else "ok"
-        fields = fields_of(listener=announcement.listener, detail=announcement.detail)
-        self._lines.append(self._encoder.line(announcement.time_us, ADMIN, announcement.action, outcome, fields))
+        outcome = "error" if event.failed else "ok"
+        fields = fields_of(listener=event.listener, detail=event.detail)
+        self._lines.append(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
         """Events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.aggregation import ANNOUNCED
+from klamm_spark.aggregation import ADMIN_EVENT
 from klamm_spark.encoder import LineEncoder
 from klamm_spark.event_queue import EventQueue
 from klamm_spark.recorder import Recorder
@@ -103,7 +103,7 @@ class AuditSink:
             recorder.opened,
             recorder.closed,
             recorder.refused,
-            recorder.announced,
+            recorder.admin_event,
         )
         for one in recovered:
             first = one.last_seq + 1 if one.last_seq is not None else 0
@@ -112,7 +112,7 @@ class AuditSink:
             reason = "unreadable" if one.unreadable else "crash"
             recorder.gap(action, reason, gap_boot=one.boot, gap_first_seq=first, detail=detail)
         self._register_metrics()
-        self._unregister.append(self._services.announcements.subscribe(self._announced))
+        self._unregister.append(self._services.admin_events.subscribe(self._admin_event))
 
     def _register_metrics(self) -> None:
         metrics = self._services.metrics
@@ -138,9 +138,9 @@ class AuditSink:
         ):
             self._unregister.append(metrics.gauge(_METRICS + name, doc, read, node=self.node))
 
-    def _announced(self, announcement: AdminEvent) -> None:
-        self.queue.put((ANNOUNCED, announcement), may_wait=False)
-        if announcement.action == "server_stopping":
+    def _admin_event(self, event: AdminEvent) -> None:
+        self.queue.put((ADMIN_EVENT, event), may_wait=False)
+        if event.action == "server_stopping":
             self.queue.stop_blocking()
 
     def _stop(self) -> None:

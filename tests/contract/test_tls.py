@@ -17,7 +17,7 @@ from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_ssl.transport import SslTransportLayer
 from tests.contract.api_sets import GATES, Plugin
-from tests.tls_files import TlsFiles
+from tests.tls_files import TlsFiles, revocation_list
 from tests.waiting import wait_until
 
 FAILURES = "klamm:type=Listener,name=ConnectionFailures"
@@ -228,7 +228,7 @@ def mutual(serve, files):
     """A server that wants a certificate that is neither revoked nor expired, and a known name."""
     revoked = files.issue("revoked", "CN=revoked")
     crl = files.directory / "crl.pem"
-    crl.write_bytes(files.authority.revocation_list([revoked.identity.certificate], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [revoked.identity.certificate], now=files.now))
     server = serve(
         *files.server_settings(
             client_auth="required",
@@ -451,12 +451,12 @@ def authority_swapped(files, trust_store, crl):
 
 
 def client_revoked(files, trust_store, crl):
-    crl.write_bytes(files.authority.revocation_list([files.client.identity.certificate], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [files.client.identity.certificate], now=files.now))
 
 
 def other_revoked(files, trust_store, crl):
     other = files.issue("other-client", "CN=other")
-    crl.write_bytes(files.authority.revocation_list([other.identity.certificate], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [other.identity.certificate], now=files.now))
 
 
 def authority_added(files, trust_store, crl):
@@ -475,7 +475,7 @@ def authority_added(files, trust_store, crl):
 )
 def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, change, reason, revoke_sessions):
     crl, trust_store = files.directory / "crl.pem", files.directory / "trust.pem"
-    crl.write_bytes(files.authority.revocation_list([], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     trust_store.write_bytes(files.ca.read_bytes())
     (files.directory / "other.pem").write_bytes(TlsFiles(files.directory / "other", "other CA").ca.read_bytes())
     settings = {} if change in (authority_swapped, authority_added) else {"revocation_lists": [str(crl)]}
@@ -489,7 +489,7 @@ def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, cha
         )
     )
     events = []
-    server.server.services.announcements.subscribe(events.append)
+    server.server.services.admin_events.subscribe(events.append)
     with RawClient(server.address(), ssl_context=files.client_context(files.client)) as there:
         there.call(MetadataRequest(topics=None), 12)
         change(files, trust_store, crl)

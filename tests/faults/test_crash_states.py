@@ -6,8 +6,10 @@ In CI a part of the states, drawn by a seed (`--hypothesis-seed` draws others); 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from klamm import Scheduler
+from klamm.runtime import Scheduler
 from klamm_broker.log import LogFlusher
 from tests.faults.crash_states.crashed_disk import CrashedState, Disk, StoreFiles, all_of, none_of, walk
 from tests.faults.crash_states.promises import Promises
@@ -35,6 +37,17 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What threads would do is done when the workload says so."""
     monkeypatch.setattr(LogFlusher, "start", lambda _self: None)
     monkeypatch.setattr(Scheduler, "start", lambda _self, _name="": None)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory if there is such: thousands of states are written."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="klamm-crash-", dir=memory) as name:
+        yield Path(name)
 
 
 class State(NamedTuple):
@@ -114,10 +127,10 @@ def power_cut_states(disk: Disk, chance: random.Random, draws: int) -> Iterator[
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_some_crash_states(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
-    work = recorded(tmp_path / "data", settings)
+def test_some_crash_states(scratch: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(scratch / "data", settings)
     chance = random.Random(seed)
-    checker = Checker(tmp_path, work)
+    checker = Checker(scratch, work)
     places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI))
     for index, disk, operation in walk(work.recording.operations):
         if index in places:
@@ -128,10 +141,10 @@ def test_some_crash_states(tmp_path: Path, settings: dict[str, Any], seed: int) 
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_some_crashes_of_a_recovery(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
-    work = recorded(tmp_path / "data", settings)
+def test_some_crashes_of_a_recovery(scratch: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(scratch / "data", settings)
     chance = random.Random(seed)
-    checker = Checker(tmp_path, work)
+    checker = Checker(scratch, work)
     places = set(chance.sample(range(len(work.recording) + 1), PLACES_IN_CI // 5))
     for index, disk, _operation in walk(work.recording.operations):
         if index in places:
@@ -140,10 +153,10 @@ def test_some_crashes_of_a_recovery(tmp_path: Path, settings: dict[str, Any], se
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_all_crash_states(tmp_path: Path, settings: dict[str, Any], seed: int) -> None:
-    work = recorded(tmp_path / "data", settings)
+def test_all_crash_states(scratch: Path, settings: dict[str, Any], seed: int) -> None:
+    work = recorded(scratch / "data", settings)
     chance = random.Random(seed)
-    checker = Checker(tmp_path, work)
+    checker = Checker(scratch, work)
     for index, disk, operation in walk(work.recording.operations):
         for state in itertools.chain(killed_states(disk, operation), power_cut_states(disk, chance, 8)):
             checker.check(state, index)
@@ -175,19 +188,19 @@ def count_calls(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO"])
-def test_some_failing_disks(tmp_path: Path, error: int, seed: int) -> None:
+def test_some_failing_disks(scratch: Path, error: int, seed: int) -> None:
     chance = random.Random(seed)
-    calls = count_calls(tmp_path)
+    calls = count_calls(scratch)
     for number in range(FAULTS_IN_CI):
         fault = Fault(chance.randrange(calls), chance.choice([1, 1, 3, 30]), error)
-        check_fault(tmp_path / str(number), fault, seed)
+        check_fault(scratch / str(number), fault, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failing_calls", [1, 5, 100])
 @pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO"])
-def test_a_disk_that_fails_at_any_call(tmp_path: Path, error: int, failing_calls: int, seed: int) -> None:
-    for first_call in range(count_calls(tmp_path)):
-        directory = tmp_path / str(first_call)
+def test_a_disk_that_fails_at_any_call(scratch: Path, error: int, failing_calls: int, seed: int) -> None:
+    for first_call in range(count_calls(scratch)):
+        directory = scratch / str(first_call)
         check_fault(directory, Fault(first_call, failing_calls, error), seed)
         shutil.rmtree(directory)

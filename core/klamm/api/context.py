@@ -14,7 +14,7 @@ from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
-from klamm.shared.admin_events import Announcements
+from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.tables import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -55,8 +55,8 @@ class ServerServices:
     """What the server has for every part: one instance per server.
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
-    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `announcements`
-    tell of administrative acts.
+    `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
+    are what observers subscribe to for administrative events.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class ServerServices:
         self.random_bytes = random_bytes
         self.shared = SharedState()
         self.metrics = MetricsRegistry()
-        self.announcements = Announcements(self.clock)
+        self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
 
-    def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Tell of an administrative act, e.g. `certificate_swapped`. From any thread; never raises, holds no secret."""
-        self.announcements.announce(action, detail, listener=listener, failed=failed)
+    def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
+        """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""
+        self.admin_events.emit(action, detail, listener=listener, failed=failed)
 
 
 def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:

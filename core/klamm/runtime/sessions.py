@@ -196,4 +196,4 @@ class SessionRegistry(Generic[C]):
         more = len(counts) - _NAMED_PRINCIPALS
         detail = f"{reason}: connections of {named}" + (f" and {more} more principals" if more > 0 else "")
         log.warning("listener=%s: %d sessions end: %s", self._listener.name, len(connections), detail)
-        self._listener.services.announce("sessions_ended", detail, listener=self._listener.name)
+        self._listener.services.emit_admin_event("sessions_ended", detail, listener=self._listener.name)

@@ -259,7 +259,7 @@ class Listener:
         except Exception as error:
             log.debug("listener=%s: %r cannot open", self.name, part, exc_info=True)
             text = f"{type(part).__module__}.{type(part).__qualname__}: {str(error) or repr(error)}"
-            self.context.services.announce("plugin_failed", text, listener=self.name, failed=True)
+            self.context.services.emit_admin_event("plugin_failed", text, listener=self.name, failed=True)
             raise PartError(f"listener {self.name}: {text}") from error
 
     def _active_throttles(self) -> tuple[Throttle, ...]:
@@ -336,7 +336,7 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: reload of %r failed", self.name, part)
                 problems.append(f"listener {self.name}: {type(part).__name__}: {error}")
-                self.context.services.announce(
+                self.context.services.emit_admin_event(
                     "config_reload_failed", f"{type(part).__name__}: {error}", listener=self.name, failed=True
                 )
         return problems
@@ -357,7 +357,7 @@ class Listener:
             except Exception as error:
                 log.exception("listener=%s: %r cannot take new settings", self.name, part)
                 problems.append(f"[listeners.{self.name}.{old.name}] stays as it was: {error}")
-                self.context.services.announce(
+                self.context.services.emit_admin_event(
                     "config_reload_failed", f"{old.name}: {error}", listener=self.name, failed=True
                 )
                 continue

@@ -43,7 +43,7 @@ class ServerParts:
         except Exception as error:
             log.debug("%s failed at start", role, exc_info=True)
             text = f"{role} ({plan.distribution}): {str(error) or repr(error)}"
-            self._services.announce("plugin_failed", text, failed=True)
+            self._services.emit_admin_event("plugin_failed", text, failed=True)
             raise StartError(text) from error
 
     def open(self, role: str, table: str, plan: PartPlan, part: Part[Any], host: object) -> None:
@@ -85,7 +85,7 @@ class ServerParts:
             except Exception as error:
                 log.exception("%r cannot take new settings", one.part)
                 problems.append(f"{one.table} stays as it was: {error}")
-                self._services.announce("config_reload_failed", f"{one.role}: {error}", failed=True)
+                self._services.emit_admin_event("config_reload_failed", f"{one.role}: {error}", failed=True)
                 continue
             changed.append((one.plan, new))
             taken.append(one.table)

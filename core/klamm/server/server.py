@@ -69,7 +69,7 @@ class SocketServer:
             self.stop(deadline_ms=0)
             raise
         except PluginError as error:
-            self.services.announce("plugin_failed", str(error), failed=True)
+            self.services.emit_admin_event("plugin_failed", str(error), failed=True)
             self.stop(deadline_ms=0)
             raise StartError(str(error)) from error
         except (BindError, PartError) as error:
@@ -130,22 +130,22 @@ class SocketServer:
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
-        self._announce_parts()
-        self.services.announce("server_started", f"klamm {__version__}")
+        self._report_parts()
+        self.services.emit_admin_event("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
 
-    def _announce_parts(self) -> None:
+    def _report_parts(self) -> None:
         plan = self.plan
         for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
-            self.services.announce("plugin_loaded", part.describe())
+            self.services.emit_admin_event("plugin_loaded", part.describe())
         for listener in plan.listeners:
             for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
                 if used is not None:
-                    self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                    self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
             for used in (*listener.gates, *listener.throttles, *listener.observers):
-                self.services.announce("plugin_loaded", used.describe(), listener=listener.name)
+                self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -194,7 +194,7 @@ class SocketServer:
         self._stopped = True
         if deadline_ms is None:
             deadline_ms = self.plan.server.shutdown_deadline_ms
-        self.services.announce("server_stopping")
+        self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
         for listener in self.listeners:
@@ -258,7 +258,7 @@ class SocketServer:
         """Let the parts read their files again; the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
         problems += self._parts.reload()
-        self.services.announce("config_reloaded", "; ".join(problems), failed=bool(problems))
+        self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Administrative acts that parts tell of: settings reloaded, certificates swapped, plugins loaded or failed.
+"""Administrative events: settings reloaded, certificates swapped, plugins loaded or failed.
 
-Rare, so whoever comes late is told of the earlier ones too.
+They are rare, so a subscriber gets the earlier ones too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, TypeAlias
 
 from klamm.runtime.clock import Clock
 
-log = logging.getLogger("klamm.announcements")
+log = logging.getLogger("klamm.admin_events")
 
-_KEPT: Final = 1000
+_HISTORY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class AdminEvent:
-    """One act. `action` is one of few words in lower_snake_case, `listener` is empty for what concerns the server."""
+    """One event. `action` is one of a few words in lower_snake_case; `listener` is empty for the server as a whole."""
 
     action: str
     detail: str
@@ -33,32 +33,32 @@ class AdminEvent:
 Subscriber: TypeAlias = Callable[[AdminEvent], object]
 
 
-class Announcements:
-    """Any thread may announce and subscribe. The last 1,000 are kept for those who subscribe later."""
+class AdminEvents:
+    """Passes events on to subscribers, from any thread, and keeps the last 1,000 for later subscribers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._subscribers: list[Subscriber] = []
-        self._kept: deque[AdminEvent] = deque(maxlen=_KEPT)
+        self._history: deque[AdminEvent] = deque(maxlen=_HISTORY)
 
-    def announce(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Tell all subscribers. Never raises."""
-        announcement = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
+    def emit(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
+        """Pass an event on to all subscribers. Never raises."""
+        event = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
         with self._lock:
-            self._kept.append(announcement)
+            self._history.append(event)
             for subscriber in self._subscribers:
-                self._tell(subscriber, announcement)
+                self._notify(subscriber, event)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Have `subscriber(announcement)` called for what was and what comes; it must not block or announce.
+        """Have `subscriber(event)` called for past events and for each new one; it must not block or emit events.
 
-        The function returned ends that.
+        Returns a function that unsubscribes.
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            for announcement in self._kept:
-                self._tell(subscriber, announcement)
+            for event in self._history:
+                self._notify(subscriber, event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -68,8 +68,8 @@ class Announcements:
         return unsubscribe
 
     @staticmethod
-    def _tell(subscriber: Subscriber, announcement: AdminEvent) -> None:
+    def _notify(subscriber: Subscriber, event: AdminEvent) -> None:
         try:
-            subscriber(announcement)
+            subscriber(event)
         except Exception:
             log.exception("subscriber %r failed", subscriber)

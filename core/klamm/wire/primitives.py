@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 ReadBuffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -33,15 +33,6 @@ HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
 
 class WireError(Exception):
     """Bytes that are no message, or a message that its version cannot carry."""
-
-
-class RecordsRegion(Protocol):
-    """Records that lie in a file; see `klamm.network.send.FileRegion`."""
-
-    size_bytes: int
-    position: int
-
-    def read(self, position: int, size_bytes: int) -> bytes: ...
 
 
 class ChunkBuffer(bytearray):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 
 class ErrorFields(NamedTuple):
@@ -44,12 +44,4 @@ class Message(Protocol):
 
     def encode(self, version: int) -> bytes:
         """The body, without header. Raises WireError for a version or value that cannot be."""
-        ...
-
-
-class MessageWithRecords(Message, Protocol):
-    """A message whose records may lie in files."""
-
-    def encode_chunks(self, version: int) -> list[Any]:
-        """The body as buffers and file regions, in order."""
         ...

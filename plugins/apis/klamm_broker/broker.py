@@ -178,12 +178,12 @@ class Broker(ApiSet):
                 partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
 
     def _clean(self, now_ms: int) -> None:
-        if not self.logs.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
+        if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
             return
 
         def clean() -> None:
             try:
-                self.logs.clean(now_ms)
+                self.logs.compaction.clean(now_ms)
             except Exception:
                 log.exception("compaction failed")
             finally:

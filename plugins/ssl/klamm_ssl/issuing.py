@@ -143,20 +143,6 @@ class CertificateAuthority:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
         return builder.add_extension(issuer, False).sign(key, hashes.SHA256())
 
-    def revocation_list(self, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30) -> bytes:
-        """A CRL of this authority, in PEM."""
-        builder = (
-            x509.CertificateRevocationListBuilder()
-            .issuer_name(self.identity.certificate.subject)
-            .last_update(now - _BACKDATED)
-            .next_update(now + timedelta(days=days))
-        )
-        for certificate in revoked:
-            builder = builder.add_revoked_certificate(
-                x509.RevokedCertificateBuilder().serial_number(certificate.serial_number).revocation_date(now).build()
-            )
-        return builder.sign(self.identity.key, hashes.SHA256()).public_bytes(Encoding.PEM)
-
 
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, start: datetime, end: datetime

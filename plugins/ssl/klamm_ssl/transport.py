@@ -200,13 +200,13 @@ class SslTransport(Transport):
             if failure != self._told:
                 self._told = failure
                 self._reload_failures.add()
-                self._listener.services.announce(
+                self._listener.services.emit_admin_event(
                     "certificate_swapped", str(error), listener=self._listener.name, failed=True
                 )
             raise
         self._told = None
         self._reloads.add()
-        self._listener.services.announce("certificate_swapped", listener=self._listener.name)
+        self._listener.services.emit_admin_event("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         if self._sessions is not None:
             self._sessions.recheck()

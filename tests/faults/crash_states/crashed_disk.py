@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from klamm_broker.store import Store
-
+from klamm_broker.storage.store import Store
 from tests.faults.crash_states.recorded_disk import (
     ROOT,
     Commit,

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from klamm_broker.store import Statement, Store, StoreError
-
 from klamm_broker.log import FileOperations
+from klamm_broker.storage.store import Statement, Store, StoreError
 
 ROOT = 0
 

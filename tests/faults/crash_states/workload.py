@@ -285,7 +285,7 @@ class Workload:
         self.harness.broker.logs.checkpoint(self.harness.clock.wall_ms())
 
     def clean(self) -> None:
-        self.harness.broker.logs.clean(self.harness.clock.wall_ms())
+        self.harness.broker.logs.compaction.clean(self.harness.clock.wall_ms())
 
     def retain(self) -> None:
         """Apply retention. Where logs may start is known once it has run."""

@@ -98,7 +98,7 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
 
 def test_all_kinds_are_valid_by_the_schema_and_numbered_without_a_gap(audit):
     connection = audit.connection()
-    audit.services.announce("certificate_swapped", "server.pem", listener="front")
+    audit.services.emit_admin_event("certificate_swapped", "server.pem", listener="front")
     audit.observer.connection_refused(Address("10.0.0.1", 1), "per_ip", "10 of 10")
     audit.observer.authentication_failed(audit.connection(ANONYMOUS), 'wrong "password"', False)
     audit.observer.authenticated(connection, False)
@@ -135,7 +135,7 @@ def test_all_kinds_are_valid_by_the_schema_and_numbered_without_a_gap(audit):
 
 def test_earlier_announcements_reach_an_observer_that_opens_later(tmp_path):
     audit = Observing(tmp_path)
-    audit.services.announce("plugin_loaded", "transport ssl of klamm 1")
+    audit.services.emit_admin_event("plugin_loaded", "transport ssl of klamm 1")
     other = Observing(tmp_path / "other")
     assert [event["detail"] for event in audit.events()] == ["transport ssl of klamm 1"]
     assert other.events() == []

@@ -22,7 +22,7 @@ class Sessions:
         self.bad = set()
         self.ended = []
         self.events = []
-        self.services.announcements.subscribe(self.events.append)
+        self.services.admin_events.subscribe(self.events.append)
         self.registry = SessionRegistry(self.listener, lambda connection, reason: self.note(connection, reason))
 
     def note(self, connection, reason):

@@ -39,7 +39,7 @@ class Managed:
         """What a kill does: nothing is written any more, and the lock is free."""
         for each in self.manager.logs():
             each.close_files()
-        descriptor = self.manager._lock_descriptor
+        descriptor = self.manager._directory_lock._descriptor
         assert descriptor is not None
         os.close(descriptor)
         return self.start()
@@ -227,10 +227,10 @@ def test_damaged_log_is_not_compacted_again_and_again(managed: Managed, caplog: 
     path = managed.data_dir / "topic-0" / "00000000000000000001.log"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
 
-    managed.manager.clean(START_MS)
+    managed.manager.compaction.clean(START_MS)
 
     assert "not compacted any more" in caplog.text
-    assert not managed.manager.has_cleanable(START_MS)
+    assert not managed.manager.compaction.has_cleanable(START_MS)
     assert [record.value for record in fetch(log, 0)] == [b"a"]
 
 
@@ -301,7 +301,14 @@ def test_long_topic_names(managed: Managed) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [LogManager.flush_due, LogManager.delete_old_segments, LogManager.checkpoint, LogManager.clean]
+    "work",
+    [
+        LogManager.flush_due,
+        LogManager.delete_old_segments,
+        LogManager.checkpoint,
+        lambda manager, now_ms: manager.compaction.clean(now_ms),
+    ],
+    ids=["flush_due", "delete_old_segments", "checkpoint", "clean"],
 )
 def test_one_broken_log_does_not_keep_the_others_from_their_work(
     managed: Managed, work: Callable[[LogManager, int], None]
@@ -332,15 +339,15 @@ def test_compaction_goes_on_where_it_was(managed: Managed) -> None:
     log = managed.log(cleanup_policy="compact", segment_bytes=100)
     for _ in range(4):
         append(log, b"a")
-    assert managed.manager.has_cleanable(START_MS)
-    managed.manager.clean(START_MS)
-    assert not managed.manager.has_cleanable(START_MS)
+    assert managed.manager.compaction.has_cleanable(START_MS)
+    managed.manager.compaction.clean(START_MS)
+    assert not managed.manager.compaction.has_cleanable(START_MS)
     assert read_offsets(managed.data_dir / "cleaner-offset-checkpoint") == {("topic", 0): 3}
 
     managed.restart()
     managed.log(cleanup_policy="compact", segment_bytes=100)
 
-    assert not managed.manager.has_cleanable(START_MS)
+    assert not managed.manager.compaction.has_cleanable(START_MS)
 
 
 def test_partition_made_again_during_compaction_starts_dirty(managed: Managed) -> None:
@@ -354,14 +361,14 @@ def test_partition_made_again_during_compaction_starts_dirty(managed: Managed) -
         managed.log(cleanup_policy="compact", segment_bytes=100)
 
     managed.disk.after_rename = made_again_meanwhile
-    managed.manager.clean(START_MS)
+    managed.manager.compaction.clean(START_MS)
 
     again = managed.manager.get("topic", 0)
     assert again is not None
     assert again is not log
     for _ in range(4):
         append(again, b"a")
-    assert managed.manager.has_cleanable(START_MS)
+    assert managed.manager.compaction.has_cleanable(START_MS)
 
 
 def test_full_disk_at_the_end_is_an_unclean_end(managed: Managed) -> None:

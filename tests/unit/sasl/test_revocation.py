@@ -135,7 +135,7 @@ def test_a_change_during_an_exchange_refuses_it(users):
 
 def test_the_event_names_the_user_and_nothing_secret(users):
     events = []
-    users.book.services.announcements.subscribe(events.append)
+    users.book.services.admin_events.subscribe(events.append)
     users.put("alice", users.mechanism, None)
     assert [(event.action, event.detail) for event in events] == [
         ("sessions_ended", "the credential was removed: connections of User:alice (1)")

@@ -12,7 +12,7 @@ from klamm_ssl.contexts import certificates_of, revocation_lists_of
 from klamm_ssl.issuing import CertificateAuthority
 from klamm_ssl.settings import SslSettings
 from klamm_ssl.transport import SslTransport
-from tests.tls_files import TlsFiles
+from tests.tls_files import TlsFiles, revocation_list
 
 NOW = datetime.now(UTC)
 UNTRUSTED = "no trusted authority has issued the client certificate"
@@ -35,7 +35,7 @@ ALONE = chain_of([der(ALICE.certificate)])
 
 
 def lists(authority, *revoked):
-    return list(revocation_lists_of(authority.revocation_list(revoked, now=NOW).decode()))
+    return list(revocation_lists_of(revocation_list(authority, revoked, now=NOW).decode()))
 
 
 def trust(*authorities, revoked=(), leaf_only=False):
@@ -105,7 +105,7 @@ def test_a_certificate_that_expires_ends_its_connection_with_an_event(tmp_path):
     services = ServerServices(clock)
     listener = ListenerContext("front", here, here, "SSL", services)
     events = []
-    services.announcements.subscribe(events.append)
+    services.admin_events.subscribe(events.append)
     transport = SslTransport(SslSettings(certificate=files.server.both, trust_store=files.ca, client_auth="required"))
     transport.open(listener)
     soon = files.issue("soon", "CN=alice", days=1)

@@ -14,7 +14,7 @@ from klamm.config.setting import convert
 from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
 from klamm_ssl.options import SniSettings
 from klamm_ssl.settings import SslSettings
-from tests.tls_files import TlsFiles
+from tests.tls_files import TlsFiles, revocation_list
 
 PASSWORD = "not told to anybody"
 
@@ -150,7 +150,7 @@ def test_a_client_certificate_may_itself_be_trusted(files, tmp_path):
 
 def test_the_digest_tells_whether_any_content_has_changed(files, tmp_path):
     crl = tmp_path / "crl.pem"
-    crl.write_bytes(files.authority.revocation_list([], now=files.now))
+    crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     settings = SslSettings(certificate=files.server.both, trust_store=files.ca, revocation_lists=(crl,))
     before = SslFiles(settings, {}).digest
     crl.touch()
@@ -164,8 +164,8 @@ def authorities_in_a_row(files, tmp_path, revoked_by_root=()):
     below = files.authority.intermediate("CN=below", now=files.now)
     client = files.write("of-below", below.issue("CN=bob", now=files.now))
     revoked = [below.identity.certificate] if revoked_by_root else []
-    lists = {"root": files.authority.revocation_list(revoked, now=files.now, days=20)}
-    lists["below"] = below.revocation_list([], now=files.now, days=7)
+    lists = {"root": revocation_list(files.authority, revoked, now=files.now, days=20)}
+    lists["below"] = revocation_list(below, [], now=files.now, days=7)
     for name, content in lists.items():
         (tmp_path / f"{name}.crl").write_bytes(content)
     return client, (tmp_path / "root.crl", tmp_path / "below.crl")

@@ -26,9 +26,10 @@ by whoever calls it.
 """
 
 from klamm_broker.log.config import LogConfig
+from klamm_broker.log.directory_lock import DataDirectoryLockedError
 from klamm_broker.log.files import FileOperations, FileRegion
 from klamm_broker.log.flusher import LogFlusher
-from klamm_broker.log.manager import DataDirectoryLockedError, LogManager
+from klamm_broker.log.manager import LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from klamm_broker.log.reader import LogRead
 from klamm_broker.log.timestamps import TimestampedOffset

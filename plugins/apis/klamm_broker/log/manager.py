@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import KafkaError
 from klamm.runtime import Clock
@@ -24,28 +22,22 @@ from klamm_broker.log.checkpoints import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from klamm_broker.log.compaction_schedule import LogCompaction
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext, random_below
+from klamm_broker.log.directory_lock import DirectoryLock
 from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenFiles
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
 
-if TYPE_CHECKING:
-    from klamm_broker.log.cleaner import DirtyRange
-
 log = logging.getLogger("klamm.broker.log")
 
-LOCK_FILE: Final = ".lock"
 _DELETE_SUFFIX: Final = "-delete"
 _STRAY_SUFFIX: Final = "-stray"
 _DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _MAX_NAME_BYTES: Final = 255
-
-
-class DataDirectoryLockedError(Exception):
-    """Another process, or another broker of this one, uses the data directory."""
 
 
 class LogManager:
@@ -76,21 +68,19 @@ class LogManager:
             self.flusher.request,
         )
         self._lock = threading.Lock()
+        self._directory_lock = DirectoryLock(data_dir)
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._topic_ids: dict[TopicPartition, bytes] = {}
-        self._lock_descriptor: int | None = None
         self._is_clean = False
         # Names of the directories that were there and have not been opened yet.
         self._unopened: set[str] = set()
-        self._cleaned_offsets: dict[TopicPartition, int] = {}
-        # Logs with a damaged batch, which compaction leaves alone.
-        self._uncleanable: set[PartitionLog] = set()
+        self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
 
     def open(self) -> None:
         """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        self._directory_lock.take()
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
@@ -98,18 +88,6 @@ class LogManager:
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
         self._context.deletions.add(leftovers, due_ms=0)
-
-    def _take_lock(self) -> None:
-        path = self.data_dir / LOCK_FILE
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            # flock keeps brokers of one process apart, lockf Kafka, which locks that way.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise DataDirectoryLockedError(f"{self.data_dir} is in use by another broker ({path} is locked)") from error
-        self._lock_descriptor = descriptor
 
     def forget_clean_shutdown(self) -> None:
         """Remove the note of a shutdown in good order, durably. Raises OSError."""
@@ -160,9 +138,9 @@ class LogManager:
                 recovery_point=self._checkpoints.offset(RECOVERY_POINTS, key, topic_id),
                 is_clean=self._is_clean,
             )
-            self._cleaned_offsets[key] = self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id)
             self._checkpoints.open(key, topic_id)
             self._logs[key] = opened
+            self.compaction.opened(key, self._checkpoints.offset(CLEANER_OFFSETS, key, topic_id))
             self._topic_ids[key] = topic_id
             self._unopened.discard(directory.name)
             return opened
@@ -197,12 +175,11 @@ class LogManager:
 
     def _let_go(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
         """Forget the log of a directory that has been renamed; the log, if it was open."""
-        self._cleaned_offsets.pop(key, None)
         self._topic_ids.pop(key, None)
         dropped = self._logs.pop(key, None)
+        self.compaction.dropped(key, dropped)
         if dropped is not None:
             dropped.abandon(directory)
-            self._uncleanable.discard(dropped)
         return dropped
 
     def sync_directory(self) -> None:
@@ -268,48 +245,6 @@ class LogManager:
         """Apply the retention of each log."""
         self._for_each(lambda each: each.delete_old_segments(now_ms))
 
-    def has_cleanable(self, now_ms: int) -> bool:
-        """Whether any log is due for compaction."""
-        return next(self._cleanable(now_ms), None) is not None
-
-    def clean(self, now_ms: int) -> None:
-        """Compact the logs that are due. May take long; one thread at a time."""
-        from klamm_broker.log.cleaner import Cleaner
-
-        cleaner = Cleaner(self._context)
-        for each, dirty in self._cleanable(now_ms):
-            try:
-                self._note_cleaned(each, cleaner.clean(each, dirty, now_ms))
-            except OSError as error:
-                log.error("%s was not compacted: %s", each.directory, error)
-            except KafkaError as error:
-                log.error("%s is not compacted any more: %s", each.directory, error)
-                self._uncleanable.add(each)
-
-    def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
-        key = cleaned.topic, cleaned.partition
-        with self._lock:
-            # It may have been deleted meanwhile, and another one made in its place.
-            if self._logs.get(key) is not cleaned:
-                return
-            self._cleaned_offsets[key] = offset
-        self._checkpoints.replace(CLEANER_OFFSETS, lambda: (self._table(), dict(self._cleaned_offsets)))
-
-    def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
-        for key, each in self._table().items():
-            if not each.config.compact or not each.is_writable or each in self._uncleanable:
-                continue
-            # Imported once there is a log to compact; most brokers start without one.
-            from klamm_broker.log.cleaner import dirty_range
-
-            try:
-                dirty = dirty_range(each, self._cleaned_offsets.get(key, 0), now_ms)
-            except OSError as error:
-                log.error("%s cannot be looked at for compaction: %s", each.directory, error)
-                continue
-            if dirty.is_worth_it(each.config):
-                yield each, dirty
-
     def checkpoint(self, now_ms: int) -> None:
         """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
         self._context.deletions.run_due(now_ms)
@@ -371,6 +306,4 @@ class LogManager:
                 )
         with self._lock:
             self._logs = {}
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = None
+        self._directory_lock.release()

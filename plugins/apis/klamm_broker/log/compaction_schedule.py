@@ -1,0 +1,91 @@
+"""Which logs are due for compaction, and how far each was compacted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from klamm import KafkaError
+from klamm_broker.log.checkpoints import CLEANER_OFFSETS, TopicPartition
+from klamm_broker.log.context import LogContext
+from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
+from klamm_broker.log.partition_log import PartitionLog
+
+if TYPE_CHECKING:
+    from klamm_broker.log.cleaner import DirtyRange
+
+log = logging.getLogger("klamm.broker.log")
+
+
+class LogCompaction:
+    """Compacts the logs of a `LogManager`. `logs` gives those that are open, at any time and without waiting."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        checkpoints: OffsetCheckpoints,
+        logs: Callable[[], Mapping[TopicPartition, PartitionLog]],
+        lock: threading.Lock,
+    ) -> None:
+        self._context = context
+        self._checkpoints = checkpoints
+        self._logs = logs
+        # The manager's: no log is opened or dropped while it is held.
+        self._lock = lock
+        self._cleaned_offsets: dict[TopicPartition, int] = {}
+        # Logs with a damaged batch, which compaction leaves alone.
+        self._uncleanable: set[PartitionLog] = set()
+
+    def opened(self, key: TopicPartition, cleaned_offset: int) -> None:
+        """A log was opened that was compacted up to an offset. The caller holds the manager's lock."""
+        self._cleaned_offsets[key] = cleaned_offset
+
+    def dropped(self, key: TopicPartition, log: PartitionLog | None) -> None:
+        """A partition is gone, with its log if that was open. The caller holds the manager's lock."""
+        self._cleaned_offsets.pop(key, None)
+        if log is not None:
+            self._uncleanable.discard(log)
+
+    def has_cleanable(self, now_ms: int) -> bool:
+        """Whether any log is due for compaction."""
+        return next(self._cleanable(now_ms), None) is not None
+
+    def clean(self, now_ms: int) -> None:
+        """Compact the logs that are due. May take long; one thread at a time."""
+        from klamm_broker.log.cleaner import Cleaner
+
+        cleaner = Cleaner(self._context)
+        for each, dirty in self._cleanable(now_ms):
+            try:
+                self._note_cleaned(each, cleaner.clean(each, dirty, now_ms))
+            except OSError as error:
+                log.error("%s was not compacted: %s", each.directory, error)
+            except KafkaError as error:
+                log.error("%s is not compacted any more: %s", each.directory, error)
+                self._uncleanable.add(each)
+
+    def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
+        key = cleaned.topic, cleaned.partition
+        with self._lock:
+            # It may have been deleted meanwhile, and another log created in its place.
+            if self._logs().get(key) is not cleaned:
+                return
+            self._cleaned_offsets[key] = offset
+        self._checkpoints.replace(CLEANER_OFFSETS, lambda: (self._logs(), dict(self._cleaned_offsets)))
+
+    def _cleanable(self, now_ms: int) -> Iterator[tuple[PartitionLog, DirtyRange]]:
+        for key, each in self._logs().items():
+            if not each.config.compact or not each.is_writable or each in self._uncleanable:
+                continue
+            # Imported once there is a log to compact; most brokers start without one.
+            from klamm_broker.log.cleaner import dirty_range
+
+            try:
+                dirty = dirty_range(each, self._cleaned_offsets.get(key, 0), now_ms)
+            except OSError as error:
+                log.error("%s cannot be looked at for compaction: %s", each.directory, error)
+                continue
+            if dirty.is_worth_it(each.config):
+                yield each, dirty
