@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm.api.part import ListenerPart, Part
 from klamm.shared.principal import KafkaPrincipal
@@ -153,7 +153,7 @@ class SaslContext:
 
     listener: ListenerContext
     stores: Sequence[CredentialStore]
-    sessions: SessionRegistry[ConnectionContext]
+    sessions: SessionRegistry[Any]
 
 
 class SaslMechanism(Part[SaslContext], ABC):

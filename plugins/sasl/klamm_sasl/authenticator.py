@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -83,7 +84,7 @@ class SaslServerAuthenticator(Authenticator):
         max_reauth_ms: Mapping[str, int],
         cannot_reauthenticate: Counter,
         submit: Callable[[Check, str | None], Callable[[], object] | None],
-        sessions: SessionRegistry[ConnectionContext] | None = None,
+        sessions: SessionRegistry[Any] | None = None,
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -107,6 +108,7 @@ class SaslServerAuthenticator(Authenticator):
         self._authenticated_before = False
         self._refused_mechanism = ""
         self._knows_sessions = False
+        self._revoked = ""
 
     @property
     def state(self) -> SaslState:
@@ -140,7 +142,7 @@ class SaslServerAuthenticator(Authenticator):
             if self._state is _COMPLETE:
                 self._reauthentication_began_ns = self._clock.monotonic_ns()
                 if self._sessions is not None:
-                    self._sessions.renewing(self._connection)
+                    self._sessions.renewing(self)
                 self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
             return self._receive(frame)
         except AuthenticationFailedError as error:
@@ -162,7 +164,7 @@ class SaslServerAuthenticator(Authenticator):
         self._end_exchange()
         self._request = None
         if self._sessions is not None:
-            self._sessions.remove(self._connection)
+            self._sessions.remove(self)
 
     def _end_exchange(self) -> None:
         # A check that waits for its thread keeps what it holds until then, e.g. a large token.
@@ -174,6 +176,17 @@ class SaslServerAuthenticator(Authenticator):
         if server is not None:
             server.close()
 
+    def revoke(self, reason: str) -> None:
+        """End the session: what the client has proved itself by does not count any more. From any thread.
+
+        Frames that have come already are refused. A client that is authenticating again at this moment is refused when
+        it succeeds.
+        """
+        self._revoked = reason
+        with contextlib.suppress(IllegalSaslStateError):
+            self._move(SaslState.REVOKED)
+        self._transport.abort()
+
     # ---- requests
 
     def _receive(self, frame: Buffer) -> AuthenticationStep:
@@ -184,6 +197,8 @@ class SaslServerAuthenticator(Authenticator):
             raise AuthenticationFailedError(
                 f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
             )
+        if state is SaslState.REVOKED:
+            raise AuthenticationFailedError(f"the session has ended: {self._revoked}")
         if state in (SaslState.FAILED, SaslState.EVALUATING):
             raise IllegalSaslStateError(f"a frame in state {state.name}")
         if len(frame) > _MAX_FRAME_BYTES:
@@ -365,10 +380,10 @@ class SaslServerAuthenticator(Authenticator):
         if self._sessions is None:
             return
         if result.proof is None and self._expires_ns is None:
-            self._sessions.remove(self._connection)
+            self._sessions.remove(self)
             return
         proof = result.proof or _LASTING
-        changed = self._sessions.add(self._connection, proof.key, proof.why_not, self._expires_ns)
+        changed = self._sessions.add(self, proof.key, proof.why_not, self._expires_ns)
         if changed is not None:
             raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
 

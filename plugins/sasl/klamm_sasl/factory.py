@@ -43,7 +43,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
         self._checks: CredentialChecks
-        self._sessions: SessionRegistry[ConnectionContext]
+        self._sessions: SessionRegistry[SaslServerAuthenticator]
         self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
@@ -64,7 +64,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             for store in self._stores:
                 store.open(listener)
                 opened.callback(store.close)
-            self._sessions = SessionRegistry(listener, lambda connection, reason: connection.disconnect(reason))
+            self._sessions = SessionRegistry(listener, SaslServerAuthenticator.revoke)
             opened.callback(self._sessions.close)
             for store in self._stores:
                 store.watch(self._sessions.recheck)

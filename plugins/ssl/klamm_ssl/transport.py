@@ -57,6 +57,8 @@ _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
 }
+_CLOSING: Final = threading.Lock()
+"""Without it `abort` might cut off another connection that has got the number of a socket that is being closed."""
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
 _METRICS: Final = "klamm:type=SslTransport,name="
@@ -257,7 +259,6 @@ class SslTransportLayer(TransportLayer):
     """
 
     __slots__ = (
-        "_abort_lock",
         "_begin_session",
         "_details",
         "_encrypted_bytes",
@@ -292,7 +293,6 @@ class SslTransportLayer(TransportLayer):
         self._on_unknown_name = on_unknown_name
         self._begin_session = begin_session
         self._end_session: Callable[[], object] | None = None
-        self._abort_lock = threading.Lock()
         self._mapper = mapper
         self._principal = ANONYMOUS
         self._details: Mapping[str, str] = {}
@@ -363,8 +363,7 @@ class SslTransportLayer(TransportLayer):
             self._end_session = self._begin_session(self, chain or [certificate], bool(chain))
 
     def abort(self) -> None:
-        """Cut the connection off; from any thread. The processor sees its end and closes it."""
-        with self._abort_lock, contextlib.suppress(OSError):
+        with _CLOSING, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def read_into(self, buffer: memoryview) -> int:
@@ -488,8 +487,7 @@ class SslTransportLayer(TransportLayer):
                 log.debug("close_notify was not sent")
         if self._end_session is not None:
             self._end_session()
-        # Else `abort` might cut off the next connection with the number of this socket.
-        with self._abort_lock:
+        with _CLOSING:
             self._socket.close()
 
 

@@ -94,8 +94,8 @@ class Playbook:
                 "playbook", Address("127.0.0.1", 1), Address("127.0.0.1", 1), "SASL_PLAINTEXT", self.services
             )
             self.listener.answer_api_versions = ApiVersionsAnswerer(with_api_versions([]))
-            self.disconnected: list[tuple[ConnectionContext, str]] = []
-            self.sessions = SessionRegistry(self.listener, lambda *ended: self.disconnected.append(ended))
+            self.disconnected: list[tuple[SaslServerAuthenticator, str]] = []
+            self.sessions = SessionRegistry(self.listener, self._revoke)
         self.mechanisms = mechanisms or {"SCRIPTED": Scripted(), "OTHER": Scripted()}
         self.connection = ConnectionContext("c-1", self.listener, self.listener.bound, Address("127.0.0.1", 2))
         self.work: deque[Callable[[], Any]] = deque()
@@ -152,6 +152,10 @@ class Playbook:
         self.passwords_of.append(password_of)
         return lambda: self.dropped.append(check)
 
+    def _revoke(self, authenticator: SaslServerAuthenticator, reason: str) -> None:
+        self.disconnected.append((authenticator, reason))
+        authenticator.revoke(reason)
+
     def pass_time(self, ms: int) -> None:
         """Let time pass, and timers run at its end."""
         self.clock.advance_ms(ms)
@@ -160,7 +164,7 @@ class Playbook:
     @property
     def ended(self) -> str | None:
         """Why the session was ended; None if it was not."""
-        return dict(self.disconnected).get(self.connection)
+        return dict(self.disconnected).get(self.authenticator)
 
     def _note_resumed(self) -> None:
         self.resumed += 1

@@ -5,7 +5,6 @@ import itertools
 
 import pytest
 
-from klamm import KafkaPrincipal
 from klamm.runtime.sessions import RECHECK_DELAY_MS
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS, DelegationTokenCache, SaslContext, ScramMechanism
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
@@ -83,7 +82,7 @@ def log_in(book, user, password="sesame"):  # noqa: S107
     else:
         step, _ = test_scram.log_in(other, user, password, ScramMechanism.named(name))
     assert step.complete
-    other.connection.principal = other.authenticator.principal
+
     return other
 
 
@@ -260,7 +259,7 @@ def bearer(tmp_path):
 def bring(book, token):
     other = anew(book)
     assert other.token(said(token))[0].complete
-    other.connection.principal = KafkaPrincipal("alice")
+
     return other
 
 
