@@ -184,10 +184,10 @@ def test_new_settings_of_gates_count_from_a_reload_on(serve):
     assert served.connect().at_end()
     lines = served.reload("[connection_quota]\nmax_connections_per_ip = 2\n[creation_rate]\nprotected = true")
     assert sorted(lines) == [
-        "reload: [listeners.inner.connection_quota] has changed and counts from now on",
-        "reload: [listeners.inner.creation_rate] has changed and counts from now on",
-        "reload: [listeners.outer.connection_quota] has changed and counts from now on",
-        "reload: [listeners.outer.creation_rate] has changed and counts from now on",
+        "reload: [listeners.inner.connection_quota] has changed and is applied",
+        "reload: [listeners.inner.creation_rate] has changed and is applied",
+        "reload: [listeners.outer.connection_quota] has changed and is applied",
+        "reload: [listeners.outer.creation_rate] has changed and is applied",
         "reload: done",
     ]
     assert answers(served.connect())
@@ -230,7 +230,7 @@ class MoodyPlugin:
 @pytest.mark.parametrize(
     ("mood", "lines"),
     [
-        ("willing", ["reload: [listeners.a.moody] has changed and counts from now on"]),
+        ("willing", ["reload: [listeners.a.moody] has changed and is applied"]),
         ("lazy", ["reload: [listeners.a] has changed; this takes effect at the next start"]),
         (
             "angry",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @final
 class Pending:
-    """What a handler returns when the answer is not the return value; compare with `is`."""
+    """Returned by a handler instead of a response; compare with `is`."""
 
     __slots__ = ("_name",)
 
@@ -49,8 +49,8 @@ class ApiHandler:
     `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
     `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
                         the processor thread.
-    `unchanged_while`   gives a token; as long as it is the same, equal requests on one listener have equal answers,
-                        which are then kept. Only for handlers that look at nothing but the request and the listener.
+    `unchanged_while`   returns a token; while it is the same, equal requests on one listener have equal responses,
+                        which may then be cached. Only for handlers that depend on the request and the listener alone.
     """
 
     api_key: int
@@ -99,8 +99,8 @@ def handles(
     """Mark a method (or a function `(api_set, request, context)`) as the handler of one API.
 
     `module` is the generated message module (`klamm.wire.messages.produce`); `versions` the served versions, which
-    ApiVersions then tells. `advertised=False` serves an API that ApiVersions does not list. For the rest see
-    `ApiHandler`; `unchanged_while` is called with what the handler is called with before `(request, context)`.
+    ApiVersions lists. `advertised=False` serves an API that ApiVersions does not list. For the rest see
+    `ApiHandler`; `unchanged_while` is called with the arguments that the handler gets before `(request, context)`.
 
     The handler returns a response message, `context.later()` or `context.no_response()`, or raises `KafkaError`,
     which is answered in the right shape for the request's version.

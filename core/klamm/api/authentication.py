@@ -1,4 +1,4 @@
-"""Authenticators: who a connection is."""
+"""Authenticators: they establish the principal of a connection."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AuthenticationStep:
-    """What comes of one frame.
+    """The outcome of one frame.
 
     `send`      frames to send back, without their length.
     `complete`  the principal is known; further frames are requests.
     `failed`    the reason; after the failed-authentication delay `send` goes out and the channel closes (KIP-306).
-    `pending`   what comes of it is not known yet: called at once with a function that, called once from any thread,
-                has the channel's processor call `Authenticator.resume`. Nothing is read from the channel until then.
+    `pending`   the outcome takes time. It is called at once with a function `resume`; when the outcome is known, any
+                thread calls `resume` once, and the channel's processor calls `Authenticator.resume`. Until then
+                nothing is read from the channel.
     """
 
     send: Sequence[Buffer] = ()
@@ -34,28 +35,28 @@ class AuthenticationStep:
 
 
 class Authenticator(ABC):
-    """Finds out who one connection is: frames in, frames out, no I/O of its own. Kafka's interface of that name."""
+    """Authenticates one connection: frames in, frames out, no I/O of its own. Kafka's interface of that name."""
 
     @property
     @abstractmethod
     def complete(self) -> bool:
-        """Whether requests may pass. True from the start where nothing is asked."""
+        """Whether requests may pass. True from the start if no authentication is needed."""
 
     @property
     @abstractmethod
     def principal(self) -> KafkaPrincipal:
-        """The identity; meaningful once complete."""
+        """The authenticated identity; meaningful once `complete`."""
 
     @abstractmethod
     def receive(self, frame: Buffer) -> AuthenticationStep:
-        """One frame of a channel that is not READY."""
+        """Handle one frame of a channel that is not READY, or a re-authentication frame of one that is."""
 
     def resume(self) -> AuthenticationStep:
-        """What came of a step that was pending; on the processor's thread."""
+        """The outcome of a pending step. Called on the processor's thread."""
         raise NotImplementedError("no step of this authenticator is ever pending")
 
     def reauthenticates(self, api_key: int) -> bool:
-        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368); asked for every frame."""
+        """Whether a frame of this API on a READY channel goes to `receive` again (KIP-368). Called for every frame."""
         return False
 
     @property
@@ -76,12 +77,12 @@ class AuthenticatorFactory(ListenerPart, ABC):
     """Largest frame of a channel that is not READY; None: as large as requests may be."""
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """APIs that ApiVersions of the listener lists for the authenticator's sake, unless its handler set serves them.
+        """Handlers of APIs that the authenticator needs, e.g. SaslHandshake, unless the handler set has its own.
 
-        They are asked only for requests that the authenticator leaves to them.
+        ApiVersions lists them. They get the requests that the authenticator does not take itself.
         """
         return ()
 
     @abstractmethod
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
-        """For a connection whose transport handshake is done."""
+        """The authenticator of a connection whose transport handshake is done."""

@@ -88,7 +88,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """Which rules are meant; None or ANY means all."""
+    """Selects ACLs; None or ANY matches all."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -100,10 +100,10 @@ class AclBindingFilter:
 
 
 class Authorizer(ListenerPart, ABC):
-    """Says what a client may do. Asked per request by handler sets, through `RequestContext.authorize`.
+    """Decides what a client may do. Handler sets call it for each request, through `RequestContext.authorize`.
 
-    Called from processors and request handlers at once, and must not block. One that raises denies, and is logged.
-    Those that keep rules also implement `acls`, `create_acls` and `delete_acls`; these may block.
+    Called from processors and request handlers concurrently; must not block. An exception denies and is logged.
+    An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these may block.
     """
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Authorizer(ListenerPart, ABC):
     ) -> bool:
         """Whether the request's principal, from its address, may do this to that resource.
 
-        `log_if_denied` is False where nothing was asked for by name, e.g. in a list that is filtered.
+        `log_if_denied` is False if the client did not name the resource, e.g. when a list is filtered.
         """
 
     @abstractmethod
@@ -132,9 +132,9 @@ class Authorizer(ListenerPart, ABC):
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Add rules durably; per rule what went wrong. Raises KafkaError."""
+        """Add ACLs durably; returns the error of each, or None. Raises KafkaError."""
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
-        """Take rules away durably; per filter those that are gone. Raises KafkaError."""
+        """Delete ACLs durably; returns the deleted ACLs of each filter, or its error. Raises KafkaError."""
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorLoad:
-    """What one processor has to do.
+    """The load of one processor.
 
-    `connections` it has or is about to have; `bytes_per_s` read and sent by those it has now, `busy` the share of time,
-    0 to 1, in which it did not wait for something to happen; both over the last second or so, 0 where nobody measures
-    (`ProcessorAssigner.rebalance_interval_ms`).
+    `connections`  open connections, with those that are assigned and not yet registered.
+    `bytes_per_s`  bytes read and sent by the open ones, over about the last second.
+    `busy`         share of time, 0 to 1, in which the processor was not waiting in its selector, over about the last
+                   second. Both are 0 unless loads are measured (`ProcessorAssigner.rebalance_interval_ms`).
     """
 
     connections: int
@@ -29,7 +30,7 @@ class ProcessorLoad:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLoad:
-    """What one connection gives its processor to do; units as in `ProcessorLoad`."""
+    """The load of one connection; units as in `ProcessorLoad`."""
 
     connection_id: str
     bytes_per_s: float
@@ -38,19 +39,18 @@ class ConnectionLoad:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A connection is to go to another processor, as soon as it has no request and no answer under way."""
+    """Move a connection to another processor as soon as it has no request and no response in flight."""
 
     connection_id: str
     processor: int
 
 
 class ProcessorAssigner(ListenerPart, ABC):
-    """Chooses the processor of a new connection; Kafka's acceptor goes round. May move connections later."""
+    """Chooses the processor of a new connection (Kafka's acceptor: round robin); may move connections later."""
 
     @property
     def rebalance_interval_ms(self) -> int:
-        """How often loads are measured and `rebalance` is asked; 0, the default, does neither. Read once, after
-        `open`."""
+        """How often loads are measured and `rebalance` is called; 0, the default, is never. Read once, after `open`."""
         return 0
 
     @abstractmethod
@@ -60,7 +60,7 @@ class ProcessorAssigner(ListenerPart, ABC):
     def rebalance(
         self, loads: Sequence[ProcessorLoad], connections: Sequence[Sequence[ConnectionLoad]]
     ) -> Sequence[Move]:
-        """Which connections shall move; both arguments have one entry per processor. On the scheduler's thread."""
+        """The connections to move; both arguments have one entry per processor. On the scheduler's thread."""
         return ()
 
 
@@ -83,26 +83,25 @@ class RequestScheduler(Part[_Host], ABC):
 
     @abstractmethod
     def take(self) -> RequestContext | None:
-        """The next request, waiting for it; None after `wake` for one waiting thread."""
+        """Wait for the next request and return it; None for one waiting thread after each `wake`."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Let one `take` return None."""
+        """Make one `take` return None."""
 
     @abstractmethod
     def size(self) -> int:
         """How many requests wait; the metric RequestQueueSize."""
 
     def lane(self, request: RequestContext) -> Hashable:
-        """What a request waits with: when `offer` has no room for it, later ones of its lane wait behind it, and those
-        of other lanes do not."""
+        """The lane of a request. When `offer` has no room for it, later requests of the same lane wait behind it."""
         return None
 
     def handled(self, request: RequestContext, busy_ns: int) -> None:
-        """A handler is done with a request that `take` gave it, which took that long. On the handler's thread."""
+        """A handler has finished a request from `take` after `busy_ns`. On the handler's thread."""
 
     def resized(self, handlers: int) -> None:
-        """There are now so many handlers."""
+        """The number of request handlers has changed to `handlers`."""
 
     def lane_sizes(self) -> Mapping[str, int]:
         """How many requests wait, by lane."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A gate's No: the connection is closed at once. `reason` is a metric label: few values, lower_snake_case."""
+    """The connection is closed at once. `reason` is a metric label: few values, lower_snake_case."""
 
     reason: str
     detail: str = ""
@@ -22,10 +22,10 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A gate's Not yet.
+    """The connection is not accepted now.
 
-    `pause_acceptor=True`: the whole listener waits `delay_ms`, or until `ListenerContext.resume_accepting` is called,
-    and asks the gate again for the same connection (Kafka's listener rate limit).
+    `pause_acceptor=True`: the acceptor pauses for `delay_ms`, or until `ListenerContext.resume_accepting` is called,
+    and then asks the gate about the same connection again (Kafka's listener rate limit).
     Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 
@@ -38,7 +38,7 @@ Admission: TypeAlias = Refuse | Delay | None
 
 
 class ConnectionGate(ListenerPart, ABC):
-    """Says which connections may come in; asked on the acceptor thread, in the order of the TOML.
+    """Decides which connections a listener accepts. Called on the acceptor thread, in the order of the TOML list.
 
     `release` follows exactly once for each connection that this gate admitted, from any thread, even if a later gate
     refused it.
@@ -46,7 +46,7 @@ class ConnectionGate(ListenerPart, ABC):
 
     @abstractmethod
     def admit(self, address: Address) -> Admission:
-        """None admits. Must not block: waiting is said with `Delay`."""
+        """None accepts the connection. Must not block: return a `Delay` instead of waiting."""
 
     @abstractmethod
     def release(self, address: Address) -> None:

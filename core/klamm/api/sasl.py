@@ -1,4 +1,4 @@
-"""What the parts of the authenticator `sasl` implement: mechanisms, and the stores they find users in.
+"""The parts of the authenticator `sasl`: mechanisms, and the credential stores that they look users up in.
 
 A mechanism's instance is made once per listener; the `SaslServer` it makes lives for one exchange on one processor's
 thread and needs no locks. After `javax.security.sasl` and Kafka's callback handlers.
@@ -16,19 +16,19 @@ from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import ConnectionContext, ListenerContext
+    from klamm.api.sessions import SessionRegistry
     from klamm.api.transport import TransportLayer
-    from klamm.runtime.sessions import SessionRegistry
     from klamm.shared.scram import ScramCredential, ScramMechanism
 
 
 class SaslError(Exception):
-    """An exchange has failed. The text is for the log alone: the client is told that its credentials are invalid."""
+    """An exchange has failed. The message is logged; the client only gets that its credentials are invalid."""
 
 
 class SaslAuthenticationError(SaslError):
-    """An exchange has failed, and the client is told why. The text must give nothing away, e.g. who exists.
+    """An exchange has failed, and the client gets the message, which must not disclose e.g. whether a user exists.
 
-    `reason` is for the log instead of the text, e.g. with the name that the client has said.
+    `reason` is logged instead of the message; it may have the name that the client has given.
     """
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
@@ -38,7 +38,7 @@ class SaslAuthenticationError(SaslError):
 
 @dataclass(frozen=True, slots=True)
 class SaslChallenge:
-    """The exchange goes on: a token for the client, which has to answer."""
+    """The exchange continues: a token for the client, which has to respond."""
 
     token: bytes
 
@@ -59,8 +59,8 @@ class SaslProof:
 class SaslSuccess:
     """The exchange is complete.
 
-    `token` goes to the client, and may be empty. `expires_ms` is the time since the epoch at which what it has proved
-    itself with ends, e.g. a token; it bounds the session (KIP-368). Without a `proof` the session lasts until then.
+    `token` goes to the client and may be empty. `expires_ms` is when the credential expires, in milliseconds since the
+    epoch; it bounds the session (KIP-368). Without a `proof` the session lasts until then.
     """
 
     principal: KafkaPrincipal
@@ -71,13 +71,13 @@ class SaslSuccess:
 
 @dataclass(frozen=True, slots=True)
 class SaslTask:
-    """The outcome takes more than a millisecond to find: `run` is called on a thread of the authenticator's own.
+    """The outcome takes more than a millisecond: `run` is called on a worker thread of the authenticator.
 
-    It returns the outcome or raises as `SaslServer.evaluate` does. The channel waits for it, and nobody else does.
-    With `submit` it is called where that has it called, on whatever thread, once.
-    `password_of` is the user whose password it checks, if that takes a processor's time and does not block: for an
-    address that has tried many wrong ones the authenticator may then call it later.
-    It is not called for a channel that is closed by then.
+    `run` returns the outcome or raises as `SaslServer.evaluate` does. Only this channel waits for it. It is not called
+    if the channel has closed by then.
+    With `submit`, the authenticator calls `submit(run)` instead, which has `run` called once, on any thread.
+    `password_of` is the user whose password `run` checks, if the check computes and does not block: the authenticator
+    may delay it for an address with many failed logins.
     """
 
     run: Callable[[], SaslChallenge | SaslSuccess]
@@ -93,7 +93,7 @@ class SaslServer(ABC):
 
     @abstractmethod
     def evaluate(self, token: bytes) -> SaslEvaluation:
-        """What comes of a token of the client. Must not block: see `SaslTask`.
+        """The outcome of a token of the client. Must not block: see `SaslTask`.
 
         Raises SaslError or SaslAuthenticationError; anything else fails the exchange too, and is logged with its
         traceback.
@@ -107,16 +107,16 @@ class CredentialStore(ListenerPart, ABC):
     """Knows users by their SCRAM credentials, or checks passwords itself. Called from any thread."""
 
     blocking: bool = False
-    """Whether `scram_credential` may take more than a millisecond; it is then called where that holds nobody up."""
+    """Whether `scram_credential` may take more than a millisecond; if so, it is called on a worker thread."""
 
     @abstractmethod
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """What proves a user by that mechanism; None if the store does not know."""
+        """The SCRAM credential of a user for that mechanism; None if the store has none."""
 
     def verify_password(self, user: str, password: str) -> bool | None:
-        """Whether that is the user's password; None if the store cannot say, and its SCRAM credentials decide.
+        """Whether that is the user's password; None leaves the check to the SCRAM credentials.
 
-        May block; called on a thread of the authenticator's own.
+        May block: called on a worker thread of the authenticator.
         """
         return None
 
@@ -131,8 +131,8 @@ class CredentialStore(ListenerPart, ABC):
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
         """All users, each with the credential that PLAIN checks: of the first mechanism that the user has one for.
 
-        Must not block, and is the same object until something changes: it is looked at with every login. Empty if that
-        cannot be said. Checking users that do not exist takes as long as checking these.
+        Must not block, and returns the same object until something changes: it is read at every login. Empty if the
+        store cannot list its users. A check for an unknown user takes as long as a check of one of these.
         """
         return {}
 
@@ -146,7 +146,7 @@ class CredentialStore(ListenerPart, ABC):
 
 @dataclass(frozen=True, slots=True)
 class SaslContext:
-    """What a mechanism works with: its listener, the stores in the order in which they are asked, and the sessions.
+    """What a mechanism works with: its listener, the credential stores in lookup order, and the sessions.
 
     A mechanism calls `sessions.recheck` when proofs that no store knows may not count any more.
     """
@@ -164,4 +164,4 @@ class SaslMechanism(Part[SaslContext], ABC):
 
     @abstractmethod
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServer:
-        """For a client that has named this mechanism. Must not block. Raises as `SaslServer.evaluate` does."""
+        """Start an exchange of this mechanism. Must not block. Raises as `SaslServer.evaluate` does."""

@@ -16,35 +16,35 @@ class Throttle(ListenerPart, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether it limits anybody now. While it does not, it is not asked at all, and requests cost nothing more.
+        """Whether any quota applies now. An inactive throttle is not called, so it costs no request anything.
 
-        One that changes its mind calls `throttles_changed` of its ListenerContext. Must not block.
+        When the value changes, the throttle calls `throttles_changed` of its ListenerContext. Must not block.
         """
         return True
 
     @abstractmethod
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
-        """Record a request of `size_bytes` that took `seconds` of thread time; the `throttle_time_ms` it earns.
+        """Record a request of `size_bytes` that took `seconds` of thread time; returns the `throttle_time_ms`.
 
-        The answer goes out at once and tells the client; klamm keeps the channel muted for that long. `seconds` are
-        those of handlers and of the network thread, and 0 for a request without an answer (Produce with acks=0), which
-        Kafka exempts.
+        The response carries it and goes out at once; then klamm keeps the channel muted for that long (KIP-219).
+        `seconds` counts handler and network threads; it is 0 for a request without a response (Produce with acks=0),
+        which Kafka exempts.
         """
 
     def max_record_bytes(self, context: RequestContext) -> int | None:
-        """How many bytes of records a fetch may bring at once without being sure to be throttled; None any number."""
+        """Bytes of records above which a fetch is certain to be throttled; None if there is no limit."""
         return None
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """Records of `size_bytes` are about to be sent; 0 records that, anything else is the `throttle_time_ms`.
+        """Charge records of `size_bytes` before they are sent: 0 lets them pass and records them.
 
-        Then they are not sent and not recorded: the answer is empty, and the client comes again.
+        Anything else is the `throttle_time_ms`: the records are neither sent nor recorded, and the response is empty.
         """
         return 0
 
     def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
-        """So many partitions are about to be created or deleted; the `throttle_time_ms` that this earns.
+        """Charge the creation or deletion of `count` partitions before it happens: the `throttle_time_ms`.
 
-        If `strict`, anything but 0 means that they are not to be, and are not recorded.
+        If `strict`, anything but 0 refuses the mutations, and they are not recorded.
         """
         return 0

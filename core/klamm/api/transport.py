@@ -21,7 +21,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Interest(IntFlag):
-    """What a transport waits for; the values are epoll's, which every poller here speaks."""
+    """What a transport waits for; the values are those of epoll, which all pollers use."""
 
     NONE = 0
     READ = 1
@@ -35,7 +35,7 @@ END_OF_STREAM: Final = -1
 
 
 class HandshakeError(Exception):
-    """The peer did something in the handshake that it may not; Kafka's `SslAuthenticationException`.
+    """The handshake failed by the peer's fault; Kafka's `SslAuthenticationException`.
 
     `reason` is a metric label: few values, lower_snake_case. The message goes to the log.
     """
@@ -55,39 +55,39 @@ class TransportLayer(ABC):
 
     @abstractmethod
     def handshake(self) -> Interest:
-        """Carry the handshake on; NONE once it is done, else what must become possible before the next call.
+        """Continue the handshake; NONE once it is done, else what must become possible before the next call.
 
         Raises HandshakeError, which counts as failed authentication, when the peer is at fault.
         """
 
     @abstractmethod
     def read_into(self, buffer: memoryview) -> int:
-        """Read at most `len(buffer)` bytes: how many, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
+        """Read at most `len(buffer)` bytes; returns their number, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
 
     @abstractmethod
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
-        """Write what goes at once, in order; how many bytes went (0: would block). `chunks` is never empty.
+        """Write as much as the socket takes, in order; returns the bytes written (0: would block).
 
-        `more` says that further bytes follow at once, so that it is no use to send a packet of these alone.
+        `chunks` is never empty. `more` means that further bytes follow at once: MSG_MORE.
         """
 
     @abstractmethod
     def send_file(self, descriptor: int, position: int, count: int) -> int:
-        """Write up to `count` bytes of a file from `position`; how many went (0: would block)."""
+        """Write up to `count` bytes of a file from `position`; returns the bytes written (0: would block)."""
 
     @property
     def has_buffered_data(self) -> bool:
-        """Whether bytes wait inside the transport, so that the socket alone may never become readable again."""
+        """Whether the transport holds bytes that it has read from the socket and `read_into` has not returned."""
         return False
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """The identity that the transport itself proves, e.g. by certificate; asked once the handshake is done."""
+        """The identity that the transport proves, e.g. by a certificate. Read once, when the handshake is done."""
         return ANONYMOUS
 
     @property
     def details(self) -> Mapping[str, str]:
-        """What logs and observers are told of it once the handshake is done, e.g. `tls_version`, `tls_cipher`."""
+        """Facts for logs and observers, e.g. `tls_version`, `tls_cipher`. Read once, when the handshake is done."""
         return {}
 
     def abort(self) -> None:  # noqa: B027
@@ -108,14 +108,14 @@ class Transport(ListenerPart, ABC):
     security_protocol: str = "PLAINTEXT"
     """Kafka's name for the transport: PLAINTEXT or SSL."""
     computes_handshake: bool = False
-    """Whether `TransportLayer.handshake` takes the processor longer than a request does, e.g. by cryptography.
+    """Whether `TransportLayer.handshake` takes longer than a request, e.g. by cryptography.
 
-    It is called on a thread for that then (`handshake_threads`), first when the peer has sent something; no other
+    If so, it is called on a thread of its own (`handshake_threads`), first when the peer has sent something; no other
     method of the layer is called meanwhile."""
 
     @classmethod
     def proves_principals(cls, settings: Any) -> bool:
-        """Whether, with these settings, its layers may have a `principal`, e.g. from a client's certificate."""
+        """Whether its layers may have a `principal` with these settings, e.g. from client certificates."""
         return False
 
     @abstractmethod

@@ -10,9 +10,9 @@ from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """0 if the configuration is right, 1 if `--strict` and there is a warning.
+    """0 if the configuration is valid, 1 if `--strict` and there is a warning.
 
-    Raises ConfigError or PluginError, which say what is wrong.
+    Raises ConfigError or PluginError.
     """
     plan = plan_of(options, plugins, files=True)
     parts = [plan.request_scheduler, *plan.api_sets.values(), *plan.extensions]

@@ -19,7 +19,7 @@ data_dir = "klamm-data"            # relative to this file; without it, a direct
 bind = "127.0.0.1:9092"
 api_set = "broker"
 
-# A second door to the same broker, with a limit on connections per address:
+# A second listener for the same broker, with a limit on connections per address:
 #
 # [listeners.public]
 # bind = "127.0.0.1:9093"          # 0.0.0.0 lets other machines connect: name an authenticator and an authorizer then

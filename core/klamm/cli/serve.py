@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     logging.basicConfig(level=plan.server.log_level, handlers=[handler])
     for warning in plan.warnings:
         log.warning("%s", warning)
-    # Records, credentials and audit events are nobody else's: every file that the server makes is its user's alone.
+    # Records, credentials and audit events must not be readable for other users.
     os.umask(0o077)
     from klamm.server.serving import run as serve
 

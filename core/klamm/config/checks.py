@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
-    """What is wrong with the first that is no address or CIDR network, e.g. `10.0.0.0/8`; None if all are."""
+    """The problem with the first value that is no address or CIDR network (`10.0.0.0/8`); None if all are."""
     # Most servers name no networks, and start faster without.
     import ipaddress
 
@@ -20,7 +20,7 @@ def check_networks(networks: Iterable[str]) -> str | None:
 
 
 def check_private(path: Path) -> str | None:
-    """What is wrong with the mode of a file or directory that only the server's user may have access to."""
+    """The problem with the mode of a file or directory that only the server's user may have access to, or None."""
     try:
         mode = path.stat().st_mode & 0o777
     except OSError:

@@ -1,4 +1,4 @@
-"""`ConfigTables`: the tables of a configuration, with where each key came from and what is wrong with it."""
+"""`ConfigTables`: the tables of a configuration, the origin of each key, and the problems found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
 class ConfigTables:
     """The tables of a file, with what the command line changed.
 
-    `problems` collects what is wrong. `overridden` has the command line argument that set a key, by the key's dotted
+    `problems` collects all problems. `overridden` has the command line argument that set a key, by the key's dotted
     path. `origins` has the path in a shared table that a key was copied from, by the key's path.
     `place_of(key, value)` says where an unknown key belongs.
     """

@@ -1,4 +1,4 @@
-"""What is told of the server's own settings to who asks for a broker's configs, by Kafka's names."""
+"""The server's own settings by Kafka's names, as DescribeConfigs of a broker lists them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _NUMBERS: Final = (bool, int, float)
 def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
     """The numbers among the settings of the server and its listeners that Kafka has a name for.
 
-    A listener's are told by the plain name for the first listener, and as `listener.name.NAME.key` for others where
-    they have another value.
+    Settings of the first listener have Kafka's plain name; those of other listeners are `listener.name.NAME.key`,
+    and are listed where the value differs.
     """
-    told = list(_numbers_of(plan.server))
+    configs = list(_numbers_of(plan.server))
     if plan.listeners:
         first = list(_numbers_of(plan.listeners[0].settings))
-        told += first
+        configs += first
         for listener in plan.listeners[1:]:
             prefix = f"listener.name.{listener.name.lower()}."
-            told += [
+            configs += [
                 own._replace(name=prefix + own.name)
                 for own, other in zip(_numbers_of(listener.settings), first, strict=True)
                 if own.value != other.value
             ]
-    return told
+    return configs
 
 
 def _numbers_of(settings: Any) -> Iterator[DescribedConfig]:

@@ -1,4 +1,4 @@
-"""What the settings of a listener's parts are told of the listener when they are asked for warnings."""
+"""`ListenerSecurity`: what settings know of their listener when they report warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`, `--bind` and `--data-dir`: said on the command line, they win over the file."""
+"""`--set KEY=VALUE`, `--bind` and `--data-dir`: the command line overrides the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME: Final = "NAME"
 def apply_overrides(
     config: ConfigTables, plugins: PluginRegistry, overrides: Sequence[str], bind: str | None, data_dir: str | None
 ) -> None:
-    """Put what the command line says into the tables. What is wrong with it is reported."""
+    """Apply the arguments of the command line to the tables; problems are reported."""
     _Overrides(config, plugins).apply(overrides, bind, data_dir)
 
 
@@ -45,7 +45,7 @@ class _Overrides:
             for path in paths:
                 self._put(path, _value(value.strip()), f"--set {text}")
         self._refuse_unknown_listeners(listeners)
-        # Now all is said of which parts there are.
+        # Kafka's names of gate and throttle settings depend on which parts the listeners have by now.
         for text in of_parts:
             self._put_in_parts(text)
         if bind is not None:
@@ -55,7 +55,7 @@ class _Overrides:
             self._put(("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
-        """A listener that the command line alone speaks of, and gives no address, is a misspelled one."""
+        """Report listeners that only the command line names and that have no address: they are misspelled."""
         for path, said in list(self._config.overridden.items()):
             head, _, rest = path.partition(".")
             name = rest.partition(".")[0]

@@ -40,7 +40,7 @@ def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
 
 
 class PartResolver:
-    """Finds the providers that a configuration names, and makes their settings. What is wrong is reported.
+    """Finds the providers that a configuration names, and makes their settings. Problems are reported.
 
     `common_tables` are the tables at the top of the file whose settings count for all parts of a name. With `files`
     settings are asked for their `problems`.

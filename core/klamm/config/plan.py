@@ -33,7 +33,7 @@ class PartPlan:
         return self.found.source.distribution
 
     def describe(self) -> str:
-        """Kind, name and origin, for who is told of loaded plugins."""
+        """Kind, name and origin, for log lines and admin events."""
         source = self.found.source
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
 

@@ -105,13 +105,13 @@ class _Planner:
     def listener(self, name: str, default_authorizer: str | None) -> ListenerPlan | None:
         path = ("listeners", name)
         table = self.config.table(path)
-        # Tables below a listener are the settings of its parts, and belong to nobody until a part claims them.
+        # Tables below a listener are the settings of its parts; each has to be used by one.
         own = {key for key, spec in specs_of(ListenerSettings).items() if typing.get_origin(spec.kind) is dict}
         parts = {key for key, value in table.items() if isinstance(value, dict) and key not in own}
         before = len(self.config.problems)
         settings: ListenerSettings | None = self.config.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
-            # One wrong key must not hide what is wrong with the parts: they are checked with what is right.
+            # One wrong key must not hide problems of the parts: they are checked with the valid keys.
             settings = self.sound_settings(table, parts)
         bind, advertise = self.addresses(path, settings)
         used: set[str] = set()
@@ -163,7 +163,7 @@ class _Planner:
         )
 
     def unused_table(self, name: str, used: Collection[str]) -> str:
-        """What is wrong with a table below a listener that no part of it has claimed."""
+        """The problem with a table below a listener that is no part's."""
         for kind, form in PART_KEYS.items():
             if any(found.provider.name == name for found in self.plugins.providers(kind)):
                 return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"

@@ -1,4 +1,4 @@
-"""Finding plugins: one door, the entry-point group `klamm`, for klamm's own and for everybody else's.
+"""Finding plugins: klamm's own and third-party ones come through the same entry-point group, `klamm`.
 
 Installed is not active: loading an entry point only learns names. A broken plugin is a warning until a configuration
 names what it might have provided; then it stops the start.

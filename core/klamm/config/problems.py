@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that it can be mended: where, which key, why, and what was meant."""
+"""Problems of a configuration: place, key, cause and, if possible, what was meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `place` is `file:line:column`, or the `--set` that said it."""
+    """One problem. `place` is `file:line:column`, or the `--set` argument."""
 
     place: str
     key: str

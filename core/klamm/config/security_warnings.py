@@ -1,4 +1,4 @@
-"""Configurations that can be served and leave a door open: `klamm check` and `klamm serve` warn of them."""
+"""Warnings of `klamm check` and `klamm serve`: configurations that are valid and insecure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
 
 def _security_of(listener: ListenerPlan) -> ListenerSecurity:
     transport: Any = None
-    # The start reports what is wrong with it.
+    # The start reports a transport that cannot be loaded.
     with contextlib.suppress(PluginError):
         transport = load_factory(listener.transport.found)
     proves: Callable[[Any], bool] = getattr(transport, "proves_principals", lambda settings: False)

@@ -65,7 +65,7 @@ def setting(
     """A field of a settings class, which is a frozen dataclass.
 
     `name` gives a TOML key other than the field's own, e.g. Kafka's `num.partitions`, which may then be written quoted
-    or as nested tables. `kafka` names Kafka's key of the same meaning. `check` returns what is wrong, or None.
+    or as nested tables. `kafka` names Kafka's key of the same meaning. `check` returns the problem, or None.
     `parts` says that the value names providers of a kind (a tuple of names): each is made with the settings in the
     table of its name below this one, and handed to the factory as the argument of the field's name.
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value

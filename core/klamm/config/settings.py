@@ -16,7 +16,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
-    """What is wrong with `[listeners.NAME.slow_log]`, or None."""
+    """The problem with `[listeners.NAME.slow_log]`, or None."""
     names = {spec_of(key).name for key in ApiKey}
     for name, milliseconds in thresholds.items():
         if name != "default" and name not in names:
@@ -32,7 +32,7 @@ class ServerSettings:
 
     data_dir: Path | None = setting(
         None,
-        doc="Where handler sets keep their data; unset is a temporary directory that goes away with the server.",
+        doc="Where handler sets keep their data; unset is a temporary directory, which is deleted at the stop.",
         kafka="log.dirs",
         private=True,
     )
@@ -42,7 +42,7 @@ class ServerSettings:
         kafka="authorizer.class.name",
     )
     io_threads: int = setting(
-        8, doc="Request handler threads, which run what may block.", kafka="num.io.threads", minimum=1
+        8, doc="Request handler threads, which run handlers that may block.", kafka="num.io.threads", minimum=1
     )
     queued_max_requests: int = setting(
         500,
@@ -61,17 +61,16 @@ class ServerSettings:
     request_scheduler: str | None = setting(
         None, doc="Order in which waiting requests reach the handlers.", provider=ProviderKind.REQUEST_SCHEDULER
     )
-    extensions: tuple[str, ...] = setting((), doc="What stands beside the listeners, e.g. an exporter of metrics.")
+    extensions: tuple[str, ...] = setting((), doc="Services beside the listeners, e.g. an exporter of metrics.")
     metrics: bool = setting(
-        True, doc="Count requests and time their stages; what costs nothing until it is asked for is there anyway."
+        True,
+        doc="Count requests and time their stages. Metrics that cost nothing until they are read are there anyway.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
-    shutdown_deadline_ms: int = setting(
-        30_000, doc="How long a stop waits for requests that are being handled.", minimum=0
-    )
+    shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",
-        doc="Least severe log line that is written.",
+        doc="Lowest level of log lines that are written.",
         choices=LOG_LEVELS,
     )
 
@@ -90,17 +89,17 @@ class ListenerSettings:
     bind: str = setting("127.0.0.1:9092", doc="HOST:PORT to listen on; port 0 takes any free one.", kafka="listeners")
     advertise: str | None = setting(
         None,
-        doc="HOST:PORT that clients are told to connect to; unset is the bound address.",
+        doc="HOST:PORT that clients connect to, as Metadata returns it; unset is the bound address.",
         kafka="advertised.listeners",
     )
     transport: str | None = setting(
         None,
-        doc="How bytes travel.",
+        doc="Transport of bytes, e.g. with TLS.",
         kafka="listener.security.protocol.map",
         provider=ProviderKind.TRANSPORT,
     )
     authenticator: str | None = setting(
-        None, doc="Who finds out who a client is; unset asks nobody.", kafka="listener.security.protocol.map"
+        None, doc="How clients authenticate; unset is no authentication.", kafka="listener.security.protocol.map"
     )
     authorizer: str | None = setting(
         None,
@@ -137,13 +136,13 @@ class ListenerSettings:
     )
     handshake_threads: int = setting(
         1,
-        doc="Threads for handshakes that compute, those of TLS; 0 takes their steps on the processors, as Kafka does.",
+        doc="Threads for TLS handshakes; 0 runs them on the processors, as Kafka does.",
         minimum=0,
     )
     max_incoming: int = setting(20, doc="New connections that may wait for one processor.", minimum=1)
     backlog: int = setting(
         50,
-        doc="Connections that the system holds until they are accepted.",
+        doc="Connections that the system queues until they are accepted.",
         kafka="socket.listen.backlog.size",
         minimum=1,
     )
@@ -161,12 +160,12 @@ class ListenerSettings:
     )
     connections_max_idle_ms: int = setting(
         600_000,
-        doc="Connections on which nothing happens for that long are closed; -1 never.",
+        doc="Idle connections are closed after this time; -1 never.",
         kafka="connections.max.idle.ms",
     )
     max_connection_age_ms: int = setting(
         -1,
-        doc="Connections older than that are closed as soon as they have nothing under way; -1 never.",
+        doc="Older connections are closed as soon as they have no request in flight; -1 never.",
     )
     connection_failed_authentication_delay_ms: int = setting(
         100,
@@ -176,25 +175,25 @@ class ListenerSettings:
     )
     connection_setup_timeout_ms: int = setting(
         30_000,
-        doc="Connections whose handshake and authentication take longer than that are closed; 0 never.",
+        doc="Longest time for handshake and authentication together; then the connection is closed. 0 is no limit.",
         minimum=0,
     )
     proxy_protocol: str = setting(
         "off",
-        doc="Whether trusted proxies may or must say in a PROXY header (v1 or v2) who their client is.",
+        doc="Whether trusted proxies may or must send a PROXY header (v1 or v2) with the address of their client.",
         choices=("off", "optional", "required"),
     )
     trusted_proxies: tuple[str, ...] = setting(
-        (), doc="Addresses or CIDR networks of proxies whose PROXY header is believed.", check=check_networks
+        (), doc="Addresses or CIDR networks of proxies whose PROXY header is trusted.", check=check_networks
     )
     poller: str = setting(
         "auto",
-        doc="What tells readiness: epoll where there is one, else selectors.",
+        doc="What watches sockets: epoll where the system has it, else the module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(
         {},
-        doc="Milliseconds beyond which a request is logged, by API name or `default`. Its requests are then all timed.",
+        doc="Milliseconds above which a request is logged, by API name or `default`. All its requests are timed.",
         check=check_slow_log,
     )
     send_file: bool = setting(True, doc="Send records straight from files where the transport can.")

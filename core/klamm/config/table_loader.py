@@ -13,7 +13,7 @@ from klamm.config.tables import read_tables
 
 
 def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with a table that is to become an instance of a settings class: keys and messages."""
+    """The problems of a table that is to become an instance of a settings class: keys and messages."""
     problems: list[tuple[str, str]] = []
     convert(settings, table, lambda key, message: problems.append((key, message)), Path())
     return problems

@@ -1,4 +1,4 @@
-"""Log lines that a client can cause as often as it likes: the first in full, then only how many there were."""
+"""Log lines that clients can cause without limit: the first in full, then only their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEYS: Final = 1000
 
 
 class RateLimitedLog:
-    """Lets `burst` lines of one key pass in each interval, then says once how many more there were.
+    """Writes `burst` lines of one key per interval, and at the end of the interval how many more there were.
 
     `later(delay_ms, callback)` is the server's scheduler. From any thread.
     """
@@ -28,11 +28,11 @@ class RateLimitedLog:
         self._seen: dict[Hashable, int] = {}
 
     def log(self, key: Hashable, level: int, message: str, *arguments: object, error: Exception | None = None) -> None:
-        """Write a line, with the traceback of `error`, unless its key has had its share."""
+        """Write a line, with the traceback of `error`, unless the key has had its `burst` in this interval."""
         with self._lock:
             seen = self._seen.get(key, 0)
             if seen == 0 and len(self._seen) >= _KEYS:
-                # So many kinds at once: they share one.
+                # Too many keys at once: further ones share one.
                 key = "others"
                 seen = self._seen.get(key, 0)
             self._seen[key] = seen + 1

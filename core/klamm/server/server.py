@@ -39,7 +39,7 @@ _PARKED_GRACE_NS = 250_000_000
 
 
 class SocketServer:
-    """A running klamm. `start` returns once every listener answers; `stop` once everything is closed.
+    """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
     """
@@ -62,7 +62,7 @@ class SocketServer:
         self._stopped = False
 
     def start(self) -> None:
-        """Raises StartError, having closed what was opened."""
+        """Start. On failure raises StartError, after closing everything that was opened."""
         try:
             self._start()
         except StartError:
@@ -188,7 +188,7 @@ class SocketServer:
         return handlers
 
     def stop(self, deadline_ms: int | None = None) -> None:
-        """Stop accepting, finish what is at hand within the deadline, close everything. May be called twice."""
+        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""
         if self._stopped:
             return
         self._stopped = True
@@ -217,9 +217,9 @@ class SocketServer:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings of a new plan: the tables that count from now on, and what went wrong.
+        """Apply the settings of a new plan that parts can take; returns their tables, and the problems.
 
-        `self.plan` has the settings that count; what is still different in the new plan needs another start.
+        `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
@@ -234,9 +234,9 @@ class SocketServer:
         return taken, problems
 
     def resize(self, plan: ServerPlan) -> list[str]:
-        """Take over from another plan how many handlers and processors there are; what has changed, one line each.
+        """Apply the numbers of handlers and processors of another plan; returns the changes, one line each.
 
-        From then on `plan` has these numbers, and everything else as before.
+        `self.plan` has the new numbers then, and everything else as before.
         """
         changes = []
         settings, io_threads = self.plan.server, plan.server.io_threads
@@ -255,14 +255,14 @@ class SocketServer:
         return changes
 
     def reload(self) -> list[str]:
-        """Let the parts read their files again; the problems, one line each."""
+        """Let all parts read their files again; returns the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
         problems += self._parts.reload()
         self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def addresses(self) -> dict[str, str]:
-        """Where each listener listens."""
+        """The bound address of each listener."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
 
 

@@ -1,4 +1,4 @@
-"""`klamm serve`: one server in one process, its signals, and what it says on the terminal."""
+"""`klamm serve`: one server in one process, its signals and its terminal output."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def run(
     ready_file: Path | None = None,
     reload_plan: Callable[[], ServerPlan] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP reloads what can be reloaded and says what cannot.
+    """Serve until SIGTERM or SIGINT; returns the exit code. SIGHUP reloads files and settings.
 
-    `ready_file` is there while every listener answers, and at no other time unless the process is killed.
+    `ready_file` exists while every listener answers, and at no other time unless the process is killed.
     """
     begun_ns = time.monotonic_ns()
     if ready_file is not None:
@@ -83,10 +83,10 @@ def run(
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Do not look for garbage in the block, and never again among what is there at its end.
+    """No garbage collection in the block; objects that exist at its end are never examined again.
 
-    What a start imports and builds stays. Looking through it takes a tenth of the start, and later milliseconds at once
-    from requests.
+    Modules and parts of the server stay alive. To examine them takes a tenth of the start, and later milliseconds at
+    once from requests.
     """
     gc.disable()
     try:
@@ -97,7 +97,7 @@ def no_collections() -> Iterator[None]:
 
 
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
-    """Reload files that parts read, and take what settings can be taken; what happened, line by line."""
+    """Reload the files of parts and apply the settings that parts can take; returns a report, line by line."""
     lines = []
     if reload_plan is not None:
         try:
@@ -106,7 +106,7 @@ def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -
             taken, problems = server.reconfigure(plan)
         except Exception as error:
             return [f"reload: nothing changed: {error}"]
-        lines += [f"reload: {what} has changed and counts from now on" for what in taken]
+        lines += [f"reload: {what} has changed and is applied" for what in taken]
         lines += [f"reload: {problem}" for problem in problems]
         left = _changes(server.plan, plan)
         lines += [f"reload: {what} has changed; this takes effect at the next start" for what in left]
@@ -135,7 +135,7 @@ def _changes(old: ServerPlan, new: ServerPlan) -> list[str]:
 
 
 def banner(server: SocketServer, milliseconds: float) -> str:
-    """What listens where, over which parts (and whose, if not klamm's own), and where the data are."""
+    """The start message: version, data directory, and each listener with its address and parts."""
     details = "; ".join(text for text in map(_describe, server.api_sets.values()) if text)
     where = f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir)
     lines = [f"klamm {__version__}  data {where}" + (f"  {details}" if details else "")]
@@ -168,12 +168,12 @@ def _describe(part: ApiSet | ServerExtension) -> str:
     try:
         return part.describe()
     except Exception:
-        log.exception("%r cannot say what it is", part)
+        log.exception("%r: describe() failed", part)
         return ""
 
 
 def prepare_ready_file(path: Path) -> None:
-    """Remove what a killed server has left, and see that a file can be written there. Raises OSError."""
+    """Remove the file of a killed server, and check that a file can be written there. Raises OSError."""
     path.unlink(missing_ok=True)
     temporary = _temporary(path)
     temporary.touch()
@@ -181,7 +181,7 @@ def prepare_ready_file(path: Path) -> None:
 
 
 def write_ready_file(path: Path, server: SocketServer) -> None:
-    """Say, all at once, that every listener answers: a reader never sees half of it."""
+    """Write the file in one step: a reader never sees half of it."""
     content = json.dumps({"pid": os.getpid(), "listeners": server.addresses()})
     temporary = _temporary(path)
     temporary.write_text(content + "\n")
@@ -195,7 +195,7 @@ def _temporary(path: Path) -> Path:
 
 
 def raise_descriptor_limit() -> None:
-    """Connections and segments take descriptors: use all that the hard limit gives, as Kafka's start script asks."""
+    """Raise the limit of open files to the hard limit: connections and segments need descriptors."""
     try:
         import resource
     except ImportError:

@@ -18,9 +18,8 @@ from klamm.wire.primitives import WireError
 from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
+    from klamm import ConnectionContext, SessionRegistry, TransportLayer
     from klamm.metrics import Counter
-    from klamm.runtime import SessionRegistry
     from klamm.sasl import SaslMechanism
     from klamm_sasl.credential_checks import Check
 
@@ -255,7 +254,7 @@ class SaslServerAuthenticator(Authenticator):
         else:
             request = self._request = _Request(frame)
             if request.api_key != ApiKey.SASL_AUTHENTICATE:
-                raise self._unexpected(request)
+                raise _unexpected(request)
             token = SaslAuthenticateRequest.decode(request.version, frame, request.body_offset).auth_bytes
             self._knows_sessions = self._knows_sessions or request.version > 0
         result = self._evaluated(lambda: server.evaluate(token))
@@ -263,17 +262,6 @@ class SaslServerAuthenticator(Authenticator):
             return self._answer(result)
         self._move(SaslState.EVALUATING)
         return AuthenticationStep(pending=lambda resume: self._begin(result, resume))
-
-    @staticmethod
-    def _unexpected(request: _Request) -> AuthenticationFailedError:
-        message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
-        if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
-            # An answer has the shape of the request, and its cost.
-            return AuthenticationFailedError(message)
-        module = load(request.api_key)
-        body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
-        response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
-        return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
 
     # ---- outcomes
 
@@ -394,3 +382,14 @@ class SaslServerAuthenticator(Authenticator):
 
     def _move(self, state: SaslState) -> None:
         self._state = moved(self._state, state)
+
+
+def _unexpected(request: _Request) -> AuthenticationFailedError:
+    message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
+    if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
+        # An answer has the shape of the request, and its cost.
+        return AuthenticationFailedError(message)
+    module = load(request.api_key)
+    body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
+    response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
+    return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())

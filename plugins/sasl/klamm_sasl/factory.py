@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, bind_handlers
+from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, SessionRegistry, bind_handlers
 from klamm.metrics import Counter
-from klamm.runtime import SessionRegistry
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
 from klamm_sasl.authenticator import SaslServerAuthenticator

@@ -24,12 +24,13 @@ from klamm import (
     KafkaPrincipal,
     ListenerContext,
     RateLimitedLog,
+    SessionRegistry,
     Transport,
     TransportLayer,
     clipped,
 )
 from klamm.metrics import Counter
-from klamm.runtime import SessionRegistry, Timer
+from klamm.runtime import Timer
 from klamm_ssl.certificate import subject_name
 from klamm_ssl.client_trust import ClientTrust, chain_of
 from klamm_ssl.contexts import (

@@ -4,9 +4,8 @@ import threading
 
 import pytest
 
-from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices
-from klamm.runtime import SessionRegistry
-from klamm.runtime.sessions import RECHECK_DELAY_MS
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices, SessionRegistry
+from klamm.api.sessions import RECHECK_DELAY_MS
 from klamm.testing import ManualClock
 
 HERE = Address("127.0.0.1", 1)
@@ -142,6 +141,21 @@ def test_a_proof_that_cannot_be_checked_stays(sessions, caplog):
     sessions.recheck()
     assert len(sessions.registry) == 1
     assert "cannot check whether the session may go on" in caplog.text
+
+
+def test_a_connection_that_cannot_be_ended_keeps_no_other(sessions, caplog):
+    def disconnect(connection, reason):
+        if connection.connection_id == "a":
+            raise ZeroDivisionError
+        sessions.ended.append((connection.connection_id, reason))
+
+    sessions.registry._disconnect = disconnect
+    for name in "abc":
+        sessions.connect(name, "key", expires_ns=sessions.clock.monotonic_ns() + 10**12)
+    sessions.bad.add("key")
+    sessions.recheck()
+    assert [name for name, _ in sessions.ended] == ["b", "c"]
+    assert "the session cannot be ended" in caplog.text
 
 
 def test_many_principals_make_one_event_of_bounded_size(sessions):

@@ -7,9 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from klamm import Address, AuthenticationStep, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices
+from klamm import (
+    Address,
+    AuthenticationStep,
+    ConnectionContext,
+    KafkaPrincipal,
+    ListenerContext,
+    ServerServices,
+    SessionRegistry,
+)
 from klamm.metrics import Counter
-from klamm.runtime import SessionRegistry
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,

@@ -22,6 +22,7 @@ from klamm import (
     ConnectionContext,
     ListenerContext,
     ServerServices,
+    SessionRegistry,
     bind_handlers,
     handles,
 )
@@ -35,7 +36,6 @@ from klamm.network.pump import ChannelPump
 from klamm.network.receive import NetworkReceive
 from klamm.network.selector import Selector
 from klamm.requests.dispatcher import RequestDispatcher
-from klamm.runtime import SessionRegistry
 from klamm.sasl import SaslContext
 from klamm.server.api_versions import ApiVersionsAnswerer, with_api_versions
 from klamm.testing import ManualClock

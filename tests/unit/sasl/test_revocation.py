@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from klamm.runtime.sessions import RECHECK_DELAY_MS
+from klamm.api.sessions import RECHECK_DELAY_MS
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS, DelegationTokenCache, SaslContext, ScramMechanism
 from klamm_sasl.oauthbearer import OAuthBearerMechanism
 from klamm_sasl.plain import PlainMechanism

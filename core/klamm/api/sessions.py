@@ -139,7 +139,7 @@ class SessionRegistry(Generic[C]):
         for reason, connections in ended.items():
             self._report(reason, connections)
             for connection in connections:
-                self._disconnect(connection, reason)
+                self._end(connection, reason)
 
     def close(self) -> None:
         """Forget all sessions."""
@@ -185,7 +185,13 @@ class SessionRegistry(Generic[C]):
             return
         if reason is not None:
             self._report(reason, [connection])
-        self._disconnect(connection, reason or "the session has expired and was not renewed")
+        self._end(connection, reason or "the session has expired and was not renewed")
+
+    def _end(self, connection: C, reason: str) -> None:
+        try:
+            self._disconnect(connection, reason)
+        except Exception:
+            log.exception("principal=%s: the session cannot be ended", clipped(connection.principal.name))
 
     def _report(self, reason: str, connections: list[C]) -> None:
         counts: dict[str, int] = {}
