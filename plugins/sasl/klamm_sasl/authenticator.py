@@ -97,7 +97,7 @@ class SaslServerAuthenticator(Authenticator):
         self._clock = connection.listener.services.clock
         self._state = SaslState.INITIAL_REQUEST
         self._principal = ANONYMOUS
-        self._mechanism = ""
+        self._mechanism = self._refused_mechanism = self._revoked = ""
         self._server: SaslServer | None = None
         self._with_headers = False
         self._request: _Request | None = None
@@ -105,9 +105,7 @@ class SaslServerAuthenticator(Authenticator):
         self._expires_ns: int | None = None
         self._reauthentication_began_ns = 0
         self._authenticated_before = False
-        self._refused_mechanism = ""
         self._knows_sessions = False
-        self._revoked = ""
 
     @property
     def state(self) -> SaslState:
@@ -176,11 +174,7 @@ class SaslServerAuthenticator(Authenticator):
             server.close()
 
     def revoke(self, reason: str) -> None:
-        """End the session: what the client has proved itself by does not count any more. From any thread.
-
-        Frames that have come already are refused. A client that is authenticating again at this moment is refused when
-        it succeeds.
-        """
+        """End the session, from any thread. Frames that have arrived are refused, and so is a re-authentication."""
         self._revoked = reason
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
@@ -310,12 +304,11 @@ class SaslServerAuthenticator(Authenticator):
                 self._connection.connection_id,
                 self._mechanism,
             )
-            raise self._refused(
-                f"mechanism {self._mechanism} failed: {error!r}", self._invalid_credentials()
-            ) from error
+            reason = f"mechanism {self._mechanism} failed: {error!r}"
+            raise self._refused(reason, self._invalid_credentials()) from error
 
     def _invalid_credentials(self) -> str:
-        which = "re-authentication" if self._authenticated_before else "authentication"
+        which = f"{'re-' * self._authenticated_before}authentication"
         return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
 
     def _refused(self, reason: str, message: str) -> AuthenticationFailedError:
@@ -352,23 +345,12 @@ class SaslServerAuthenticator(Authenticator):
     def _start_session(self, result: SaslSuccess) -> int:
         """Record who the client is and until when; returns for how many milliseconds."""
         self._principal = result.principal
-        limits_ms = []
-        if result.expires_ms is not None:
-            limits_ms.append(result.expires_ms - self._clock.wall_ms())
-        if self._max_reauth_ms.get(self._mechanism, 0) > 0:
-            limits_ms.append(self._max_reauth_ms[self._mechanism])
-        if not limits_ms:
-            self._expires_ns = None
-            return 0
-        lifetime_ms = max(0, min(limits_ms))
-        self._expires_ns = self._clock.monotonic_ns() + lifetime_ms * 1_000_000
-        return lifetime_ms
+        lifetime_ms = _lifetime_ms(result, self._max_reauth_ms.get(self._mechanism, 0), self._clock.wall_ms())
+        self._expires_ns = None if lifetime_ms is None else self._clock.monotonic_ns() + lifetime_ms * 1_000_000
+        return lifetime_ms or 0
 
     def _register_session(self, result: SaslSuccess) -> None:
         if self._sessions is None:
-            return
-        if result.proof is None and self._expires_ns is None:
-            self._sessions.remove(self)
             return
         proof = result.proof or _LASTING
         changed = self._sessions.add(self, proof.key, proof.why_not, self._expires_ns)
@@ -393,3 +375,11 @@ def _unexpected(request: _Request) -> AuthenticationFailedError:
     body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
     response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
     return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
+
+
+def _lifetime_ms(result: SaslSuccess, max_reauth_ms: int, now_ms: int) -> int | None:
+    """For how long a session lasts; None if it has no end."""
+    limits_ms = [] if result.expires_ms is None else [result.expires_ms - now_ms]
+    if max_reauth_ms > 0:
+        limits_ms.append(max_reauth_ms)
+    return max(0, min(limits_ms)) if limits_ms else None
