@@ -15,7 +15,7 @@ def klamm_api_sets() -> Iterator[Provider]:
         factory="klamm_broker.broker:Broker",
         settings="klamm_broker.settings:BrokerSettings",
         summary="an embedded Kafka broker: topics, produce, fetch, consumer groups, admin APIs",
-        # Kafka has quotas whenever somebody sets them.
+        # As in Kafka, where quotas work as soon as they are set.
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         default=True,

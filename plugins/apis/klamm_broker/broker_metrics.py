@@ -1,4 +1,4 @@
-"""What the broker tells of its topics, read off when somebody asks.
+"""The metrics of the broker's topics, read when they are collected.
 
 Kafka's `BrokerTopicMetrics`, `ReplicaManager` and `Log`.
 """
@@ -22,7 +22,7 @@ _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 
 
 def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
-    """Register them all. Of more than 1,000 topics or partitions, the first are told."""
+    """Register them all. Of more than 1,000 topics or partitions, the first are reported."""
 
     def of_logs(read: Callable[[Partition], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
         def samples() -> Iterator[tuple[dict[str, str], float]]:

@@ -20,9 +20,9 @@ class BrokerSettings:
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
-        1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that made it."
+        1, name="node.id", minimum=0, doc="Id of this node. A data directory belongs to the node that created it."
     )
-    broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as told in metadata.")
+    broker_rack: str | None = setting(None, name="broker.rack", doc="Rack of this broker, as reported in metadata.")
 
     # Topics
 
@@ -50,6 +50,13 @@ class BrokerSettings:
 
     message_max_bytes: int = setting(
         1_048_588, name="message.max.bytes", minimum=0, doc="Largest record batch in bytes, after compression."
+    )
+    record_validation: str = setting(
+        "records",
+        name="record.validation",
+        choices=("records", "headers"),
+        doc="What of a produced batch is checked: all its records, or its header alone, which trusts producers."
+        " klamm's own key.",
     )
     compression_type: str = setting(
         "producer",
@@ -228,7 +235,7 @@ class BrokerSettings:
     unclean_leader_election_enable: bool = setting(
         False,
         name="unclean.leader.election.enable",
-        doc="Accepted and told back; one replica leaves nothing to elect.",
+        doc="Accepted and described; with one replica there is nothing to elect.",
     )
 
     # Logs: compaction

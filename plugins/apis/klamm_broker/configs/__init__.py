@@ -1,1 +1,1 @@
-"""Configs of the broker, of topics and of clients: what is allowed, what is set, how it changes."""
+"""Configs of the broker, of topics and of clients: allowed keys and values, current values, changes."""

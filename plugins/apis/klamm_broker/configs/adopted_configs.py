@@ -32,7 +32,7 @@ def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[s
 
 
 def read_copy(directory: Path) -> dict[str, str]:
-    """The copy; empty, with a line in the log, if there is none that can be read."""
+    """The copy; empty, with a log line, if it is missing or unreadable."""
     path = directory / TOPIC_CONFIGS_FILE
     try:
         found = json.loads(path.read_bytes())

@@ -61,7 +61,7 @@ _OPERATIONS = frozenset(int(operation) for operation in Operation)
 def for_each_resource(
     context: RequestContext, requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]
 ) -> list[Outcome]:
-    """Change each resource that the asker may; one that fails does not keep the others from being changed."""
+    """Change each resource that the client may alter; one that fails does not affect the others."""
     times = Counter(resource for resource, _ in requests)
     outcomes = []
     for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
@@ -88,7 +88,7 @@ def _require(context: RequestContext, resource: Resource) -> None:
 def replace(
     broker: BrokerServices, resource: Resource, wanted: Iterable[tuple[str, str | None]], validate_only: bool
 ) -> None:
-    """Let a resource have these configs and no others. Raises KafkaError."""
+    """Replace all configs of a resource. Raises KafkaError."""
     pairs = list(wanted)
     _check_duplicates(name for name, _ in pairs)
     values = {}
@@ -142,7 +142,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
-    """What a list operation starts from; a list that is not set has Kafka's default, nothing that is inherited."""
+    """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
@@ -175,7 +175,7 @@ def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str]
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common configs: a topic must be named")
     check_topic_name(resource.name)
     check_topic_configs(values)
-    # Also what no value tells alone: whether they fit together.
+    # Values that are valid alone may contradict each other.
     broker.configs.log_config(values)
     topic = broker.topics.get(resource.name)
     if topic is None:

@@ -1,4 +1,4 @@
-"""The configs that clients see and change: of topics and of the broker, where each value comes from, and what follows.
+"""The configs that clients describe and alter, of topics and of the broker, with the source of each value.
 
 A value is looked for in Kafka's order: the topic's own, this broker's dynamic one, the dynamic default of all brokers,
 the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
@@ -70,7 +70,7 @@ class Synonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One config as it is told; `synonyms` has all places that give it a value, the one that counts first."""
+    """One config as described to clients; `synonyms` has every source of a value, the effective one first."""
 
     name: str
     value: str | None
@@ -97,7 +97,7 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _MS_PER_HOUR),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Broker keys that stand in for one that is not set, and what turns their unit into milliseconds."""
+"""Broker keys that replace one that is not set, with the factor from their unit to milliseconds."""
 
 _LONG_KEYS: Final = frozenset(
     {
@@ -169,7 +169,7 @@ def is_list(name: str) -> bool:
 
 
 class BrokerKey(NamedTuple):
-    """One broker config: its value in the settings (None: not set), and what is told of it."""
+    """One broker config: its value in the settings (None: not set), and its description."""
 
     name: str
     value: str | None
@@ -179,9 +179,9 @@ class BrokerKey(NamedTuple):
 
 
 def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
-    """What is told of the server that the broker is part of: its addresses, its directory and its own settings."""
+    """Configs of the server that the broker runs in: its addresses, its directory and its own settings."""
     listeners = server.listeners.values()
-    told = [
+    described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
         ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
         ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
@@ -197,7 +197,7 @@ def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
             ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
             None,
             ConfigType.LIST,
-            "Where clients are told to connect to.",
+            "Where clients connect to.",
         ),
         (
             "listener.security.protocol.map",
@@ -207,7 +207,7 @@ def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
             "The security protocol of each listener.",
         ),
     ]
-    keys = [BrokerKey(*each) for each in told]
+    keys = [BrokerKey(*each) for each in described]
     for each in server.configs():
         # A listener's own key has the type of the server's.
         kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
@@ -235,7 +235,7 @@ def logger_levels() -> list[ConfigEntry]:
 class ConfigRegistry:
     """Dynamic broker configs, and the effective configs of topics.
 
-    `server_keys` gives what is told of the server beside the broker's own; nobody can change it here.
+    `server_keys` gives the server's configs, which are read-only here.
     Dynamic are those broker configs that topics inherit. `on_change` is called once changed ones are in force.
     `topic_overrides` gives the configs of each topic, which changed defaults must fit.
     """
@@ -249,7 +249,7 @@ class ConfigRegistry:
         server_keys: Callable[[], Iterable[BrokerKey]] = tuple,
     ) -> None:
         self.changing = threading.Lock()
-        """Held from reading the configs that a change starts from until it is made."""
+        """Held from reading the configs that a change starts from until it is stored."""
         self._store = store
         self._topic_overrides = topic_overrides
         self._server_keys = server_keys
@@ -277,7 +277,7 @@ class ConfigRegistry:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
 
     def _take(self, dynamic: dict[str, dict[str, str]]) -> None:
-        """Let these dynamic configs be in force. Raises KafkaError(INVALID_CONFIG), and then nothing has changed."""
+        """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
         inherited = self._inherited_with(dynamic)
         self._default_log_config = LogConfig(inherited)
         self._inherited = inherited
@@ -312,8 +312,8 @@ class ConfigRegistry:
     ) -> list[ConfigEntry]:
         """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
 
-        As in Kafka, an empty list of names stands for all, and internal configs are told if the topic has them.
-        Overrides are told as they are understood (` 5 ` is 5, TRUE is true), or with `as_written` as they are.
+        As in Kafka, an empty list of names stands for all, and internal configs are described if the topic has them.
+        Overrides are described as they are parsed (` 5 ` is 5, TRUE is true), or with `as_written` as they are.
         """
         asked = set(names) if names else None
         there = itertools.chain(TOPIC_CONFIGS, INTERNAL_CONFIGS.keys() & overrides.keys())
@@ -395,7 +395,7 @@ class ConfigRegistry:
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
     def _synonyms(self, name: str, dynamic: Mapping[str, Mapping[str, str]]) -> Iterable[Synonym]:
-        """Everything that gives a broker config a value, the one that counts first."""
+        """Every source of a broker config's value, the effective one first."""
         for other in (name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))):
             for resource, source in (
                 (self._node_name, ConfigSource.DYNAMIC_BROKER_CONFIG),

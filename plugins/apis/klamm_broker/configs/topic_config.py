@@ -327,7 +327,7 @@ INTERNAL_CONFIGS: Final = _table(
         "As segment.bytes, which it overrides, without its lower bound: for tests.",
     ),
 )
-"""Settable, and told to clients only of topics that have them set, as in Kafka."""
+"""Settable, and described only for topics that have them set, as in Kafka."""
 
 _THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
 _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")

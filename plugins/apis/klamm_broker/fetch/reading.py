@@ -37,10 +37,10 @@ _TO_BE_EXPECTED = frozenset(
 
 
 class Reading:
-    """What one pass over the wanted partitions gave.
+    """The result of one pass over the wanted partitions.
 
-    `sizes` are the bytes of records per answer, `failed` whether a log refused (which ends any wait), `ends` the
-    partitions that were read with the end of what could be read of them.
+    `sizes` are the bytes of records per partition, `failed` says that a partition has an error (which ends any wait),
+    `ends` are the partitions that were read, with their end offsets.
     """
 
     __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")
@@ -64,13 +64,13 @@ class Reading:
         self.add(topic, PartitionData(index, error_code, -1, aborted_transactions=None))
 
     def close(self) -> None:
-        """Let go of the files: this is not going to be sent."""
+        """Close the files: the response will not be sent."""
         for _topic, data in self.answered:
             close_records(data.records)
 
 
 class PendingFetch:
-    """One Fetch request under way: who asked, and how far the answer may go."""
+    """One Fetch request in progress, with its limits."""
 
     __slots__ = (
         "_by_id",
@@ -178,21 +178,21 @@ class PendingFetch:
             reading.add(key, PartitionData(index, error, -1))
 
     def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
-        """What is wrong with a topic id: unknown, or known to this fetch before the topic went, or was made anew."""
+        """The error for a topic id: unknown, or known to the session before its topic was deleted or created again."""
         name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        made_anew = self._topics.get(name) is not None
-        return ErrorCode.INCONSISTENT_TOPIC_ID if made_anew else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        recreated = self._topics.get(name) is not None
+        return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
-        """Whether any partition ends elsewhere than it did, or is gone."""
+        """Whether any partition has another end offset, or was deleted."""
         if self._committed_only:
             return any(partition.log.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
         return any(partition.log.high_watermark != end or partition.topic.deleted for partition, end in ends)
 
     def response(self, reading: Reading) -> FetchResponse:
-        """The answer: as a whole, what is new to the session, or nothing if a quota says so."""
+        """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
         try:
             if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
                 session_id = self.session.throttled()
@@ -219,7 +219,7 @@ class PendingFetch:
 
 
 class DelayedFetch(DelayedOperation):
-    """Waits until `min_bytes` have come, a partition fails or goes, or `max_wait_ms` are over."""
+    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed."""
 
     __slots__ = ("_ends", "_expired", "_fetch", "_min_bytes", "_reading")
 
@@ -269,6 +269,6 @@ def _partition_data(index: int, got: LogRead, committed_only: bool) -> Partition
 
 
 def close_records(records: Any) -> None:
-    """Let go of the file behind records that will not be sent."""
+    """Close the file of records that will not be sent."""
     if not isinstance(records, (bytes, bytearray, memoryview)):
         records.close()

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): a consumer tells what changed, and is told what changed.
+"""Incremental fetch sessions (KIP-227): requests and responses carry only what has changed.
 
 Follows Kafka's `FetchManager`, `FetchSession` and `FetchSessionCache`. A request becomes a `FetchContext`, which says
 what to read and, once that is read, what of it goes into the response.
@@ -32,12 +32,12 @@ Answered: TypeAlias = "tuple[TopicKey, PartitionData]"
 
 
 def next_epoch(epoch: int) -> int:
-    """The session epoch after this one; it never comes back to 0, which would ask for a new session."""
+    """The session epoch after this one; it wraps to 1, as 0 asks for a new session."""
     return 1 if epoch >= _MAX_INT32 else epoch + 1
 
 
 class CachedPartition:
-    """One partition of a session: what the consumer last asked, and what it was last told.
+    """One partition of a session: the consumer's last request for it, and the last response.
 
     `topics_generation`: that of the topics when the partition came into the session.
     """
@@ -52,7 +52,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def note(self, data: PartitionData, size_bytes: int) -> bool:
-        """Remember what is told now; True if there is something new in it. Errors are news each time."""
+        """Remember this response; True if it differs from the last. An error always counts as a difference."""
         news = size_bytes > 0
         if data.high_watermark != self.high_watermark:
             self.high_watermark = data.high_watermark
@@ -67,7 +67,7 @@ class CachedPartition:
 
 
 class FetchSession:
-    """What one consumer fetches. Its lock guards all of it but `last_used_ns`, which is the cache's."""
+    """One consumer's session. Its lock guards everything but `last_used_ns`, which the cache's lock guards."""
 
     __slots__ = ("created_ns", "epoch", "id", "last_used_ns", "lock", "partitions", "uses_topic_ids")
 
@@ -219,7 +219,7 @@ class SessionlessContext:
 
 
 class FullContext:
-    """A fetch that asks for a new session; everything is told."""
+    """A fetch that opens a session; the response has every partition."""
 
     __slots__ = ("_cache", "_topics_generation", "_uses_topic_ids", "_wanted")
 
@@ -257,7 +257,7 @@ class FullContext:
 
 
 class IncrementalContext:
-    """The next fetch of a session; only news are told."""
+    """The next fetch of a session; the response has only what has changed."""
 
     __slots__ = ("_epoch", "_session")
 
@@ -287,7 +287,7 @@ class IncrementalContext:
                 if cached is not None and cached.note(answer[1], size):
                     news.append(answer)
                     if size:
-                        # Who had data goes last, so that a full response starves nobody.
+                        # Partitions that had data go last, so that a full response starves no other.
                         session.partitions.move_to_end(key)
         return session.id, news
 
@@ -302,7 +302,7 @@ class IncrementalContext:
 def context_of(
     cache: FetchSessionCache, request: FetchRequest, version: int, topics_generation: int = 0
 ) -> FetchContext:
-    """The context of a request that comes at this generation of the topics.
+    """The context of a request that arrives at this generation of the topics.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     """

@@ -47,7 +47,7 @@ class GroupAdministration:
         ]
 
     def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
-        """Delete empty groups and their offsets. `reply` gets an outcome by group id, once it is durable.
+        """Delete empty groups and their offsets. `reply` gets an error code by group id, once it is durable.
 
         Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
         """
@@ -71,7 +71,7 @@ class GroupAdministration:
             reply(outcomes)
 
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
-        # Member ids were promised for the group that goes now; who is promised one from here on keeps it.
+        # These member ids were given for the group that is deleted now; ids given from here on stay valid.
         for member_id in list(group.pending_joins):
             group.forget_pending_join(member_id)
 

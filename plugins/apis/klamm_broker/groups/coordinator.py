@@ -82,7 +82,7 @@ class GroupCoordinator:
         return len(groups)
 
     def close(self) -> None:
-        """Answer everyone who waits with NOT_COORDINATOR."""
+        """Answer every waiting request with NOT_COORDINATOR."""
         for group in self._registry.all():
             with group:
                 for member in group.members.values():
@@ -95,7 +95,7 @@ class GroupCoordinator:
     # Join
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """Join a group, making it if the member is new. `reply` comes at once or when the join phase ends."""
+        """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
         settings = self._settings
         error = ErrorCode.NONE
         if not request.group_id:
@@ -183,13 +183,13 @@ class GroupCoordinator:
         ):
             self._rebalancer.update_member(group, request, member, reply)
         else:
-            # The answer to its first join may have been lost: tell it of the present generation again.
+            # The response to its first join may have been lost: send the current generation again.
             group.answer(reply, join_result(group, member.member_id))
 
     # Sync
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Ask for the assignment. `reply` comes when the leader has brought it and it is durable."""
+        """Ask for the assignment. `reply` is called when the leader has sent it and it is durable."""
         if not request.group_id:
             reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -230,7 +230,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """Keep a member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
+        """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._registry.get(group_id)
@@ -256,7 +256,7 @@ class GroupCoordinator:
         leaving: Sequence[LeavingMember],
         reply: Callable[[LeaveResult], None],
     ) -> None:
-        """Remove members. `reply` comes once it is durable."""
+        """Remove members. `reply` is called once that is durable."""
         if not group_id:
             reply(LeaveResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -310,8 +310,8 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
 
-def _differs(told: str | None, known: str | None) -> bool:
-    return told is not None and known is not None and told != known
+def _differs(sent: str | None, known: str | None) -> bool:
+    return sent is not None and known is not None and sent != known
 
 
 def _uuid_text(random: bytes) -> str:

@@ -60,12 +60,12 @@ class Group(GroupLock):
     Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
     Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
 
-    `previous_state`        tells an initial rebalance (from EMPTY) from others.
+    `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
     `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not come back yet.
     `pending_syncs`         members of this generation that have not asked for their assignment yet.
     `pending_writes`        offset commits that the store has not confirmed yet.
     `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
-    `subscribed_topics`     of all members, or None when that cannot be told.
+    `subscribed_topics`     of all members, or None when they are unknown.
     """
 
     def __init__(self, group_id: str, clock: Clock) -> None:
@@ -118,7 +118,7 @@ class Group(GroupLock):
 
     @property
     def all_members_joined(self) -> bool:
-        """Whether every member waits in the join phase and no promised one is still to come."""
+        """Whether every member has a pending join, and every member id that was given has joined."""
         return len(self.members) == self.awaiting_join_count and not self.pending_joins
 
     @property
@@ -144,7 +144,7 @@ class Group(GroupLock):
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending one. What it still waits for is answered with UNKNOWN_MEMBER_ID."""
+        """Remove a member or a pending one. Its pending requests are answered with UNKNOWN_MEMBER_ID."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member.protocols, -1)
@@ -160,11 +160,11 @@ class Group(GroupLock):
         self.pending_syncs.discard(member_id)
 
     def forget_pending_join(self, member_id: str) -> None:
-        """A promised member has come, or never will."""
+        """A member that was given its id has joined, or did not join in time."""
         cancel_timer(self.pending_joins.pop(member_id, None))
 
     def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
-        """Take over what a member says on rejoining: its protocols, rebalance timeout and session timeout."""
+        """Update a member that rejoins: its protocols, rebalance timeout and session timeout."""
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
@@ -172,7 +172,7 @@ class Group(GroupLock):
         member.session_timeout_ms = session_ms
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new member id; what the old one waits for is answered with FENCED_INSTANCE_ID."""
+        """Give a static member a new member id; the old one's pending requests are answered with FENCED_INSTANCE_ID."""
         old_member_id = self.static_members[group_instance_id]
         old = self.members.pop(old_member_id)
         self.answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -238,7 +238,7 @@ class Group(GroupLock):
         return votes.most_common(1)[0][0]
 
     def refresh_subscribed_topics(self) -> None:
-        """Work out anew what the members subscribe to."""
+        """Recompute what the members subscribe to."""
         self.subscribed_topics = self._subscribed_topics()
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -260,7 +260,7 @@ class Group(GroupLock):
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may read the topic; when that cannot be told, True for consumers."""
+        """Whether a member may read the topic; when that is unknown, True for consumers."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
@@ -275,14 +275,14 @@ class Group(GroupLock):
     # Requests that wait
 
     def park_join(self, member: Member, reply: JoinReply | None) -> None:
-        """Let a join wait. One that waited before gets REBALANCE_IN_PROGRESS: its client has sent a newer one."""
+        """Park a join. An earlier one is answered with REBALANCE_IN_PROGRESS: its client has sent a newer one."""
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         if reply is not None:
             member.join_reply = reply
             self.awaiting_join_count += 1
 
     def answer_join(self, member: Member, result: JoinResult) -> bool:
-        """Answer the join that waits, if one does."""
+        """Answer the member's pending join, if there is one."""
         if member.join_reply is None:
             return False
         self.answer(member.join_reply, result)
@@ -291,12 +291,12 @@ class Group(GroupLock):
         return True
 
     def park_sync(self, member: Member, reply: SyncReply) -> None:
-        """Let a sync wait; see `park_join`."""
+        """Park a sync; see `park_join`."""
         self.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_reply = reply
 
     def answer_sync(self, member: Member, result: SyncResult) -> bool:
-        """Answer the sync that waits, if one does."""
+        """Answer the member's pending sync, if there is one."""
         if member.sync_reply is None:
             return False
         self.answer(member.sync_reply, result)

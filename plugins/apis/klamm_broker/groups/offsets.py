@@ -254,7 +254,7 @@ class OffsetManager:
     # Expiry
 
     def expire(self) -> None:
-        """Delete offsets that nobody has used for `offsets.retention.minutes`, and groups that nothing is left of."""
+        """Delete offsets that are unused for `offsets.retention.minutes`, and groups that become empty by that."""
         retention_ms = self._settings.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._clock.wall_ms()
         for group in self._registry.all():

@@ -84,7 +84,7 @@ class Rebalancer:
         self.keep_alive(group, member)
         log.info("group %s: %s takes over from %s", group.log_name, clipped(new_member_id), clipped(old.member_id))
         if group.state is COMPLETING_REBALANCE:
-            # The leader may have been told of the old id and would assign to that.
+            # The leader may know the old id and would assign to that.
             self.prepare(group, f"static member {clipped(instance_id)} was replaced")
             return
         if group.state is PREPARING_REBALANCE:
@@ -107,7 +107,7 @@ class Rebalancer:
                     is_leader = group.leader_id == new_member_id
                     group.answer_join(member, join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
-                    # An old leader must not assign anew, so it is told that its former self leads.
+                    # An old leader must not assign again, so the response names its old id as the leader.
                     result = join_result(group, new_member_id)
                     group.answer_join(member, result._replace(leader_id=old_leader_id, members=()))
 
@@ -115,7 +115,7 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def await_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
-        """Expect a member that was told its id to come back with it."""
+        """Wait for a member that was given its id to join with it."""
 
         def give_up() -> None:
             with group:
@@ -227,7 +227,7 @@ class Rebalancer:
     # Syncing
 
     def store_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """Make the leader's assignment durable, then hand it out and be STABLE. The first of a generation counts."""
+        """Store the leader's assignment, then send it to the members and become STABLE. Once in a generation."""
         generation_id = group.generation_id
         if group.storing_generation_id == generation_id:
             return
@@ -236,7 +236,7 @@ class Rebalancer:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.storing_generation_id = -1
-                # A rebalance may have begun meanwhile; then everyone has been told.
+                # A rebalance may have begun meanwhile; then every sync was answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:
@@ -284,7 +284,7 @@ class Rebalancer:
     # Sessions
 
     def keep_alive(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """Start the member's session anew, for its session timeout unless another is given.
+        """Restart the member's session, with its session timeout unless another is given.
 
         The timer that is armed stays and looks at the new deadline when it fires, unless that would be too late.
         """

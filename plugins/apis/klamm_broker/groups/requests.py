@@ -1,4 +1,4 @@
-"""What the group coordinator is asked and what it answers, free of wire versions.
+"""Requests to the group coordinator and its results, free of wire versions.
 
 The handlers translate between these and the versions of the messages. Bytes are owned copies, never views of a
 frame. Named tuples, because a module of them imports in a quarter of the time that dataclasses take.
@@ -63,7 +63,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A member asks for its assignment; the leader brings all of them, by member id."""
+    """A member asks for its assignment; the leader sends all of them, by member id."""
 
     group_id: str
     generation_id: int

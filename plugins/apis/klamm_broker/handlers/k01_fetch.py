@@ -6,7 +6,7 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 
 - `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
 - `read_committed` ends at the last stable offset and names aborted transactions.
-- Who is over a quota of bytes or request time gets an answer without partitions, and comes again (KIP-219).
+- A client over its quota of bytes or request time gets a response without partitions (KIP-219).
 - READ on each topic is asked of the authorizer, once a request.
 - A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. None is earlier than 0, the only one.
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @handles(fetch, versions=range(4, 19), blocking=False)
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
-    """Answer with what is there, or wait for more."""
+    """Respond with the records there are, or wait for more."""
     try:
         session = context_of(broker.fetch_sessions, request, context.api_version, broker.topics.generation)
     except KafkaError as error:

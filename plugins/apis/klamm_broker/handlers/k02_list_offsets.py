@@ -7,7 +7,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 
 - `read_committed`: latest is the last stable offset, and a record found behind it is none.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
-- A partition asked for twice: INVALID_REQUEST, told once.
+- A partition named twice: INVALID_REQUEST, answered once.
 - DESCRIBE on each topic is asked of the authorizer.
 - There is no remote storage: earliest local is earliest, latest tiered and earliest pending upload are -1.
 """
@@ -60,7 +60,7 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
     committed_only = request.isolation_level == _READ_COMMITTED
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
     twice = {key for key, times in Counter(asked).items() if times > 1}
-    told: set[tuple[str, int]] = set()
+    answered: set[tuple[str, int]] = set()
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
@@ -68,13 +68,13 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
         results = []
         for each in wanted.partitions:
             key = (wanted.name, each.partition_index)
-            if key in told:
+            if key in answered:
                 continue
             try:
                 if denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if key in twice:
-                    told.add(key)
+                    answered.add(key)
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 _check_timestamp(each.timestamp, context.api_version)
                 partition = topic.partition(each.partition_index) if topic is not None else None

@@ -6,12 +6,13 @@ by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopic
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
-  found by who asks again. Creation is charged to `controller_mutation_rate`; what cannot be is not told.
+  found by a later request. Creation is charged to `controller_mutation_rate`; its failure is not reported.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
@@ -39,7 +40,7 @@ from klamm_broker.topics.registry import LEADER_EPOCH
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.registry import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 
@@ -50,7 +51,7 @@ def _generation(broker: BrokerServices) -> int:
 
 @handles(metadata, versions=range(0, 14), blocking=False, unchanged_while=_generation)
 def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Tell of brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
+    """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
         guarded = context.listener.authorizer is not None
@@ -125,7 +126,7 @@ def _by_id(
 
 
 def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
-    # Who may describe the name is told what he may do, though there is no such topic.
+    # A client that may describe the name gets its authorized operations, though the topic does not exist.
     asked = request.include_topic_authorized_operations
     operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
     return MetadataResponseTopic(
@@ -136,19 +137,21 @@ def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode
 def _topic(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic: Topic
 ) -> MetadataResponseTopic:
-    prepared = topic.metadata
-    if prepared is None:
-        prepared = topic.metadata = MetadataResponseTopic(
-            0, topic.name, topic.id, topic.is_internal, _partitions(topic, broker.node_id)
+    partitions = topic.partitions
+    prepared_of, prepared = topic.metadata or (None, None)
+    if prepared is None or prepared_of is not partitions:
+        prepared = MetadataResponseTopic(
+            0, topic.name, topic.id, topic.is_internal, _partitions(partitions, broker.node_id)
         )
+        topic.metadata = (partitions, prepared)
     if not request.include_topic_authorized_operations:
         return prepared
     operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
-def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:
+def _partitions(partitions: Sequence[Partition], node_id: int) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id])
-        for partition in topic.partitions
+        for partition in partitions
     ]

@@ -41,7 +41,7 @@ _FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS = 9
 def commit_offsets(
     broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending:
-    """Commit what exists; everything else is answered with its error beside it. Raises KafkaError."""
+    """Commit offsets of partitions that exist; others get an error each. Raises KafkaError."""
     require_group(context, AclOperation.READ, request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None

@@ -1,7 +1,7 @@
 """OffsetFetch, versions 1 to 10.
 
-Tells committed positions, of the partitions asked for or (from v2, with a null list) of all that the group has. From
-v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
+Returns committed offsets: of the partitions in the request or (from v2, with a null list) of all that the group has.
+From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
 `OffsetMetadataManager.fetchOffsets`.
 
 - Nothing committed, no such partition, no such group: offset -1 and no error.
@@ -46,7 +46,7 @@ _NO_OFFSET = -1
 
 @handles(offset_fetch, versions=range(1, 11), blocking=False)
 def fetch_offsets(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> Pending:
-    """Tell committed positions. Raises KafkaError for a single group that may not be described."""
+    """Return committed offsets. Raises KafkaError for a single group that may not be described."""
     if context.api_version < _FIRST_VERSION_WITH_GROUPS:
         _fetch_of_one_group(broker, request, context)
     else:
@@ -151,7 +151,7 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
 def _named_partitions(
     broker: BrokerServices, context: RequestContext, group: OffsetFetchRequestGroup, by_id: bool
 ) -> tuple[list[tuple[str, Sequence[int]]] | None, list[OffsetFetchResponseTopics]]:
-    """What is asked for by topic name, and the answers for what does not exist or may not be described."""
+    """The requested topics by name, and the error responses of those that do not exist or may not be described."""
     if group.topics is None:
         return None, []
     named: list[tuple[str, Sequence[int]]] = []

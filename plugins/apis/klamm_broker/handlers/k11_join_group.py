@@ -4,7 +4,7 @@ A member joins a classic group and waits for the end of the join phase. Follows 
 and `GroupMetadataManager.classicGroupJoin`.
 
 - v0 has no rebalance timeout: the session timeout stands for it.
-- From v4 a dynamic member without id is told one first: MEMBER_ID_REQUIRED (KIP-394).
+- From v4 a dynamic member without id is given one first: MEMBER_ID_REQUIRED (KIP-394).
 - From v5 static members (KIP-345), from v8 a reason (KIP-800), from v9 `skip_assignment` (KIP-814).
 - Before v7 no protocol name can be null: it is empty instead.
 
@@ -34,7 +34,7 @@ _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 @handles(join_group, versions=range(0, 10), blocking=False)
 def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestContext) -> Pending:
-    """Join; the answer comes when the join phase ends."""
+    """Join a group. The response is sent when the join phase ends."""
     require_group(context, AclOperation.READ, request.group_id)
     version = context.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT

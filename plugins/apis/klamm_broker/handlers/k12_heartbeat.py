@@ -1,6 +1,6 @@
 """Heartbeat, versions 0 to 4.
 
-Keeps a member's session and tells it of a rebalance. Follows `GroupMetadataManager.classicGroupHeartbeat`.
+Keeps a member's session alive and reports a rebalance. Follows `GroupMetadataManager.classicGroupHeartbeat`.
 
 Asked of the authorizer: READ on the group.
 """

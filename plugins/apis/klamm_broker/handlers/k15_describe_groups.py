@@ -1,6 +1,6 @@
 """DescribeGroups, versions 0 to 6.
 
-Tells of classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
+Describes classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
 is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
 
 Asked of the authorizer: DESCRIBE on each group.
@@ -30,7 +30,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 @handles(describe_groups, versions=range(0, 7))
 def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Tell of groups."""
+    """Describe groups."""
     response = DescribeGroupsResponse()
     for group_id in request.groups:
         if not may_group(context, AclOperation.DESCRIBE, group_id):

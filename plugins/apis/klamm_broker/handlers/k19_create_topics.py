@@ -14,7 +14,7 @@ Topics are durable and ready when the answer goes out. Follows `ControllerApis.c
 - `validate_only` says what would come of it; the topic id is then zero.
 
 Asked of the authorizer: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
-configs and numbers are not told.
+configs and numbers are left out.
 """
 
 from __future__ import annotations

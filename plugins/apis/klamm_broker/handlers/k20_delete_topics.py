@@ -66,7 +66,7 @@ def delete_named_topics(
                 require_topic(context, AclOperation.DESCRIBE, name)
             topic = _find(broker, name, topic_id)
             if name is None and not every:
-                # Who may not know of the topic is not told the name that goes with its id.
+                # A client that may not describe the topic does not learn the name of the id.
                 require_topic(context, AclOperation.DESCRIBE, topic.name)
             by_id, name = name is None, topic.name
             if not every:

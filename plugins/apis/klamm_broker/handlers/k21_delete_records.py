@@ -41,7 +41,7 @@ def delete_records_before(
     request: DeleteRecordsRequest,
     context: RequestContext,
 ) -> DeleteRecordsResponse:
-    """Delete what lies before the offsets."""
+    """Delete the records before the offsets."""
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)

@@ -38,7 +38,7 @@ def end_offsets(
     request: OffsetForLeaderEpochRequest,
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
-    """Tell the end offset of an epoch, per partition."""
+    """Return the end offset of an epoch, per partition."""
     every = may_cluster(context, AclOperation.CLUSTER_ACTION, log_if_denied=False)
     topics = []
     for wanted in request.topics:

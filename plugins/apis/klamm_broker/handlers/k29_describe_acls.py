@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def matching_acls(
     _broker: BrokerServices, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
-    """Tell the rules that match. Raises KafkaError."""
+    """Return the ACLs that match. Raises KafkaError."""
     authorizer = authorizer_of(context, AclOperation.DESCRIBE)
     found = sorted(authorizer.acls(filter_of(request)))
     resources = [

@@ -7,7 +7,7 @@ them, means all. Follows `ConfigHelper.describeConfigs`.
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
 - Another broker, no name of a group or of a subscription to client metrics, another kind of resource: INVALID_REQUEST.
 
-Deviations: a broker tells the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
+Deviations: a broker has the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
 here.
 
 Asked of the authorizer: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Tell configs, per resource."""
+    """Describe configs, per resource."""
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(

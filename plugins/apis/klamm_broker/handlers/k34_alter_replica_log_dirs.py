@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, versions 1 and 2: there is one log directory, in which every replica is already.
+"""AlterReplicaLogDirs, versions 1 and 2: there is one log directory, and every replica is in it.
 
 Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
 

@@ -2,7 +2,7 @@
 
 One directory, with the size of each partition in it, and of the file system. Follows
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
-and one that is named twice is told once.
+and one that is named twice is described once.
 
 Asked of the authorizer: DESCRIBE on the cluster.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def log_directories(
     broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Tell what lies in the data directory. Raises KafkaError."""
+    """Describe the data directory. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
     usage = shutil.disk_usage(broker.data_dir)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}

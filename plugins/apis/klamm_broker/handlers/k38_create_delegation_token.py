@@ -2,8 +2,8 @@
 
 Follows `KafkaApis.handleCreateTokenRequest` and `DelegationTokenControlManager.createDelegationToken`.
 
-- An asker that is anonymous or has itself logged in with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-- A token for somebody else needs CREATE_TOKENS on that user: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
+- A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+- A token for another user needs CREATE_TOKENS on that user: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
 - A renewer that is no User: INVALID_PRINCIPAL_TYPE. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def create_token(
     broker: BrokerServices, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """Make a token."""
+    """Create a token."""
     requester = owner = context.principal
     if request.owner_principal_name:
         owner = KafkaPrincipal(request.owner_principal_name, request.owner_principal_type or "")

@@ -2,8 +2,8 @@
 
 Follows `DelegationTokenControlManager.renewDelegationToken`.
 
-- An asker that is anonymous or has logged in with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-- No such token: DELEGATION_TOKEN_NOT_FOUND; too late: DELEGATION_TOKEN_EXPIRED; not the asker's to renew:
+- A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+- No such token: DELEGATION_TOKEN_NOT_FOUND; too late: DELEGATION_TOKEN_EXPIRED; not the client's to renew:
   DELEGATION_TOKEN_OWNER_MISMATCH. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 

@@ -4,7 +4,7 @@ Everybody sees the tokens that are its own to renew. Of others it sees those it 
 owner it may DESCRIBE_TOKENS of (on the user); the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
 `DelegationTokenManager.filterToken`. An empty list of owners finds nothing.
 
-- An asker that is anonymous or has logged in with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+- A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def tokens_of_owners(
     broker: BrokerServices, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """Tell tokens. Raises KafkaError."""
+    """Describe tokens. Raises KafkaError."""
     require_token_requests(context)
     owners = None
     if request.owners is not None:

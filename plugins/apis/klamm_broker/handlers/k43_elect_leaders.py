@@ -32,7 +32,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 @handles(elect_leaders, versions=range(0, 3), blocking=False)
 def elect(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Say that there is nothing to elect. Raises KafkaError."""
+    """Answer that no election is needed. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     nothing_asked = request.topic_partitions is not None and not request.topic_partitions
     if request.election_type not in (_PREFERRED, _UNCLEAN) and not nothing_asked:

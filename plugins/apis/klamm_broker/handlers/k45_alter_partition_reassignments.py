@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, versions 0 and 1: one broker has nowhere to move a partition.
+"""AlterPartitionReassignments, versions 0 and 1: a single broker cannot move a partition.
 
 Follows `ReplicationControlManager.alterPartitionReassignments`.
 

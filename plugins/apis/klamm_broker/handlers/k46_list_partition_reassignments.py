@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: one broker has nowhere to move a partition, so the list is always empty.
+"""ListPartitionReassignments, version 0: a single broker moves no partitions, so the list is always empty.
 
 Follows `ReplicationControlManager.listPartitionReassignments`.
 
@@ -27,6 +27,6 @@ if TYPE_CHECKING:
 def list_reassignments(
     _broker: BrokerServices, _request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """None are under way. Raises KafkaError."""
+    """Return an empty list. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
     return ListPartitionReassignmentsResponse(error_message=None)

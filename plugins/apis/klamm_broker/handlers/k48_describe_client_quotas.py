@@ -7,7 +7,7 @@ The quotas of the entities that match each component: by name, by being the defa
 - A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type that is
   none of `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
 
-Only what AlterClientQuotas has set is told, not the defaults of the configuration.
+Only what AlterClientQuotas has set is returned, not the defaults of the configuration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 def matching_quotas(
     _broker: BrokerServices, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Tell the quotas that match. Raises KafkaError."""
+    """Return the quotas that match. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     _check(request.components)
     entries = [

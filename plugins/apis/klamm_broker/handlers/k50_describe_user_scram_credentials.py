@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def scram_users(
     broker: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Tell users and their mechanisms. Raises KafkaError."""
+    """Describe users and their mechanisms. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
     known: dict[str, list[CredentialInfo]] = {}
     for key, row in broker.scram_credentials.rows.items():

@@ -1,4 +1,4 @@
-"""DescribeQuorum, versions 0 to 2: this node is the one voter of its quorum, and leads it.
+"""DescribeQuorum, versions 0 to 2: this node is the only voter of its quorum, and its leader.
 
 Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
 UNKNOWN_TOPIC_OR_PARTITION for each partition.
@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_NODES = 2
 
 @handles(describe_quorum, versions=range(0, 3), blocking=False)
 def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """Tell of the quorum of one. Raises KafkaError."""
+    """Describe the quorum, which has one voter. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE)
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(KRAFT_METADATA_TOPIC, 0)]:

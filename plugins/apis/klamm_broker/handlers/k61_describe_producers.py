@@ -1,4 +1,4 @@
-"""DescribeProducers, version 0 (KIP-664): the producers whose state a partition keeps.
+"""DescribeProducers, version 0 (KIP-664): the active idempotent producers of a partition.
 
 Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be:
 INVALID_TOPIC_EXCEPTION.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def active_producers(
     broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """Tell of producers, per partition."""
+    """Describe the active producers, per partition."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(wanted.name, _describe_topic(broker, context, wanted.name, wanted.partition_indexes))

@@ -1,7 +1,7 @@
-"""ListConfigResources, versions 0 and 1: what DescribeConfigs can be asked of.
+"""ListConfigResources, versions 0 and 1: the resources that DescribeConfigs can describe.
 
 Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics, of which there are none;
-from version 1 on the asker says which types, an empty list means all. Groups are listed only where they have configs,
+from version 1 on the request names the types, an empty list means all. Groups are listed only where they have configs,
 which they have not here. A type that does not exist: UNSUPPORTED_VERSION.
 
 Asked of the authorizer: DESCRIBE_CONFIGS on the cluster.
@@ -33,7 +33,7 @@ _FIRST_VERSION_WITH_TYPES = 1
 def config_resources(
     broker: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """Name what has configs. Raises KafkaError."""
+    """List the resources that have configs. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     if context.api_version < _FIRST_VERSION_WITH_TYPES:
         return ListConfigResourcesResponse()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Tell of partitions, from the cursor on."""
+    """Describe partitions, from the cursor on."""
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     every = not named
@@ -67,12 +67,12 @@ def topic_partitions(
         if remaining == 0:
             response.next_cursor = ResponseCursor(name, 0)
             break
-        told = _describe(broker, context, name, first, remaining)
+        described = _describe(broker, context, name, first, remaining)
         topic = broker.topics.get(name)
         if topic is not None or not every:
-            response.topics.append(told)
-        remaining -= len(told.partitions)
-        end = first + len(told.partitions)
+            response.topics.append(described)
+        remaining -= len(described.partitions)
+        end = first + len(described.partitions)
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(name, end)
             break

@@ -1,7 +1,7 @@
-"""The APIs that the broker serves: one module per API, named after its key, whose head tells versions and behaviour.
+"""The APIs that the broker serves: one module per API, named after its key. Its docstring has versions and behaviour.
 
-What is told of them here is told again by the mark of each handler. It stands here so that a start need not import 46
-modules, and as many with their messages, of which most clients use a few; it was a third of a start without bytecode.
+Each entry repeats the mark of its handler, so that a start need not import all handlers and their messages: most
+clients use a few.
 """
 
 from __future__ import annotations

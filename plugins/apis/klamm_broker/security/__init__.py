@@ -1,1 +1,1 @@
-"""Who may do what: authorization of requests, ACLs, delegation tokens."""
+"""Authorization of requests, ACLs and delegation tokens."""

@@ -29,7 +29,7 @@ class WireFilter(Protocol):
 
 
 def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorizer:
-    """The listener's authorizer, if it lets the asker do that to the cluster.
+    """The listener's authorizer, if the client may do that to the cluster.
 
     Raises KafkaError SECURITY_DISABLED where there is none, CLUSTER_AUTHORIZATION_FAILED.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm import RequestContext
 
 NOT_ASKED: Final = -(2**31)
-"""What stands in a response whose request did not ask for authorized operations."""
+"""The value of authorized operations in a response whose request did not ask for them."""
 
 _OPERATIONS: Final = {
     ResourceType.TOPIC: (
@@ -64,17 +64,17 @@ def denial(code: ErrorCode) -> KafkaError:
 
 
 def may_topic(context: RequestContext, operation: AclOperation, name: str, *, log_if_denied: bool = True) -> bool:
-    """Whether the asker may do that to a topic."""
+    """Whether the client may do that to a topic."""
     return context.authorize(operation, ResourceType.TOPIC, name, log_if_denied=log_if_denied)
 
 
 def may_group(context: RequestContext, operation: AclOperation, group_id: str, *, log_if_denied: bool = True) -> bool:
-    """Whether the asker may do that to a group."""
+    """Whether the client may do that to a group."""
     return context.authorize(operation, ResourceType.GROUP, group_id, log_if_denied=log_if_denied)
 
 
 def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
-    """Whether the asker may do that to the cluster."""
+    """Whether the client may do that to the cluster."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
 
 
@@ -97,14 +97,14 @@ def require_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 
 def denied_topics(context: RequestContext, operation: AclOperation, names: Iterable[str]) -> frozenset[str]:
-    """Those of the topics to which the asker may not do that."""
+    """The topics to which the client may not do that."""
     if context.listener.authorizer is None:
         return frozenset()
     return frozenset(name for name in set(names) if not may_topic(context, operation, name))
 
 
 def authorized_operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bit field of what the asker may do to a resource (KIP-430). A bit's number is the operation's code."""
+    """The bit field of what the client may do on a resource (KIP-430). A bit's number is the operation's code."""
     if context.listener.authorizer is None:
         return _ALL[kind]
     return sum(
@@ -115,7 +115,7 @@ def authorized_operations(context: RequestContext, kind: ResourceType, name: str
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Of the cluster, which nobody is told who may not describe it."""
+    """The cluster's bit field; empty for a client that may not describe the cluster."""
     if not may_cluster(context, AclOperation.DESCRIBE):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER)

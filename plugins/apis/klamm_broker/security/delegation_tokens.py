@@ -1,4 +1,4 @@
-"""`DelegationTokens`: making, renewing and ending delegation tokens (KIP-48, KIP-373).
+"""`DelegationTokens`: create, renew and expire delegation tokens (KIP-48, KIP-373).
 
 Follows Kafka's `DelegationTokenControlManager` and `DelegationTokenManager`. A token's secret is the HMAC-SHA-512 of
 its id under the server's key. It is not kept: what is durable, in the shared table `delegation_tokens`, are the SCRAM
@@ -50,7 +50,7 @@ class DelegationTokens:
         self._ids: dict[bytes, str] = {}
 
     def load(self) -> None:
-        """Take up the tokens that were made with the key of now."""
+        """Load the tokens that were created with the current key."""
         if self._key is None:
             return
         tokens = {
@@ -126,7 +126,7 @@ class DelegationTokens:
         return self._cache.tokens.values()
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget tokens whose time is over."""
+        """Remove expired tokens."""
         with self._lock:
             expired = [one.token_id for one in self._cache.tokens.values() if one.expiry_timestamp_ms < now_ms]
             if expired:
@@ -160,7 +160,7 @@ class DelegationTokens:
 
 
 def require_token_requests(context: RequestContext) -> None:
-    """Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED unless the asker has proved who it is, and by no token."""
+    """Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED unless the client is authenticated, and not by a token."""
     principal, protocol = context.principal, context.listener.security_protocol
     anonymous = protocol == "PLAINTEXT" or (protocol == "SSL" and principal.name == "ANONYMOUS")
     if principal.token_authenticated or anonymous:
@@ -168,9 +168,9 @@ def require_token_requests(context: RequestContext) -> None:
 
 
 def new_expiry(context: RequestContext, change: Callable[[], int]) -> tuple[ErrorCode, int]:
-    """What a request that moves a token's expiry is answered: an error code, and in milliseconds what `change` returns.
+    """The response to a request that changes a token's expiry: an error code, and the new expiry in milliseconds.
 
-    -1 where the asker may not ask, or `change` raises KafkaError.
+    -1 where the client may not do that, or `change` raises KafkaError.
     """
     try:
         require_token_requests(context)

@@ -1,4 +1,4 @@
-"""The secret key that delegation tokens are made with."""
+"""The secret key of delegation tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_secret_key(file: Path | None, variable: str | None) -> bytes | None:
-    """The key in a file or in an environment variable; None where neither is named: there are no delegation tokens.
+    """The key in a file or in an environment variable; None if neither is configured: delegation tokens are off.
 
     Raises OSError for a file that cannot be read, ValueError for an empty key and where both are named.
     """

@@ -1,1 +1,1 @@
-"""The metadata store and what is kept in it, and `meta.properties`."""
+"""The metadata store and its tables, and `meta.properties`."""

@@ -15,7 +15,7 @@ FILE_NAME = "meta.properties"
 
 
 class MetaPropertiesError(Exception):
-    """A data directory that is another node's, or whose `meta.properties` cannot be understood."""
+    """A data directory of another node, or with an invalid `meta.properties`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class ProducerIds:
         self._block_end = 0
 
     def allocate(self) -> int:
-        """A producer id that nobody has. Waits for the store once per block. Raises StoreError."""
+        """A producer id that was never given before. Waits for the store once per block. Raises StoreError."""
         with self._lock:
             if self._next == self._block_end:
                 self._take_block()

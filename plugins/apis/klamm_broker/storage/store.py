@@ -1,4 +1,4 @@
-"""The metadata store: what a broker must remember besides its logs, in one SQLite file.
+"""The metadata store: the durable state of a broker besides its logs, in one SQLite file.
 
 State lives in the memory of its owners (topic registry, group coordinator, ...), which load it once with `read` and
 from then on only write. Writes go through one queue to one owner thread, and everything that waits in the queue is
@@ -31,7 +31,7 @@ Statement: TypeAlias = tuple[str, Sequence[SqlValue]]
 """One SQL statement and its parameters."""
 
 Durable: TypeAlias = Callable[["StoreError | None"], None]
-"""Called once with None after the commit, or with the error that kept the write from being made."""
+"""Called once: with None after the commit, or with the error of a write that failed."""
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -294,7 +294,7 @@ class Store:
             if len(writes) == 1:
                 _report(writes[0], error)
             else:
-                # One of them is to blame, or the disk is: each on its own tells which.
+                # One of them is at fault, or the disk is: each is tried alone to find out.
                 for write in writes:
                     self._commit((write,))
             return

@@ -1,7 +1,7 @@
-"""Topics that come to be because a client asked for their metadata; after Kafka's `AutoTopicCreationManager`.
+"""Topics created because a client asked for their metadata; after Kafka's `AutoTopicCreationManager`.
 
-The asker is told at once that there is no such topic, and asks again. Topics are made on a thread that lives while
-there are some to make, so neither processors nor timers wait for the disk.
+The client is answered at once that there is no such topic, and asks again. Topics are created on a thread that runs
+while there are any to create, so neither processors nor timers wait for the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.topics")
 
 MAX_WAITING_PARTITIONS: Final = 10_000
-"""Topics that together have more are not taken; who wants them asks again."""
+"""Topics beyond that are not queued; the client's next request tries again."""
 
 _NAMES_PER_TRANSACTION: Final = 100
 _INTERNAL_PARTITIONS: Final = 50
@@ -47,11 +47,11 @@ INTERNAL_TOPICS_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
         "segment.bytes": _INTERNAL_SEGMENT_BYTES,
     },
 }
-"""What Kafka gives the topics of its own."""
+"""What Kafka gives its internal topics."""
 
 
 def new_topic(name: str, num_partitions: int) -> NewTopic:
-    """What a name gets that nobody said anything of; `num_partitions` unless it is a topic of Kafka's own."""
+    """The settings of a topic created without any: `num_partitions` unless it is one of Kafka's internal topics."""
     configs = INTERNAL_TOPICS_CONFIGS.get(name)
     return NewTopic(num_partitions, {}) if configs is None else NewTopic(_INTERNAL_PARTITIONS, configs)
 
@@ -66,7 +66,7 @@ class AutoTopicCreation:
         self._max_waiting = max(1, MAX_WAITING_PARTITIONS // num_partitions)
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
-        self._being_made: Collection[str] = ()
+        self._creating: Collection[str] = ()
         self._thread: threading.Thread | None = None
 
     def request(self, names: Sequence[str], context: RequestContext) -> None:
@@ -86,13 +86,13 @@ class AutoTopicCreation:
         self.create(topics)
 
     def not_under_way(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that are still to be asked for, as many as are taken now."""
+        """The names that are neither queued nor being created, as many as the queue takes."""
         with self._lock:
             free = max(0, self._max_waiting - len(self._waiting))
-            return [name for name in names if name not in self._waiting and name not in self._being_made][:free]
+            return [name for name in names if name not in self._waiting and name not in self._creating][:free]
 
     def create(self, topics: Mapping[str, NewTopic]) -> None:
-        """Make these topics soon. What fails is left to the next who asks."""
+        """Queue these topics. A topic that fails is tried again at the next request."""
         with self._lock:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
@@ -100,13 +100,13 @@ class AutoTopicCreation:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Return once nothing is under way."""
+        """Wait until nothing is queued or being created."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def close(self) -> None:
-        """Return once the topics that are being made are there; those that wait are left out."""
+        """Wait for the topics that are being created, and drop those that are queued."""
         with self._lock:
             self._waiting.clear()
         self.wait()
@@ -116,11 +116,11 @@ class AutoTopicCreation:
             with self._lock:
                 names = list(self._waiting)[:_NAMES_PER_TRANSACTION]
                 if not names:
-                    self._being_made = ()
+                    self._creating = ()
                     self._thread = None
                     return
                 topics = {name: self._waiting.pop(name) for name in names}
-                self._being_made = topics.keys()
+                self._creating = topics.keys()
             try:
                 for name, created in self._topics.create_all(topics).items():
                     if isinstance(created, KafkaError):

@@ -13,7 +13,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    """Raise KafkaError(INVALID_TOPIC_EXCEPTION) for an invalid topic name."""
     problem = None
     if not name:
         problem = "a topic name must not be empty"
@@ -28,7 +28,7 @@ def check_topic_name(name: str) -> None:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a topic can have this name."""
+    """Whether the name is a valid topic name."""
     try:
         check_topic_name(name)
     except KafkaError:

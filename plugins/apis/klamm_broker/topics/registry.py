@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.topics")
 
 LEADER_EPOCH: Final = 0
-"""The leader epoch of every partition: its one replica leads for ever."""
+"""The leader epoch of every partition: its only replica is always the leader."""
 
 TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
@@ -68,7 +68,7 @@ class Partition:
 
 
 class TopicTraffic:
-    """What has gone into and out of a topic since the start, as Kafka's `BrokerTopicMetrics` count it.
+    """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
 
     Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
     """
@@ -93,7 +93,7 @@ class TopicTraffic:
         self.produce_requests = 0
 
     def add(self, other: TopicTraffic) -> None:
-        """Count what another has counted too."""
+        """Add the counts of another."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -102,7 +102,8 @@ class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
     `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
-    found the topic before it was deleted. `metadata` is where the Metadata handler keeps what it tells of the topic.
+    found the topic before it was deleted. `metadata` is where the Metadata handler keeps its answer for the topic, with
+    the partitions that the answer has.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -114,11 +115,11 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
         self.partitions: Sequence[Partition] = ()
         self.deleted = False
-        self.metadata: MetadataResponseTopic | None = None
+        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
         self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:
-        """The partition, or None if there is none of this index."""
+        """The partition with this index, or None."""
         partitions = self.partitions
         return partitions[index] if 0 <= index < len(partitions) else None
 
@@ -131,7 +132,7 @@ class NewTopic(NamedTuple):
 
 
 def check_leader_epoch(current_leader_epoch: int) -> None:
-    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the asker knows of a later epoch. Negative: it knows of none."""
+    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
     if current_leader_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
@@ -165,7 +166,7 @@ class TopicRegistry:
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()
         self.generation = 0
-        """A higher number after each change to what Metadata tells."""
+        """A higher number after each change to what Metadata returns."""
         self._deleted: OrderedDict[bytes, tuple[int, str]] = OrderedDict()
 
     # Look-ups
@@ -179,7 +180,7 @@ class TopicRegistry:
         return self._by_id.get(topic_id)
 
     def name_of_deleted(self, topic_id: bytes, since: int) -> str | None:
-        """The name of a topic that was there at generation `since` and is deleted; None if that is not known."""
+        """The name of a deleted topic that existed at generation `since`; None if that is unknown."""
         deleted_at, name = self._deleted.get(topic_id, (-1, ""))
         return name if deleted_at > since else None
 
@@ -191,7 +192,7 @@ class TopicRegistry:
     # Start
 
     def load(self, data_dir: Path) -> None:
-        """Open the logs of all topics; finish deletions; take in topics that only their directories tell of.
+        """Open the logs of all topics; finish deletions; adopt topics that only their directories mention.
 
         Raises StoreError, and what opening a log raises.
         """
@@ -210,7 +211,7 @@ class TopicRegistry:
         self._adopt_orphans(data_dir)
 
     def _finish_deletions(self, data_dir: Path) -> None:
-        """Remove the directories of topics whose deletion was begun; one that says not whose it is, is set aside."""
+        """Remove the directories of topics whose deletion was begun; one without a topic id is set aside."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
         names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
         if not names:
@@ -247,7 +248,7 @@ class TopicRegistry:
     # Changes
 
     def check_new_name(self, name: str) -> None:
-        """Raise KafkaError if no topic of this name can be made: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+        """Raise KafkaError if no topic of this name can be created: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
         check_topic_name(name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
@@ -259,7 +260,7 @@ class TopicRegistry:
             )
 
     def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
-        """Make a topic; it is durable and has its directories on return.
+        """Create a topic; it is durable and has its directories on return.
 
         Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
         """
@@ -269,7 +270,7 @@ class TopicRegistry:
         return made
 
     def create_all(self, wanted: Mapping[str, NewTopic]) -> dict[str, Topic | KafkaError]:
-        """Make topics, by name, with one wait for the store. Each one's topic, or what `create` would raise for it."""
+        """Create topics, by name, with one wait for the store. Returns each topic, or what `create` would raise."""
         made: dict[str, Topic | KafkaError] = {}
         with self._lock:
             ids = {}
@@ -306,12 +307,12 @@ class TopicRegistry:
             return _storage_error(error)
 
     def metadata_changed(self) -> None:
-        """Let nobody be told from memory what was told before."""
+        """Drop cached metadata responses."""
         with self._lock:
             self.generation += 1
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Let the topic have `count` partitions, more than now. Raises KafkaError as `create`."""
+        """Increase the topic's partitions to `count`. Raises KafkaError as `create`."""
         with self._lock:
             self._check_current(topic)
             before = len(topic.partitions)
@@ -329,7 +330,6 @@ class TopicRegistry:
                 self._logs.delete_all(topic.name, range(before, count))
                 raise _storage_error(error) from error
             topic.partitions = [*topic.partitions, *added]
-            topic.metadata = None
             self.generation += 1
             self.partition_count += len(added)
 
@@ -356,7 +356,7 @@ class TopicRegistry:
                     partition.log.update_config(config)
 
     def delete(self, topic: Topic) -> None:
-        """Forget the topic, durably; its files go after the file delete delay. Raises StoreError."""
+        """Delete the topic durably; its files are removed after the file delete delay. Raises StoreError."""
         with self._lock:
             self._check_current(topic)
             note = _DELETION + topic.id.hex()
@@ -409,7 +409,7 @@ class TopicRegistry:
         self.partition_count += sum(len(topic.partitions) for topic in topics)
 
     def _undo_create(self, name: str, topic_id: bytes, partitions: int) -> None:
-        log.error("topic %s: its logs cannot be made, giving up", name)
+        log.error("topic %s: its logs cannot be created, giving up", name)
         self._store.write_and_wait([("DELETE FROM topics WHERE id = ?", (topic_id,)), _delete_configs(name)])
         self._logs.delete_all(name, range(partitions))
 

@@ -1,4 +1,4 @@
-"""What a client may say about where replicas lie: here, once. Used by CreateTopics and CreatePartitions.
+"""Checks of replication factors and replica assignments, for CreateTopics and CreatePartitions: there is one broker.
 
 Errors follow Kafka's `ReplicationControlManager`.
 """
@@ -11,7 +11,7 @@ from klamm import ErrorCode, KafkaError
 
 
 def check_replication_factor(replication_factor: int) -> None:
-    """Raise KafkaError(INVALID_REPLICATION_FACTOR) for one that a single broker cannot give."""
+    """Raise KafkaError(INVALID_REPLICATION_FACTOR) for a factor that a single broker cannot provide."""
     if replication_factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be at least 1; -1 means the default"
