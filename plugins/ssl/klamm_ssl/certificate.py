@@ -20,8 +20,8 @@ _KEYWORDS: Final = {
 }
 """RFC 2253's table; Java writes every other attribute as a number."""
 
-# UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString; Java reads them all as UTF-8.
-_TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 27, 30})
+# UTF8String, PrintableString, TeletexString, IA5String, BMPString; Java reads them all as UTF-8.
+_TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
 
@@ -29,10 +29,15 @@ _SPACE: Final = " \r"
 def subject_name(der: bytes) -> str:
     """The subject of a certificate in DER as Java's `X500Principal.getName()` prints it, RFC 2253.
 
-    Raises ValueError if it is no certificate.
+    Raises ValueError if it is no certificate, and for a subject that `cryptography` cannot read.
     """
-    subject = _certificate(der).subject
-    return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(subject.rdns))
+    certificate = _certificate(der)
+    try:
+        rdns = certificate.subject.rdns
+        return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(rdns))
+    # TypeError: of attributes that are bit strings.
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the subject of the certificate cannot be read: {error}") from error
 
 
 def read_not_after(der: bytes) -> datetime:
