@@ -32,7 +32,6 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
         "config_reloaded",
         "config_reload_failed",
         "certificate_swapped",
-        "sessions_ended",
         "plugin_loaded",
         "plugin_failed",
     ),

@@ -126,7 +126,6 @@ _LIFECYCLE_ACTIVITIES: Final = {
     "config_reloaded": 8,
     "config_reload_failed": 8,
     "certificate_swapped": 8,
-    "sessions_ended": 8,
 }
 
 
