@@ -18,6 +18,7 @@ from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, St
 from klamm.api.part import ListenerPart, Part
 from klamm.api.pending import Pending
 from klamm.api.provider import Provider, ProviderKind
+from klamm.api.sessions import SessionRegistry
 from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.problems import ConfigError
@@ -68,6 +69,7 @@ __all__ = [
     "ServerContext",
     "ServerExtension",
     "ServerServices",
+    "SessionRegistry",
     "StageTimes",
     "Throttle",
     "Transport",
