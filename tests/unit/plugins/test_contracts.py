@@ -1,12 +1,13 @@
 """A part that does not fit its contract stops the start, and `klamm check`, with what was expected."""
 
 import pytest
-from klamm.api.contracts import contract_of, contract_problem
 
 import klamm.acl
+import klamm.dispatch
 import klamm.sasl
 from klamm import ConnectionGate, Provider, RequestObserver, hookimpl
 from klamm.acl import Authorizer
+from klamm.api.contracts import contract_of, contract_problem
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginError
 from klamm.testing import EmbeddedServer
@@ -77,7 +78,7 @@ def test_every_kind_of_part_has_a_contract_that_is_public(kind):
     if kind is ProviderKind.COMMAND:
         assert contract is None
         return
-    namespaces = (klamm, klamm.acl, klamm.sasl)
+    namespaces = (klamm, klamm.acl, klamm.dispatch, klamm.sasl)
     assert any(vars(namespace).get(contract.__name__) is contract for namespace in namespaces)
     assert contract_problem(contract, contract) is None or contract.__abstractmethods__
 

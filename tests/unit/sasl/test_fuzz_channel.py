@@ -174,7 +174,6 @@ def never(request):
     raise AssertionError("no request waits")
 
 
-@handles(metadata, versions=metadata.VERSIONS, blocking=False)
 class ChannelMachine(RuleBasedStateMachine):
     @initialize(blocking=st.booleans())
     def begin(self, blocking):
@@ -217,6 +216,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """As an inbox does."""
         self.calls.append((callback, argument))
 
+    @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def answer_metadata(self, request, context):
         self.served += 1
         assert self.has_proved, "nothing was sent that proves a name"
