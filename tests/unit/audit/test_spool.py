@@ -1,124 +1,20 @@
-"""Segments, seals, limits and recovery, on a disk that can be full and with a clock that stands still."""
+"""Segments, seals and recovery, on a disk that can be full and with a clock that stands still."""
 
 import contextlib
-import errno
 import hashlib
-import json
-import os
 
 import cramjam
 import pytest
 
-from klamm.testing import ManualClock
-from klamm_spark.files import SpoolFiles
-from klamm_spark.settings import AuditSettings
-from klamm_spark.spool import Spool
 from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
-from klamm_spark.spool_losses import Deleted, Recovered, Unsynced
-
-
-class BadDisk(SpoolFiles):
-    """Takes `room` more bytes, then is full; `broken` calls fail, and files whose names are `forbidden` to read."""
-
-    def __init__(self):
-        self.room = 1 << 40
-        self.forbidden = set()
-        self.broken = set()
-        self.fsyncs = 0
-
-    def write(self, descriptor, data):
-        if self.room <= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written = super().write(descriptor, data[: self.room])
-        self.room -= written
-        return written
-
-    def read(self, path):
-        if path.name in self.forbidden:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return super().read(path)
-
-    def fsync(self, descriptor):
-        self._check("fsync")
-        self.fsyncs += 1
-        super().fsync(descriptor)
-
-    def rename(self, source, target):
-        self._check("rename")
-        super().rename(source, target)
-
-    def sync_directory(self, path):
-        self._check("sync_directory")
-        super().sync_directory(path)
-
-    def remove(self, path):
-        self._check("remove")
-        super().remove(path)
-
-    def stat(self, path):
-        self._check("stat")
-        return super().stat(path)
-
-    def _check(self, call):
-        if call in self.broken:
-            raise OSError(errno.EIO, "broken")
-
-
-class Writer:
-    """A spool under test, with one event per write."""
-
-    def __init__(self, folder, files=None, **settings):
-        self.clock = ManualClock()
-        self.files = files or BadDisk()
-        self.settings = AuditSettings(spool=folder.parent, **settings)
-        self.folder = folder
-        self.seq = 0
-        self.spool = None
-
-    def start(self, boot="00000000"):
-        self.seq = 0
-        self.spool = Spool(self.folder, self.settings, self.clock, self.files)
-        return self.spool.open(boot)
-
-    def write(self, count=1, padding=0):
-        for _ in range(count):
-            line = json.dumps({"seq": self.seq, "boot": self.spool.boot, "x": "." * padding}).encode() + b"\n"
-            self.spool.write(line, self.seq, self.seq, 1)
-            self.seq += 1
-
-    def tick(self):
-        self.spool.tick()
-        return self.spool.take_losses()
-
-    def die(self):
-        """As after `kill -9`: what was written is there, nothing else happens."""
-        if self.spool._segment is not None:
-            self.spool._segment.close()
-        os.close(self.spool._lock)
-
-
-def with_a_sealed_segment(folder, events=2, **settings):
-    """A writer that goes on after a first, sealed segment."""
-    writer = Writer(folder, segment_age_ms=10, **settings)
-    writer.start()
-    writer.write(events)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
-    return writer
+from klamm_spark.spool_layout import NO_CHAIN, chain_of, open_segments, parse_name, sealed_segments
+from klamm_spark.spool_losses import Recovered, Unsynced
+from tests.unit.audit.spool_writer import Writer, fail, seals, seqs, with_a_sealed_segment
 
 
 @pytest.fixture
 def writer(tmp_path):
     return Writer(tmp_path / "node-1")
-
-
-def seals(folder):
-    return [Seal.read(path) for path in sorted(folder.glob("*.seal"))]
-
-
-def seqs(path):
-    return [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
 
 
 def test_a_segment_is_open_until_it_is_sealed_with_its_seal_beside_it(writer):
@@ -251,7 +147,7 @@ def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
     writer.clock.advance_ms(10)
     files = writer.files
     rename = files.rename
-    files.rename = lambda source, target: rename(source, target) if target.suffix == ".seal" else _fail()
+    files.rename = lambda source, target: rename(source, target) if target.suffix == ".seal" else fail()
     with pytest.raises(SpoolError, match="broken"):
         writer.spool.tick()
     writer.die()
@@ -263,10 +159,6 @@ def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
     first, second = seals(writer.folder)
     assert (first.index, second.index, second.previous_chain) == (0, 1, first.chain)
     assert len(sealed_segments(writer.folder)) == 2
-
-
-def _fail():
-    raise OSError(errno.EIO, "broken")
 
 
 def test_a_full_disk_leaves_whole_lines_and_writing_goes_on_later(writer):
@@ -341,7 +233,7 @@ def test_a_rename_that_worked_and_failed_is_a_rename(tmp_path):
     def unconfirmed(source, target):
         rename(source, target)
         if target.suffix == ".jsonl":
-            _fail()
+            fail()
 
     writer.files.rename = unconfirmed
     writer.spool.tick()
@@ -460,7 +352,7 @@ def test_one_failed_fsync_is_not_tried_again_on_the_same_file(tmp_path):
 
     def once(descriptor):
         writer.files.fsync = fsync
-        _fail()
+        fail()
 
     writer.files.fsync = once
     with pytest.raises(SpoolError, match="fsync: broken"):
@@ -514,198 +406,3 @@ def test_nothing_is_written_before_the_name_of_a_segment_is_durable(tmp_path):
     writer.files.broken = set()
     writer.write()
     assert seqs(opened) == [0]
-
-
-# ---- limits
-
-
-def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_bytes=2500)
-    writer.start()
-    deleted = []
-    for _ in range(4):
-        writer.write(padding=1000)
-        writer.clock.advance_ms(10)
-        deleted += writer.tick()
-    boot = writer.spool.boot
-    assert deleted == [Deleted(boot, 0, 0, 1, "retention_bytes"), Deleted(boot, 1, 1, 1, "retention_bytes")]
-    assert [parse_name(path.name).first_seq for path in sealed_segments(writer.folder)] == [2, 3]
-    assert [seal.first_seq for seal in seals(writer.folder)] == [2, 3]
-
-
-def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    writer.start()
-    for _ in range(2):
-        writer.write()
-        writer.clock.advance_ms(10)
-        writer.spool.tick()
-    last = seals(writer.folder)[-1]
-    writer.clock.advance_ms(60_001)
-    assert writer.tick() == [Deleted(writer.spool.boot, 0, 1, 2, "retention_ms")]
-    assert sealed_segments(writer.folder) == []
-    assert seals(writer.folder) == [last]
-    writer.write()
-    writer.spool.close()
-    (seal,) = seals(writer.folder)
-    assert (seal.index, seal.previous_chain) == (2, last.chain)
-
-
-def _aged(writer, count):
-    writer.start()
-    for _ in range(count):
-        writer.write()
-        writer.clock.advance_ms(10)
-        writer.spool.tick()
-    return sealed_segments(writer.folder)
-
-
-def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _, second, _ = _aged(writer, 3)
-    writer.clock.advance_ms(60_001)
-    remove = writer.files.remove
-    writer.files.remove = lambda path: _fail() if path == second else remove(path)
-    with pytest.raises(SpoolError, match="broken"):
-        writer.spool.tick()
-    assert writer.spool.take_losses() == [Deleted(writer.spool.boot, 0, 0, 1, "retention_ms")]
-    writer.files.remove = remove
-    assert writer.tick() == [Deleted(writer.spool.boot, 1, 2, 2, "retention_ms")]
-    assert sealed_segments(writer.folder) == []
-
-
-def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    paths = _aged(writer, 3)
-    wall_s = writer.clock.wall_us() / 1e6
-    for path in (paths[0], paths[2]):
-        path.with_suffix(".seal").write_bytes(b"{}")
-        os.utime(path, (wall_s, wall_s))
-    assert writer.tick() == []
-    writer.clock.advance_ms(60_001)
-    boot = writer.spool.boot
-    assert writer.tick() == [
-        Deleted(boot, 0, 0, None, "retention_ms"),
-        Deleted(boot, 1, 1, 1, "retention_ms"),
-        Deleted(boot, 2, None, None, "retention_ms"),
-    ]
-
-
-def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    first, _ = _aged(writer, 2)
-    first.unlink()
-    writer.clock.advance_ms(60_001)
-    assert writer.tick() == [Deleted(writer.spool.boot, 1, 1, 1, "retention_ms")]
-
-
-def test_a_failed_sync_keeps_nothing_else_from_being_done(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _aged(writer, 1)
-    writer.write()
-    writer.clock.advance_ms(60_001)
-    writer.files.broken = {"fsync"}
-    with pytest.raises(SpoolError, match="fsync: broken"):
-        writer.spool.tick()
-    assert sealed_segments(writer.folder) == []
-
-
-def test_deleting_by_hand_makes_room_at_once(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10, retention_bytes=1500, on_limit="stop")
-    writer.start()
-    writer.write(padding=1000)
-    writer.clock.advance_ms(10)
-    writer.spool.tick()
-    with pytest.raises(SpoolError, match="retention_bytes = 1500"):
-        writer.write(padding=1000)
-    sealed_segments(writer.folder)[0].unlink()
-    writer.write(padding=1000)
-    assert seqs(open_segments(writer.folder)[0]) == [1]
-
-
-def test_on_limit_stop_refuses_what_would_go_beyond(tmp_path):
-    writer = Writer(tmp_path / "n", retention_bytes=1500, on_limit="stop")
-    writer.start()
-    writer.write(padding=1000)
-    with pytest.raises(SpoolError, match="retention_bytes = 1500"):
-        writer.write(padding=1000)
-    assert seqs(open_segments(writer.folder)[0]) == [0]
-
-
-@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
-def test_sealed_segments_can_be_compressed(tmp_path, codec, suffix):
-    writer = Writer(tmp_path / "n", compression=codec)
-    writer.start()
-    writer.write(5, padding=1000)
-    writer.spool.close()
-    (path,) = sealed_segments(writer.folder)
-    assert path.name.endswith(".jsonl" + suffix)
-    data = bytes(getattr(cramjam, codec).decompress(path.read_bytes()))
-    assert [json.loads(line)["seq"] for line in data.splitlines()] == [0, 1, 2, 3, 4]
-    assert seals(writer.folder)[0].sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_a_crash_after_compressing_leaves_one_copy(tmp_path):
-    writer = Writer(tmp_path / "n", compression="zstd")
-    writer.start()
-    writer.write()
-    writer.files.remove = lambda path: _fail()
-    with pytest.raises(SpoolError):
-        writer.spool.close()
-    del writer.files.remove
-    assert len(open_segments(writer.folder)) == len(sealed_segments(writer.folder)) == 1
-    writer.start("11111111")
-    assert open_segments(writer.folder) == []
-    assert len(sealed_segments(writer.folder)) == 1
-
-
-@pytest.mark.parametrize("written", [0, 2])
-def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
-    writer.start()
-    boot = writer.spool.boot
-    writer.write(written)
-    writer.spool.close(final=False)
-    assert writer.start("11111111") == [Recovered(boot, written - 1 if written else None, 0)]
-    writer.spool.close()
-
-
-def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
-    boot = writer.spool.boot
-    writer.spool.close(final=False)
-    assert writer.start("11111111") == [Recovered(boot, 0, 0)]
-
-
-def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
-    first = writer.spool.boot
-    writer.die()
-    assert writer.start("11111111") == [Recovered(first, 0, 0)]
-    second = writer.spool.boot
-    writer.write()
-    (opened,) = open_segments(writer.folder)
-    writer.die()
-    opened.write_bytes(b"")
-    assert writer.start("22222222") == [Recovered(first, 0, 0), Recovered(second, None, 0)]
-
-
-def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
-    writer.start()
-    writer.write()
-    first = writer.spool.boot
-    writer.spool.close()
-    writer.clock = ManualClock(wall_ms=1_600_000_000_000)
-    writer.start()
-    assert writer.spool.boot > first
-
-
-def test_two_servers_cannot_write_in_one_folder(writer):
-    writer.start()
-    other = Spool(writer.folder, writer.settings, writer.clock)
-    with pytest.raises(SpoolError, match="in use by another server"):
-        other.open("11111111")
-    writer.spool.close()
-    assert other.open("11111111") == []
-    other.close()
