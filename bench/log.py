@@ -10,13 +10,16 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from klamm.runtime import SystemClock
-from klamm.wire.records import Record, encode_batch
+from klamm.wire.compression import Codec
+from klamm.wire.records import Record, encode_batch, read_header
 from klamm_broker.log import FileRegion, LogConfig, LogManager, PartitionLog
+from klamm_broker.log.record_check import check_records
 
 TOPIC_ID: Final = bytes(16)
 WARM_UP_CALLS: Final = 20
@@ -148,6 +151,18 @@ class Bench:
         return open_all
 
 
+def checks(size_bytes: int, *, codec: Codec = Codec.NONE, is_regular: bool = True) -> Work:
+    """Check the records of one batch, of text of 1 KiB each, or of any length up to twice that."""
+    count = size_bytes // 1024
+    texts = [(f"record {number} has some text. " * 90).encode() for number in range(count)]
+    lengths = [1024 if is_regular else 64 + number * 613 % 1920 for number in range(count)]
+    batch = encode_batch(
+        [Record(value=text[:length]) for text, length in zip(texts, lengths, strict=True)], codec=codec
+    )
+    header = read_header(batch)
+    return lambda: check_records(batch, header)
+
+
 def _read(log: PartitionLog, offset: int) -> None:
     records = log.read(offset, 1 << 20, min_one_message=True).records
     assert isinstance(records, FileRegion)
@@ -186,6 +201,7 @@ def row(name: str, work: Work, calls: int, rounds: int, between: Callable[[], No
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.log", description="The log alone")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", default="", help="part of the names of what is measured")
     parser.add_argument("--data-dir", type=Path, help="where the logs are made; default: the temporary directory")
     chosen = parser.parse_args(arguments)
     dropped = {"retention_bytes": "0", "file_delete_delay_ms": "0"}
@@ -203,8 +219,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             (f"open {PARTITIONS} partitions after a stop", lambda: bench.opening(is_clean=True), 1),
             (f"open {PARTITIONS} partitions of 1 MiB after a kill", lambda: bench.opening(is_clean=False), 1),
         ]
+        for size_kib, calls in ((16, 2000), (64, 500), (1000, 50)):
+            measured.append((f"check records, {size_kib} KiB", partial(checks, size_kib << 10), calls))
+            name = f"check records of many lengths, {size_kib} KiB"
+            measured.append((name, partial(checks, size_kib << 10, is_regular=False), calls))
+        for codec in list(Codec)[1:]:
+            name = f"check records, 16 KiB in {codec.name.lower()}"
+            measured.append((name, partial(checks, 16 << 10, codec=codec), 500))
         print("| | µs | range |\n| --- | --- | --- |", flush=True)
-        for name, prepare, calls in measured:
+        for name, prepare, calls in (each for each in measured if chosen.only in each[0]):
             print(row(name, prepare(), calls, chosen.rounds, bench.tidy), flush=True)
         bench.manager.close()
 

@@ -22,8 +22,9 @@ class ApiKey(enum.IntEnum):
 class ApiSpec(NamedTuple):
     """One API.
 
-    `min_version` to `max_version` is what Apache Kafka 4.3.1 offers; `earliest_version` to `latest_version` what can be
-    read and written: older ones too where 3.9.1 had them and no field is gone, and newer ones that are not stable yet.
+    Apache Kafka 4.3.1 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
+    `latest_version`: also older ones that 3.9.1 has, if 4.3.1 has all their fields, and newer ones that are not
+    stable yet.
     """
 
     api_key: int
@@ -53,7 +54,7 @@ def find_spec(api_key: int) -> ApiSpec | None:
 
 
 def load(api_key: int) -> Any:
-    """The message module of an API, imported now if it was not. Raises KeyError for an unknown key."""
+    """The message module of an API, imported at the first call. Raises KeyError for an unknown key."""
     return importlib.import_module(f"klamm.wire.messages.{{_BY_KEY[api_key].module}}")
 '''
     )

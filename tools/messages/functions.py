@@ -65,8 +65,8 @@ class StructFunction:
         return f"{value} != {default}"
 
     def refuse_null(self, name: str, value: str) -> list[str]:
-        self.module.use("null_where_none_may_be")
-        return [f"if {value} is None:", f'    raise null_where_none_may_be("{name}")']
+        self.module.use("null_not_allowed")
+        return [f"if {value} is None:", f'    raise null_not_allowed("{name}")']
 
 
 def indented(lines: list[str], condition: str = "") -> list[str]:

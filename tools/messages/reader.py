@@ -76,11 +76,11 @@ class ReaderFunction(StructFunction):
         nullable, condition = self.nullable(item)
         name = item.name
         if not nullable:
-            self.module.use("null_where_none_may_be")
-            lines += ["if _n < 0:", f'    raise null_where_none_may_be("{name}")']
+            self.module.use("null_not_allowed")
+            lines += ["if _n < 0:", f'    raise null_not_allowed("{name}")']
         elif condition:
-            self.module.use("null_where_none_may_be")
-            lines += [f"if _n < 0 and not ({condition}):", f'    raise null_where_none_may_be("{name}")']
+            self.module.use("null_not_allowed")
+            lines += [f"if _n < 0 and not ({condition}):", f'    raise null_not_allowed("{name}")']
         body: list[str]
         element = item.element
         single = f"{name}_item"

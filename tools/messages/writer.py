@@ -109,13 +109,13 @@ class WriterFunction(StructFunction):
         body = [f"{length}({out}, len({value}))", *body]
         if not nullable:
             if item.nullable:
-                self.module.use("null_where_none_may_be")
-                return [f"if {value} is None:", f'    raise null_where_none_may_be("{item.name}")', *body]
+                self.module.use("null_not_allowed")
+                return [f"if {value} is None:", f'    raise null_not_allowed("{item.name}")', *body]
             return body
         null = [f"{length}({out}, -1)"]
         if condition:
-            self.module.use("null_where_none_may_be")
-            null = [f"if not ({condition}):", f'    raise null_where_none_may_be("{item.name}")', *null]
+            self.module.use("null_not_allowed")
+            null = [f"if not ({condition}):", f'    raise null_not_allowed("{item.name}")', *null]
         return [f"if {value} is None:", *("    " + line for line in null), "else:", *("    " + line for line in body)]
 
     def write_tagged_fields(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from klamm.cli.serve import plan_of
 from klamm.config.plan import PartPlan, ServerPlan
-from klamm.config.plugin_registry import Found, PluginRegistry
+from klamm.config.plugin_registry import Found, PluginError, PluginRegistry
 from klamm.config.setting import specs_of
 
 
@@ -43,7 +43,15 @@ def _row(found: Found, used: dict[tuple[str, str], list[str]], *, with_settings:
         "summary": found.provider.summary,
         "listeners": used.get((found.kind.name, found.provider.name), []),
     }
-    settings = found.provider.load_settings() if with_settings else None
+    try:
+        settings = found.provider.load_settings() if with_settings else None
+        if settings is not None:
+            specs_of(settings)
+    except Exception as error:
+        raise PluginError(
+            f'the settings of the {found.kind.label} "{found.provider.name}" of {found.source.distribution} cannot be'
+            f" loaded: {error!r}"
+        ) from error
     if settings is not None:
         row["settings"] = [
             {"name": spec.name, "default": None if spec.default is MISSING else spec.default, "doc": spec.doc}

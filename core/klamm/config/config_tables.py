@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.config import toml_positions as positions
 from klamm.config.problems import Problem
-from klamm.config.setting import UNKNOWN_KEY, convert
+from klamm.config.setting import UNKNOWN_KEY, convert, flatten, specs_of
 
 _TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
     ("listeners",): ': write [listeners.NAME] and below it bind = "HOST:PORT"'
@@ -19,8 +19,8 @@ _TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
 class ConfigTables:
     """The tables of a file, with what the command line changed.
 
-    `problems` collects all problems. `overridden` has the command line argument that set a key, by the key's dotted
-    path. `origins` has the path in a shared table that a key was copied from, by the key's path.
+    `problems` and `warnings` collect what is found. `overridden` has the command line argument that set a key, by the
+    key's dotted path. `origins` has the path in a shared table that a key was copied from, by the key's path.
     `place_of(key, value)` says where an unknown key belongs.
     """
 
@@ -30,6 +30,7 @@ class ConfigTables:
         self.tables = tables
         self.text = text
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self.overridden: dict[str, str] = {}
         self.origins: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.place_of: Callable[[str, object], str | None] = lambda key, value: None
@@ -67,6 +68,10 @@ class ConfigTables:
         table = {key: value for key, value in self.table(path).items() if key not in leave_out}
         prefix = ".".join(path) + "."
         # What came by `--set` may be text where a number is meant.
+        specs = specs_of(kind)
+        for key in flatten(table, specs):
+            if key in specs and specs[key].deprecated:
+                self.warnings.append(self.problem((*path, key), f"is deprecated: {specs[key].deprecated}"))
         lenient = {key.removeprefix(prefix) for key in self.overridden if key.startswith(prefix)}
 
         def report(key: str, message: str) -> None:

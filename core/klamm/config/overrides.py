@@ -158,9 +158,10 @@ class _Overrides:
             provider = str(self._config.table((name,)).get("provider", name))
             try:
                 settings = self._plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
-            except (PluginError, ImportError, AttributeError):
-                settings = None
-            found[name] = list(specs_of(settings)) if settings is not None else []
+                found[name] = list(specs_of(settings)) if settings is not None else []
+            except Exception:
+                # Reported where the handler set is resolved.
+                found[name] = []
         return found
 
     def _known(self) -> list[str]:
@@ -171,13 +172,15 @@ class _Overrides:
 
 
 def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The settings of a part that Kafka calls so, and the listener that the name is about, if it is about one."""
+    """The settings of a part with that Kafka name, and the listener that the name contains, if it contains one."""
     try:
         settings = provider.load_settings()
-    except (ImportError, AttributeError):
+        specs = specs_of(settings) if settings is not None else {}
+    except Exception:
+        # Reported if a listener names the part.
         return
-    for name, spec in specs_of(settings).items() if settings is not None else ():
-        # What names a listener in Kafka is said by the listener itself here.
+    for name, spec in specs.items():
+        # A Kafka key whose value names a listener is a flag of that listener here.
         if spec.kafka is None or spec.kind is bool:
             continue
         if key == spec.kafka:

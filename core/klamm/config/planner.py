@@ -93,7 +93,8 @@ class _Planner:
         plan = ServerPlan(server, scheduler, tuple(sound), resolved, used, self.config.file)
         if not self.files:
             return plan
-        return replace(plan, warnings=tuple(self.config.problem(*one) for one in security_warnings(plan)))
+        warnings = [*self.config.warnings, *(self.config.problem(*one) for one in security_warnings(plan))]
+        return replace(plan, warnings=tuple(warnings))
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
         """The part that a key names; without a name there is no default, which is reported."""
@@ -114,21 +115,8 @@ class _Planner:
             # One wrong key must not hide problems of the parts: they are checked with the valid keys.
             settings = self.sound_settings(table, parts)
         bind, advertise = self.addresses(path, settings)
-        used: set[str] = set()
-
-        def one(kind: ProviderKind, key: str, provider: str | None) -> PartPlan | None:
-            used.add(provider or "")
-            return self.named(kind, provider, path, key)
-
-        def many(kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
-            names = getattr(settings, key)
-            if names is None:
-                names = default_parts(self.config, self.plugins, kind, key, settings.api_set or "")
-            for name in {name for name in names if names.count(name) > 1}:
-                self.config.report((*path, key), f'"{name}" is listed more than once')
-            found = [one(kind, key, provider) for provider in names]
-            return tuple(part for part in found if part is not None)
-
+        named = _NamedParts(self, path, settings)
+        one, many, used = named.one, named.many, named.used
         transport = one(ProviderKind.TRANSPORT, "transport", settings.transport)
         authenticator = authorizer = None
         if settings.authenticator is not None:
@@ -259,6 +247,32 @@ class _Planner:
                     continue
                 hint = did_you_mean(key, (*_SECTIONS, *api_sets, *sorted(self.parts.common_tables)))
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
+
+
+class _NamedParts:
+    """The parts that one listener names. `used` are their names."""
+
+    def __init__(self, planner: _Planner, path: tuple[str, ...], settings: ListenerSettings) -> None:
+        self._planner = planner
+        self._path = path
+        self._settings = settings
+        self.used: set[str] = set()
+
+    def one(self, kind: ProviderKind, key: str, provider: str | None) -> PartPlan | None:
+        """The part of a key that names one."""
+        self.used.add(provider or "")
+        return self._planner.named(kind, provider, self._path, key)
+
+    def many(self, kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
+        """The parts of a key that names a list."""
+        config = self._planner.config
+        names = getattr(self._settings, key)
+        if names is None:
+            names = default_parts(config, self._planner.plugins, kind, key, self._settings.api_set or "")
+        for name in {name for name in names if names.count(name) > 1}:
+            config.report((*self._path, key), f'"{name}" is listed more than once')
+        found = [self.one(kind, key, provider) for provider in names]
+        return tuple(part for part in found if part is not None)
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -44,6 +44,7 @@ class SettingSpec(NamedTuple):
     names_listeners: bool = False
     private: bool = False
     provider: ProviderKind | None = None
+    deprecated: str = ""
 
 
 def setting(
@@ -61,6 +62,7 @@ def setting(
     names_listeners: bool = False,
     private: bool = False,
     provider: ProviderKind | None = None,
+    deprecated: str = "",
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -71,6 +73,7 @@ def setting(
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
     names listeners, `private` that the file or directory is the server's alone: a wider mode is a warning.
     `provider` says that the value names one provider of a kind; unset, it is the kind's default.
+    `deprecated` says what to use instead; a configuration that has the key works, with a warning.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
     which cannot be used, or does not go with another ("" is the table as a whole). It is called once all keys are right
@@ -81,7 +84,7 @@ def setting(
     them.
     """
     flags = (per_server, names_listeners, private)
-    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *flags, provider)}
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *flags, provider, deprecated)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):
@@ -94,12 +97,16 @@ _SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
 
 
 def specs_of(settings: type) -> Mapping[str, SettingSpec]:
-    """The settings of a class, by their names in TOML."""
+    """The settings of a class, by their names in TOML. Raises TypeError for what is no settings class."""
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
+    if not dataclasses.is_dataclass(settings):
+        raise TypeError(f"{settings!r} is no settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
+        if _KEY not in field.metadata:
+            raise TypeError(f"{settings.__qualname__}.{field.name} must be made with klamm.setting(…)")
         name, doc, kafka, *rest = field.metadata[_KEY]
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         spec = SettingSpec(name or field.name, field.name, kinds[field.name], default, doc, kafka, *rest)

@@ -1,4 +1,4 @@
-"""The one door to time. Everything that decides by time takes a `Clock`, so that tests can hold it still."""
+"""The only source of time. Everything that depends on time takes a `Clock`, which tests can replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Source of time, in the units of Kafka's `Time`."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that never goes back; for durations and deadlines."""
+        """Nanoseconds of a monotonic clock; for durations and deadlines."""
         ...
 
     def wall_ms(self) -> int:
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; both readings advance together."""
+    """A clock for tests: it moves only when `advance_ms` is called. Both readings advance together."""
 
     __slots__ = ("_monotonic_ns", "_wall_offset_ns")
 

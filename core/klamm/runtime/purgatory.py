@@ -1,4 +1,4 @@
-"""Delayed operations: answers that wait for data, members or time.
+"""Delayed operations: responses that wait for data, group members or time.
 
 Follows Kafka's `DelayedOperation` and `DelayedOperationPurgatory` (its purgatory of watched keys), so that a handler
 never blocks: it parks an operation and returns `context.later()`.
@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.handlers")
 
 
 class Answerable(Protocol):
-    """What an operation answers: a `RequestContext`."""
+    """What an operation responds to: a `RequestContext`."""
 
     def respond(self, response: Any) -> None: ...
 
@@ -29,8 +29,8 @@ class DelayedOperation:
     Subclasses give `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
     that race to complete it runs `on_complete`; `on_expiration` runs before that, on the scheduler's thread.
 
-    `request` is what waits. What a method raises ends the operation and is this request's answer, and costs nobody
-    else anything; without a request it is logged.
+    `request` is the request that waits. If a method raises, the operation ends and the request gets the exception as
+    its response; other operations are not affected. Without a request the exception is logged.
     """
 
     __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
@@ -55,11 +55,11 @@ class DelayedOperation:
         raise NotImplementedError
 
     def on_complete(self) -> None:
-        """Answer. Called once."""
+        """Send the response. Called once."""
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """The time is up before the condition held. Called before `on_complete`."""
+        """The delay is over and the condition did not hold. Called before `on_complete`."""
 
     def force_complete(self) -> bool:
         """Complete now, whatever the condition. False if it was complete already."""
@@ -79,7 +79,7 @@ class DelayedOperation:
             return not self._completed and self.try_complete()
 
     def attempt(self) -> bool:
-        """`safe_try_complete` on behalf of others: if it raises, the operation is over, and nothing is raised."""
+        """`safe_try_complete` for another request: an exception ends the operation and is not raised."""
         try:
             return self.safe_try_complete()
         except Exception as error:
@@ -89,7 +89,7 @@ class DelayedOperation:
 
     def _fail(self, error: Exception) -> None:
         if self.request is not None:
-            # RuntimeError: it failed after it had answered.
+            # RuntimeError: it failed after the response was sent.
             with contextlib.suppress(RuntimeError):
                 self.request.respond(error)
                 return
@@ -108,7 +108,7 @@ class DelayedOperation:
         return True
 
     def watched_by(self, purgatory: Purgatory, keys: tuple[Hashable, ...]) -> None:
-        """Remember who watches, so that completion ends the watch."""
+        """Remember the purgatory, so that completion ends the watch."""
         self._keys = keys
         self._purgatory = purgatory
 
@@ -129,7 +129,7 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """Operations that wait, by the keys whose change may complete them."""
+    """Waiting operations, by the keys whose changes may complete them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -139,7 +139,7 @@ class Purgatory:
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """Complete the operation now, or watch it under `keys` until its delay is over. True if it completed now.
 
-        Raises what the first try raises; from then on failures are the operation's.
+        Raises what the first try raises; a later exception is the response to the request.
         """
         if operation.safe_try_complete():
             return True
@@ -148,7 +148,7 @@ class Purgatory:
             for key in keys:
                 self._watchers.setdefault(key, {})[operation] = None
         operation.watched_by(self, keys)
-        # What happened between the first try and the watch would otherwise be missed.
+        # A change between the first try and the watch would otherwise be missed.
         if operation.attempt() or operation.completed:
             self.forget(operation, keys)
             return True

@@ -1,7 +1,7 @@
-"""`Rate` and `TokenBucket`: the two ways in which quotas are measured, with the arithmetic of Kafka's metrics.
+"""`Rate` and `TokenBucket`: the two ways to measure quotas, with the arithmetic of Kafka's metrics.
 
-Neither knows a clock or a lock: whoever uses one gives the time, in milliseconds of a clock that never goes back, and
-sees to it that one thread at a time is in it.
+Neither has a clock or a lock: the caller passes the time, in milliseconds of a monotonic clock, and lets one thread at
+a time use an object.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
 """Kafka's `quota.window.size.seconds`."""
 MAX_THROTTLE_TIME_MS: Final = 2**31 - 1
-"""The longest `throttle_time_ms` that an answer can tell."""
+"""The longest `throttle_time_ms` that a response can carry."""
 
 
 class Rate:
-    """What was recorded per second, over the last `samples` windows of `window_ms`.
+    """The sum of recorded values per second, over the last `samples` windows of `window_ms`.
 
-    Kafka's `Rate` over a `WindowedSum`: time counts as at least `samples` - 1 whole windows, so that a first burst is
-    spread over all of them. Samples lie in a ring of one more than there are windows, since the oldest may overlap the
-    time that counts.
+    Kafka's `Rate` over a `WindowedSum`: the elapsed time is at least `samples` - 1 whole windows, so a first burst is
+    spread over all of them. The ring of samples has one more than there are windows, since the oldest may overlap the
+    measured time.
     """
 
     __slots__ = ("_current", "_lasts_ms", "_starts_ms", "_sums", "samples", "window_ms")
@@ -36,7 +36,7 @@ class Rate:
         self._sums: list[float] = []
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add to the current window. A negative value takes back what was recorded."""
+        """Add to the current window. A negative value takes back an earlier one."""
         current = self._current
         if not self._sums:
             self._append(now_ms)
@@ -60,7 +60,7 @@ class Rate:
         return self._measure(now_ms)[0]
 
     def throttle_time_ms(self, bound: float, now_ms: int) -> int:
-        """How long nothing must be recorded to bring the rate down to the bound; 0 when it is there.
+        """Milliseconds without a record that bring the rate down to the bound; 0 if it is not above.
 
         Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T. At
         most MAX_THROTTLE_TIME_MS, where Kafka lets the number wrap around.
@@ -96,10 +96,10 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come back at `rate` per second, at most as many as `samples` windows give (KIP-599).
+    """Tokens that are refilled at `rate` per second, up to what `samples` windows give (KIP-599).
 
-    It is full at first, may go below zero by one taking, and is exhausted for as long as it is below zero. The rate is
-    given with each call, since it may have changed.
+    It begins full. One `take` may bring it below zero, and it is exhausted while it is below zero. The rate is passed
+    with each call, since it may change.
     """
 
     __slots__ = ("_last_ms", "_tokens", "burst_s")
@@ -110,11 +110,11 @@ class TokenBucket:
         self._last_ms: int | None = None
 
     def take(self, count: float, rate: float, now_ms: int) -> None:
-        """Take tokens, whether they are there or not."""
+        """Take tokens, even if there are too few."""
         self._tokens = self.tokens(rate, now_ms) - count
 
     def tokens(self, rate: float, now_ms: int) -> float:
-        """How many there are; below zero when more were taken."""
+        """The tokens that are left; negative if more were taken."""
         burst = self.burst_s * rate
         if self._last_ms is None:
             self._tokens = burst
@@ -124,11 +124,11 @@ class TokenBucket:
         return self._tokens
 
     def throttle_time_ms(self, rate: float, now_ms: int) -> int:
-        """How long it takes until no tokens are owed; at most MAX_THROTTLE_TIME_MS."""
+        """Milliseconds until the number of tokens is no more negative; at most MAX_THROTTLE_TIME_MS."""
         tokens = self.tokens(rate, now_ms)
         return _whole_ms(-tokens / rate * 1000) if tokens < 0 else 0
 
 
 def _whole_ms(milliseconds: float) -> int:
-    # Asked first: a tiny quota may make it infinite.
+    # Compared before rounding: a tiny quota may make it infinite.
     return math.floor(milliseconds + 0.5) if milliseconds < MAX_THROTTLE_TIME_MS else MAX_THROTTLE_TIME_MS

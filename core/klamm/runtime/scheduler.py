@@ -1,7 +1,7 @@
 """Timers on one thread: expiry of delayed operations and periodic work.
 
-Follows Kafka's `SystemTimer` and `KafkaScheduler`, with a heap in place of timing wheels: cancelled timers stay in the
-heap until they are due, or until they are the larger half of it.
+Follows Kafka's `SystemTimer` and `KafkaScheduler`, with a heap in place of timing wheels. A cancelled timer stays in
+the heap until it is due, or until most of the heap is cancelled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("klamm.scheduler")
 
 @final
 class Timer:
-    """One call in the future. `cancel()` from any thread, at any time; harmless after it has run."""
+    """One call in the future. Any thread may cancel it at any time, also after it ran."""
 
     __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")
 
@@ -33,14 +33,14 @@ class Timer:
         self.period_ns = period_ns
 
     def cancel(self) -> None:
-        """Do not call. A call that has begun goes on."""
+        """Prevent the call. One that has begun is not interrupted."""
         if self.callback is not None:
             self.callback = None
             self._scheduler.note_cancelled()
 
 
 class Scheduler:
-    """Calls functions later, one after another. What raises is logged and costs only that call.
+    """Calls functions later, one after another. An exception is logged; later calls are not affected.
 
     `run_due(now)` does the work and can be driven by a test with a manual clock; `start()` runs it on a thread.
     """
@@ -74,7 +74,7 @@ class Scheduler:
         return timer
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer; drop them all once they outnumber the live ones."""
+        """Count a cancelled timer. Remove all of them from the heap when they outnumber the others."""
         with self._condition:
             self._cancelled += 1
             if self._cancelled > self._COMPACT_AT and self._cancelled * 2 > len(self._heap):
@@ -83,7 +83,7 @@ class Scheduler:
                 self._cancelled = 0
 
     def run_due(self) -> float | None:
-        """Run every call that is due; return the seconds until the next, or None when there is none."""
+        """Run every call that is due; return the seconds until the next, or None if nothing is scheduled."""
         while True:
             with self._condition:
                 if not self._heap:
@@ -112,7 +112,7 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the call it is in. Timers that are left never run."""
+        """End the thread after its present call. Timers that are left never run."""
         with self._condition:
             self._stopping = True
             self._condition.notify()

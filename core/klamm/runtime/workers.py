@@ -1,4 +1,4 @@
-"""Threads for what would hold a processor up."""
+"""Threads for work that would block a processor."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _NICER_BY: Final = 10
 
 
 class Workers:
-    """A few threads that take work of each address in the order it came, and of the addresses in turns.
+    """A few threads that do the work of each source in order, and that of several sources in turns.
 
-    So a client waits behind one piece of work of each other address, however many those have brought. What waits is
-    bounded by the connections, each of which waits for one. The threads start when there is work for them, stand back
-    for all others of the process, and never keep it from ending.
+    A client waits for one piece of work of each other source, however many these have submitted. The queue is bounded
+    by the connections, since each waits for one piece of work. The threads start when there is work, have a lower
+    priority than the process's other threads, and are daemons.
     """
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
         self._count = count
         self._changed = threading.Condition()
-        # Only addresses with work, the next one first.
+        # Only sources with work, the next one first.
         self._queues: dict[str, deque[Work]] = {}
         self._waiting = 0
         self._idle = 0
         self._stopping = False
         self._threads: list[threading.Thread] = []
 
-    def submit(self, work: Work, address: str = "") -> None:
-        """Have it called; what it raises is logged."""
+    def submit(self, work: Work, source: str = "") -> None:
+        """Have it called on one of the threads. An exception is logged."""
         with self._changed:
-            self._queues.setdefault(address, deque()).append(work)
+            self._queues.setdefault(source, deque()).append(work)
             self._waiting += 1
             if self._waiting > self._idle and len(self._threads) < self._count and not self._stopping:
                 self._start()
@@ -50,18 +50,18 @@ class Workers:
         try:
             thread.start()
         except RuntimeError:
-            # The system gives no thread now: those that are there do the work, or the next submit tries again.
+            # The system has no thread to give: the others do the work, or the next submit tries again.
             log.exception("%s: no further thread", self._name)
         else:
             self._threads.append(thread)
 
     @property
     def waiting(self) -> int:
-        """How much work waits."""
+        """Pieces of work in the queue."""
         return self._waiting
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the threads after what they are doing; one that hangs longer than `timeout_s` is left to itself."""
+        """End the threads after their present work. One that takes longer than `timeout_s` is not waited for."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -76,30 +76,30 @@ class Workers:
                 self._idle -= 1
             if self._stopping:
                 return None
-            address = next(iter(self._queues))
-            queue = self._queues.pop(address)
+            source = next(iter(self._queues))
+            queue = self._queues.pop(source)
             work = queue.popleft()
             if queue:
-                # Behind all others.
-                self._queues[address] = queue
+                # Behind all other sources.
+                self._queues[source] = queue
             self._waiting -= 1
             return work
 
     def _run(self) -> None:
-        _stand_back()
+        _lower_priority()
         while (work := self._next()) is not None:
             try:
                 work()
             except Exception:
                 log.exception("work failed")
             if sys.platform == "linux":
-                # Else a processor's thread that woke up on this core waits until all the work is done.
+                # Without this, a processor thread that wakes up on this core waits until the queue is empty.
                 os.sched_yield()
 
 
-def _stand_back() -> None:
-    """Give the calling thread a lower priority than the others of the process, where the system can do that."""
+def _lower_priority() -> None:
+    """Lower the calling thread's priority, where the system has priorities of threads."""
     if sys.platform == "linux":
-        # There, priorities are of threads, not of processes.
+        # Linux takes a thread id for PRIO_PROCESS.
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY))

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # Loaded when first asked for: most servers use a few of these modules.
+    # Loaded at the first use: most servers use a few of these modules.
     _MODULES = ("client_quotas", "java_regex", "tables", "addresses")
 
     def __getattr__(name):

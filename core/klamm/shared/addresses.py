@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 IPV6_SOURCE_PREFIX_LENGTH: Final = 64
-"""What one customer or machine gets of IPv6 (RFC 6177): whoever has one address of a /64 usually has all of them."""
+"""One site has a /64 of IPv6 or more (RFC 6177), so all its addresses are one source."""
 
 
 def ip_address_of(host: str) -> IpAddress:
@@ -25,7 +25,8 @@ def ip_address_of(host: str) -> IpAddress:
 
 
 def source_of(host: str, ipv6_prefix_length: int = IPV6_SOURCE_PREFIX_LENGTH) -> str:
-    """What a peer is counted by: its IPv4 address, the network of its IPv6 address, or a host that is neither as it is.
+    """The key by which a peer is counted: its IPv4 address, or the network of its IPv6 address. Another host is its own
+    key.
 
     With a prefix of 128 each IPv6 address is a source of its own.
     """

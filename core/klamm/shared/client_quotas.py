@@ -1,7 +1,7 @@
 """The shared table of client quotas: AlterClientQuotas writes it, throttles and connection gates read it (KIP-546).
 
 A row is `{"entity": {type: name, …}, "quotas": {key: value, …}}` under the key that `client_quota_key` gives; the name
-None is the default of its type. Types are Kafka's: `user`, `client-id`, both together, or `ip`.
+None stands for the default of its type. Types are Kafka's: `user`, `client-id`, both together, or `ip`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QuotaEntity: TypeAlias = Mapping[str, str | None]
 
 
 def client_quota_key(entity: QuotaEntity) -> str:
-    """The key of an entity's row, whatever the order of its parts."""
+    """The key of an entity's row; the order of its parts makes no difference."""
     return json.dumps(entity, sort_keys=True, separators=(",", ":"))
 
 

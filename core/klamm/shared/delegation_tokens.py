@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48) as handler sets make them and the authenticator `sasl` takes them."""
+"""Delegation tokens (KIP-48): handler sets create them, the authenticator `sasl` accepts them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class DelegationToken:
     credentials: Mapping[ScramMechanism, ScramCredential] = field(repr=False)
 
     def owner_or_renewer(self, principal: KafkaPrincipal) -> bool:
-        """Whether the token is the principal's to see and renew."""
+        """Whether the principal may see and renew the token."""
         return principal in (self.owner, self.requester) or principal in self.renewers
 
 
 class DelegationTokenCache:
-    """Kafka's class of that name: the tokens of a server that count, by id. `tokens` is a snapshot that never changes.
+    """Kafka's class of that name: the valid tokens of a server, by id.
 
-    Whoever manages tokens replaces it. All parts of a server have one in common: `shared.once(DELEGATION_TOKENS, …)`.
+    `tokens` is a snapshot that never changes; the token manager replaces it. All parts of a server share one cache:
+    `shared.once(DELEGATION_TOKENS, …)`.
     """
 
     def __init__(self) -> None:

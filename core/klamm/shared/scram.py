@@ -1,7 +1,7 @@
-"""SCRAM credentials (RFC 5802, RFC 7677): what a server keeps of a password, and the arithmetic around it.
+"""SCRAM credentials (RFC 5802, RFC 7677): what a server stores instead of a password, and how it is computed.
 
-Kept apart from the exchange of messages, because admin APIs write credentials, delegation tokens are credentials, and
-PLAIN can be checked against them.
+The exchange of messages is elsewhere: admin APIs write credentials, delegation tokens are credentials, and PLAIN is
+checked against them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
-"""Bounds of Kafka's `ScramMechanism` and `ScramControlManager`: more would let a login cost a client too much."""
+"""Bounds of Kafka's `ScramMechanism` and `ScramControlManager`; more would make a login too expensive for a client."""
 
 SCRAM_CREDENTIALS: Final = "scram_credentials"
 """The shared table that AlterUserScramCredentials writes: `ScramCredential.to_row` under `ScramMechanism.row_key`."""
@@ -38,7 +38,7 @@ class ScramMechanism(enum.Enum):
         for mechanism in ScramMechanism:
             if mechanism.mechanism_name == name:
                 return mechanism
-        raise ValueError(f'"{name}" is no SCRAM mechanism')
+        raise ValueError(f'"{name}" is not a SCRAM mechanism')
 
     @staticmethod
     def of_type(type_code: int) -> ScramMechanism | None:
@@ -56,8 +56,8 @@ class ScramMechanism(enum.Enum):
         return ScramMechanism.named(name), user
 
     def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
-        """`SaltedPassword` of RFC 5802: PBKDF2. Takes about a millisecond, and lets other threads run meanwhile."""
-        # 20 ms, which a server without passwords need not spend. Half the time of hashlib's, with its own OpenSSL.
+        """`SaltedPassword` of RFC 5802: PBKDF2. Takes about a millisecond and releases the interpreter lock."""
+        # Imported here: it takes 20 ms that a server without passwords saves. It is twice as fast as hashlib's.
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
@@ -85,7 +85,7 @@ _TEXT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server keeps of one password for one mechanism: enough to check it, too little to log in with it.
+    """What a server stores for one password and mechanism: enough to check the password, too little to log in.
 
     As text it is `SCRAM-SHA-256$4096:salt$stored_key:server_key`, in base64, as RFC 5803 and PostgreSQL write it.
     """
@@ -114,7 +114,7 @@ class ScramCredential:
         return ScramCredential.from_salted_password(mechanism, salted, salt, iterations)
 
     def verifies(self, password: str) -> bool:
-        """Whether that is the password; takes as long for a wrong one, more than a millisecond."""
+        """Whether that is the password. Takes more than a millisecond, and as long for a wrong password."""
         import hmac
 
         mechanism = self.mechanism
@@ -132,7 +132,7 @@ class ScramCredential:
         """Raises ValueError, which does not repeat the text."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise ValueError("is no SCRAM verifier; `klamm users` makes them")
+            raise ValueError("is not a SCRAM verifier; `klamm users` makes them")
         mechanism = ScramMechanism.named(match["mechanism"])
         return _checked(mechanism, match["salt"], match["stored"], match["server"], int(match["iterations"]))
 
@@ -157,9 +157,9 @@ def _checked(mechanism: ScramMechanism, salt: str, stored: str, server: str, ite
     credential = ScramCredential(mechanism, _decode(salt), _decode(stored), _decode(server), iterations)
     size = 32 if mechanism is ScramMechanism.SCRAM_SHA_256 else 64
     if len(credential.stored_key) != size or len(credential.server_key) != size:
-        raise ValueError(f"has keys of another length than {mechanism.mechanism_name} makes")
+        raise ValueError(f"has keys whose length is not that of {mechanism.mechanism_name}")
     if iterations < MIN_ITERATIONS:
-        raise ValueError(f"has {iterations} iterations; at least {MIN_ITERATIONS} are asked for")
+        raise ValueError(f"has {iterations} iterations; at least {MIN_ITERATIONS} are required")
     return credential
 
 

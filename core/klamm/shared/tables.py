@@ -1,7 +1,8 @@
-"""State that the parts of one server share: users, ACLs, quotas. Small tables in memory, made durable by whoever can.
+"""State that the parts of one server share: users, ACLs, quotas. Small tables in memory with an optional store.
 
-A table is a mapping from a key to a JSON object. Admin APIs write it, authenticators, authorizers and throttles read
-it. Until a handler set attaches a store (the embedded broker attaches `klamm.db`), tables last as long as the server.
+A table maps a key to a JSON object. Admin APIs write it; authenticators, authorizers and throttles read it. A handler
+set may attach a store that makes tables durable (the embedded broker attaches `klamm.db`). Without one they last as
+long as the server.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ log = logging.getLogger("klamm.shared_state")
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
-"""A JSON object; nobody changes it once it is in a table."""
+"""A JSON object; immutable once it is in a table."""
 
 
 class TableStore(Protocol):
@@ -27,12 +28,12 @@ class TableStore(Protocol):
         ...
 
     def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or take away those that are None, all or none; durable on return. Raises KafkaError."""
+        """Put rows, or delete those that are None: all or none, and durable on return. Raises KafkaError."""
         ...
 
 
 class Table:
-    """One table. `rows` is a snapshot that never changes: readers take it once and need no lock."""
+    """One table. `rows` is an immutable snapshot, so readers need no lock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,9 +47,9 @@ class Table:
         return self.rows.get(key)
 
     def update(self, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or take away those that are None: first durably, then for readers, then watchers are told.
+        """Put rows, or delete those that are None: write them to the store, publish them to readers, notify watchers.
 
-        May block for the disk. Raises KafkaError if the store refuses; then nothing has changed.
+        May block for the disk. Raises KafkaError if the store fails; then nothing has changed.
         """
         with self._lock:
             if self._store is not None:
@@ -60,20 +61,23 @@ class Table:
                 else:
                     rows[key] = row
             self.rows = MappingProxyType(rows)
-            self._tell(changes)
+            self._notify(changes)
 
     def modify(self, change: Callable[[Mapping[str, Row]], Mapping[str, Row | None]]) -> None:
-        """`update` with what `change` makes of the rows, with nobody else's update between. Raises what it raises."""
+        """`update` with the result of `change(rows)`.
+
+        No other update comes between. Raises what `change` and it raise.
+        """
         with self._lock:
             self.update(change(self.rows))
 
     def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> None:
-        """Have `watcher(changes)` called after each change, on the thread that made it; it must not block."""
+        """Have `watcher(changes)` called after each change, on the thread of the change; it must not block."""
         with self._lock:
             self._watchers.append(watcher)
 
     def attach(self, store: TableStore) -> None:
-        """Take over what a store has; rows that are here already and not there are written to it."""
+        """Load a store's rows and write to it from then on, first the rows that only this table has."""
         with self._lock:
             loaded = dict(store.load(self.name))
             missing = {key: row for key, row in self.rows.items() if key not in loaded}
@@ -81,9 +85,9 @@ class Table:
                 store.write(self.name, missing)
             self._store = store
             self.rows = MappingProxyType({**loaded, **missing})
-            self._tell(self.rows)
+            self._notify(self.rows)
 
-    def _tell(self, changes: Mapping[str, Row | None]) -> None:
+    def _notify(self, changes: Mapping[str, Row | None]) -> None:
         for watcher in self._watchers:
             try:
                 watcher(changes)
@@ -92,7 +96,7 @@ class Table:
 
 
 class SharedState:
-    """The tables of one server, by name, and objects that its parts have in common."""
+    """The tables of one server, by name, and objects that its parts share."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -101,7 +105,7 @@ class SharedState:
         self._store: TableStore | None = None
 
     def table(self, name: str) -> Table:
-        """The table of that name, made at the first call. Raises KafkaError if its rows cannot be loaded."""
+        """The table of that name, made by the first call. Raises KafkaError if its rows cannot be loaded."""
         with self._lock:
             table = self._tables.get(name)
             if table is None:
@@ -112,7 +116,7 @@ class SharedState:
             return table
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """The object of that key, made by the first who asks, e.g. counters that several listeners share."""
+        """The object of that key, made by the first call, e.g. counters that several listeners share."""
         with self._lock:
             if key not in self._objects:
                 self._objects[key] = make()

@@ -1,10 +1,11 @@
-"""The wire core, without I/O: bytes in, frames and messages out. Nothing here knows a socket, a thread or a clock.
+"""The Kafka protocol without I/O: bytes to messages and back. Nothing here uses a socket, a thread or a clock.
 
 - `primitives`: Kafka's types.
-- `headers`: what stands before each body.
-- `messages`: one generated module per API, imported when it is served. `VERSIONS` is what Apache Kafka 4.3.1 offers of
-  it, `DECODABLE` what can be read and written: older versions too, and one that is not stable yet.
-- `api_keys`: which APIs and versions there are.
-- `errors`, `error_responses`: Kafka's error codes, and the response that carries one.
-- `records`: record batches.
+- `headers`: request and response headers.
+- `messages`: one generated module per API, imported when the API is served. `VERSIONS` are those that Apache Kafka
+  4.3.1 offers, `DECODABLE` those that can be read and written: older versions too, and those that are not stable yet.
+- `api_keys`: the APIs and their versions.
+- `errors`: Kafka's error codes. `error_responses`: the response that carries one. `response_errors` and `error_counts`:
+  the error codes in a response.
+- `records`, `compression`: record batches and their codecs.
 """

@@ -1,8 +1,8 @@
 """The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
 
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
-Other clients send bare snappy; both are read, the framed form is written. Of lz4 frames it reads only those whose
-blocks do not depend on each other (`Lz4BlockInputStream`); such are written.
+Other clients send snappy without a frame. Both forms are read; the framed one is written. The Java client reads only
+lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so these are written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
-    """The data in this codec. `level` means what the codec says; None is its default. lz4 has one level only."""
+    """The data, compressed. `level` is the codec's own; None is its default. lz4 has one level only."""
     if codec is Codec.NONE:
         return bytes(data)
     import cramjam
@@ -56,9 +56,10 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> ReadBuffer:
-    """What was compressed. Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or unpack to more.
+    """The uncompressed data.
 
-    The limit keeps a small batch that unpacks to very much from taking all memory.
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
+    small batch must not expand until it takes all memory.
     """
     if codec is Codec.NONE:
         return data
@@ -69,11 +70,11 @@ def decompress(codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED
             return _decompress_snappy(cramjam.snappy, data, max_bytes)
         return _decompress_bounded(getattr(cramjam, codec.name.lower()), data, max_bytes)
     except (cramjam.DecompressionError, struct_error, ValueError) as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are no {codec.name.lower()}: {error}") from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The records are not {codec.name.lower()}: {error}") from None
 
 
 def _decompress_bounded(module: Any, data: ReadBuffer, max_bytes: int) -> bytes:
-    # Its pages cost nothing until they are written to.
+    # A page of an anonymous mapping takes no memory until something is written to it.
     with mmap(-1, max_bytes, flags=MAP_PRIVATE) as space:
         size_bytes = module.decompress_into(data, space)
         return space[:size_bytes]

@@ -227,7 +227,7 @@ def error_response(
     message: str | None = None,
     throttle_time_ms: int = 0,
 ) -> Any | None:
-    """The response to `request` that tells the error, or None where there is none to send (Produce with acks=0)."""
+    """The response to `request` that carries the error, or None if no response is sent (Produce with acks=0)."""
     api_key: int = request.API_KEY
     module = load(api_key)
     response = vars(module)[f"{module.NAME}Response"]()

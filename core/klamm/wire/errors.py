@@ -149,7 +149,7 @@ class ErrorCode(enum.IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether a client may send the same request again and expect another result."""
         return self in _RETRIABLE
 
 
@@ -194,7 +194,7 @@ _RETRIABLE: Final = frozenset(
 
 
 class KafkaError(Exception):
-    """A request, or a part of it, has failed with a code that the client is told.
+    """A request, or a part of it, has failed; the client gets the error code.
 
     `message` is for a human; None says no more than the code does.
     """

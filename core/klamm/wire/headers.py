@@ -20,9 +20,9 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 
 
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
-    """API key, version, correlation id, client id, and where the body begins. Raises WireError.
+    """API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
-    A key or version that is not known is no error here; its header is read as the nearest known one would be.
+    An unknown key or version is no error here: its header is read like that of the nearest known one.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -53,7 +53,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None = None) -> bytes:
-    """What a client puts before a body."""
+    """The request header that a client sends before the body."""
     version = request_header_version(api_key, api_version)
     head = _V0.pack(api_key, api_version, correlation_id)
     if version == 0:
@@ -66,6 +66,6 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 def response_header_size(api_key: int, api_version: int) -> int:
     """Bytes before a response's body: correlation id, and from flexible versions on an empty set of tagged fields.
 
-    ApiVersions has none even then: its asker may not know yet what the server speaks (KIP-511).
+    ApiVersions has none even then: the client may not know the server's versions yet (KIP-511).
     """
     return 5 if api_key != 18 and request_header_version(api_key, api_version) == 2 else 4

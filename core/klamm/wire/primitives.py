@@ -1,7 +1,7 @@
 """Kafka's primitive types, as the generated messages read and write them.
 
 Readers take `(buffer, position)` and return `(value, next position)`; writers append to a bytearray. Every length is
-checked against what is there before anything is made of it. Source: Kafka's `protocol.types.Type`, KIP-482.
+checked against the remaining bytes before anything is allocated. Source: Kafka's `protocol.types.Type`, KIP-482.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
 
 
 class WireError(Exception):
-    """Bytes that are no message, or a message that its version cannot carry."""
+    """Bytes that are not a valid message, or a message with a value that its version cannot carry."""
 
 
 class ChunkBuffer(bytearray):
-    """An output buffer that leaves file regions, and large buffers, uncopied between the bytes."""
+    """An output buffer that does not copy file regions and large buffers."""
 
     __slots__ = ("chunks",)
     COPY_UP_TO_BYTES: Final = 8192
@@ -83,7 +83,7 @@ def read_unsigned_varint(buffer: ReadBuffer, position: int) -> tuple[int, int]:
     value = buffer[position]
     if value < 0x80:
         return value, position + 1
-    # The sizes of batches take two or three bytes: those are spelled out.
+    # Unrolled: the sizes of batches take two or three bytes.
     byte = buffer[position + 1]
     value += (byte << 7) - 0x80
     if byte < 0x80:
@@ -114,7 +114,7 @@ def read_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
     position += 2
     end = position + length
     if length < 0:
-        raise WireError(f"null string at byte {position - 2} where none may be")
+        raise WireError(f"null string at byte {position - 2} where it is not allowed")
     if end > len(buffer):
         raise _short(length, buffer, position)
     return str(buffer[position:end], "utf-8"), end
@@ -130,13 +130,13 @@ def read_nullable_string(buffer: ReadBuffer, position: int) -> tuple[str | None,
 def read_compact_string(buffer: ReadBuffer, position: int) -> tuple[str, int]:
     length = buffer[position]
     if length < 0x80:
-        # `read_unsigned_varint`, spelled out for the usual case.
+        # `read_unsigned_varint`, inlined for the usual case.
         position += 1
     else:
         length, position = read_unsigned_varint(buffer, position)
     end = position + length - 1
     if not length:
-        raise WireError(f"null string before byte {position} where none may be")
+        raise WireError(f"null string before byte {position} where it is not allowed")
     if end > len(buffer):
         raise _short(length - 1, buffer, position)
     if length - 1 > _MAX_STRING:
@@ -208,7 +208,7 @@ def read_compact_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | N
 def read_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
     data, end = read_data(buffer, position)
     if data is None:
-        raise WireError(f"null bytes at byte {position} where none may be")
+        raise WireError(f"null bytes at byte {position} where it is not allowed")
     return bytes(data), end
 
 
@@ -220,7 +220,7 @@ def read_nullable_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes | None
 def read_compact_bytes(buffer: ReadBuffer, position: int) -> tuple[bytes, int]:
     data, end = read_compact_data(buffer, position)
     if data is None:
-        raise WireError(f"null bytes at byte {position} where none may be")
+        raise WireError(f"null bytes at byte {position} where it is not allowed")
     return bytes(data), end
 
 
@@ -330,8 +330,8 @@ def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) ->
         out += data
 
 
-def null_where_none_may_be(name: str) -> WireError:
-    return WireError(f"{name} is null where it may not be")
+def null_not_allowed(name: str) -> WireError:
+    return WireError(f"{name} is null, which is not allowed")
 
 
 def not_in_version(name: str, version: int) -> WireError:

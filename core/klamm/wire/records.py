@@ -1,8 +1,8 @@
-"""Record batches of magic 2 (KIP-98): headers, what a producer may send, and the records within.
+"""Record batches of magic 2 (KIP-98): headers, validation of produced batches, and records.
 
-A batch is 61 bytes of header and its records, compressed as a whole. `base_offset` and `partition_leader_epoch` lie
-before what the CRC covers, so a broker sets them without touching the rest. Follows Kafka's `DefaultRecordBatch`,
-`DefaultRecord`, `EndTransactionMarker` and, for what is refused, `ProduceRequest.validateRecords` and `LogValidator`.
+A batch is a header of 61 bytes and the records, compressed as a whole. The CRC does not cover `base_offset` and
+`partition_leader_epoch`, so a broker sets them without computing it again. Source: Kafka's `DefaultRecordBatch`,
+`DefaultRecord` and `EndTransactionMarker`; for validation, `ProduceRequest.validateRecords` and `LogValidator`.
 """
 
 from __future__ import annotations
@@ -126,14 +126,15 @@ class RecordBatchHeader(NamedTuple):
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
-# `_make` without its frame: this runs for every batch.
+# Runs for every batch; `_make` is a function of Python's and takes longer.
 _new_header: Final[Callable[[Iterable[int]], RecordBatchHeader]] = partial(tuple.__new__, RecordBatchHeader)
 
 
 class Record(NamedTuple):
     """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
 
-    To be encoded, an offset of -1 is the one after the record before, or the batch's first.
+    When a batch is encoded, an offset of -1 stands for the next one: one after the previous record's, or the batch's
+    first.
     """
 
     offset: int = -1
@@ -151,7 +152,7 @@ class ControlRecordType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """What the one record of a transaction's control batch says."""
+    """The one record of a transaction's control batch."""
 
     type: ControlRecordType
     coordinator_epoch: int
@@ -162,7 +163,7 @@ def read_header(buffer: ReadBuffer, position: int = 0) -> RecordBatchHeader:
     try:
         return RecordBatchHeader._make(_unpack_header(buffer, position))
     except struct_error:
-        raise _corrupt(f"{len(buffer) - position} bytes are no header of a batch.") from None
+        raise _corrupt(f"{len(buffer) - position} bytes are too few for the header of a batch.") from None
 
 
 def batch_checksum(batch: ReadBuffer) -> int:
@@ -171,16 +172,16 @@ def batch_checksum(batch: ReadBuffer) -> int:
 
 
 def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
-    """Each whole batch of a buffer with its bytes; a partial one at the end is left out.
+    """Each complete batch of a buffer with its bytes; a partial one at the end is left out.
 
-    Raises KafkaError(CORRUPT_MESSAGE) for what cannot be a batch of magic 2. CRCs are not checked.
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are no batch of magic 2. CRCs are not checked.
     """
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= HEADER_BYTES:
         header = RecordBatchHeader._make(_unpack_header(view, position))
         if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
-            raise _corrupt(f"No batch of magic {MAGIC} at byte {position}.")
+            raise _corrupt(f"There is no batch of magic {MAGIC} at byte {position}.")
         end = position + header.size_bytes
         if end > len(view):
             return
@@ -189,9 +190,10 @@ def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, mem
 
 
 def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
-    """The header of the one batch that a produced partition consists of, found valid without a look at its records.
+    """Check the one batch that a producer sent for a partition and return its header. The records are not decoded.
 
-    The beginning of a second batch may follow, which is to be left out. `max_message_bytes` bounds the batch as it is.
+    A second batch that is cut off may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size
+    of the batch as it was sent, compressed or not.
 
     Raises KafkaError: INVALID_RECORD for none or several batches, an older magic, a base offset other than 0, a range
     of offsets that does not fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
@@ -229,7 +231,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
     if crc32c(records[CRC_START:]) != crc:
         raise _corrupt("The CRC of the batch is wrong.")
     if records_count <= 0 or last_offset_delta + 1 != records_count:
-        raise _invalid(f"{records_count} records and a last offset delta of {last_offset_delta} do not go together.")
+        raise _invalid(f"A count of {records_count} records does not fit a last offset delta of {last_offset_delta}.")
     if attributes & (CONTROL | LOG_APPEND_TIME | CODEC_MASK):
         _check_attributes(header)
     if producer_id > NO_PRODUCER_ID and base_sequence < 0:
@@ -246,35 +248,35 @@ def _check_attributes(header: RecordBatchHeader) -> None:
 
 
 def _check_only_batch(records: ReadBuffer) -> None:
-    """Raise what is wrong with records whose first batch is not all of them."""
+    """Raise a KafkaError if something other than a second, incomplete batch follows the first one."""
     _base_offset, batch_length, _epoch, magic = _unpack_prefix(records, 0)
     size_bytes = batch_length + LOG_OVERHEAD_BYTES
     if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
-        raise _corrupt(f"A batch of {size_bytes} bytes and magic {magic} there is none.")
+        raise _corrupt(f"A batch cannot have {size_bytes} bytes and magic {magic}.")
     if size_bytes > len(records):
-        raise _invalid("There is no whole batch.")
+        raise _invalid("The records hold no complete batch.")
     if magic != MAGIC:
         raise _invalid(f"Batches have magic {MAGIC}, not {magic}.")
     if size_bytes < HEADER_BYTES:
-        raise _corrupt(f"{size_bytes} bytes are no batch.")
+        raise _corrupt(f"A batch cannot have {size_bytes} bytes.")
     if size_bytes != len(records):
         _check_cut_batch(records[size_bytes:])
 
 
 def _check_cut_batch(rest: ReadBuffer) -> None:
-    """Raise unless what follows the first batch is a second one that is cut off, which Kafka ignores."""
+    """Raise a KafkaError unless the rest is the beginning of a second batch, which Kafka ignores."""
     if len(rest) < LOG_OVERHEAD_BYTES:
         return
     batch_length = int.from_bytes(rest[8:12], "big", signed=True)
     if batch_length < _SMALLEST_LENGTH:
-        raise _corrupt(f"A batch of {batch_length + LOG_OVERHEAD_BYTES} bytes there is none.")
+        raise _corrupt(f"A batch cannot have {batch_length + LOG_OVERHEAD_BYTES} bytes.")
     if len(rest) < _HEADER_UP_TO_MAGIC_BYTES:
         return
     magic = _unpack_prefix(rest, 0)[-1]
     if not 0 <= magic <= MAGIC:
-        raise _corrupt(f"A batch of magic {magic} there is none.")
+        raise _corrupt(f"A batch cannot have magic {magic}.")
     if batch_length + LOG_OVERHEAD_BYTES <= len(rest):
-        raise _invalid("There is more than one batch.")
+        raise _invalid("The records hold more than one batch.")
 
 
 def _no_batch(records: ReadBuffer) -> KafkaError:
@@ -283,17 +285,17 @@ def _no_batch(records: ReadBuffer) -> KafkaError:
             _check_only_batch(records)
         except KafkaError as error:
             return error
-    return _invalid("There is no whole batch.")
+    return _invalid("The records hold no complete batch.")
 
 
 def assign_offset(batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int) -> None:
-    """Set what the broker decides, in place; the CRC does not cover it."""
+    """Set base offset and leader epoch in place. The CRC does not cover them."""
     _pack_base_offset(batch, 0, base_offset)
     _pack_leader_epoch(batch, 12, partition_leader_epoch)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timestamp_ms: int) -> None:
-    """Set attributes and the largest timestamp in place, and the CRC anew. LogAppendTime is set so."""
+    """Set attributes and the largest timestamp in place and compute the CRC again, e.g. for LogAppendTime."""
     _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
@@ -302,8 +304,8 @@ def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timest
 def decode_records(batch: ReadBuffer) -> Iterator[Record]:
     """The records of one batch, uncompressed.
 
-    In a batch of LogAppendTime they all have its largest timestamp. Raises KafkaError: CORRUPT_MESSAGE if the bytes
-    are not what the header says, INVALID_RECORD if a record is not as long as it says.
+    In a batch of LogAppendTime all records have the batch's largest timestamp. Raises KafkaError: CORRUPT_MESSAGE if
+    the bytes do not match the header, INVALID_RECORD if a record's size is wrong.
     """
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes])
@@ -314,7 +316,7 @@ def decode_records(batch: ReadBuffer) -> Iterator[Record]:
             length, start = _read_varlong(body, position)
             position = start + length
             if length < 0 or position > len(body):
-                raise _invalid(f"A record of {length} bytes at byte {start} of {len(body)}.")
+                raise _invalid(f"A record at byte {start} of {len(body)} cannot have {length} bytes.")
             record = _decode_record(body, start + 1, header, fixed_timestamp_ms)
             if record[1] != position:
                 raise _invalid(f"A record of {length} bytes takes {record[1] - start}.")
@@ -355,7 +357,7 @@ class _EncodedRecords(NamedTuple):
 
 
 def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp_ms: int | None) -> _EncodedRecords:
-    """Without a base timestamp it is the first record's."""
+    """If there is no base timestamp, the first record's is taken."""
     body = bytearray()
     count = 0
     next_offset = base_offset
@@ -390,8 +392,8 @@ def encode_batch(
 ) -> bytearray:
     """A batch of these records, in ascending order of offsets.
 
-    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's, but a compacted batch keeps its own
-    where records are gone. `log_append_time_ms` makes it a batch of LogAppendTime.
+    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's by default; a compacted batch keeps
+    the one that it had. `log_append_time_ms` makes it a batch of LogAppendTime.
     """
     encoded = _encode_records(records, base_offset, delete_horizon_ms)
     max_timestamp_ms = encoded.max_timestamp_ms
@@ -403,10 +405,7 @@ def encode_batch(
         attributes |= DELETE_HORIZON
     payload = compress(codec, encoded.body, level)
     final_offset = encoded.next_offset - 1 if last_offset is None else last_offset
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch,
-        0,
+    header = RecordBatchHeader(
         base_offset,
         HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
         partition_leader_epoch,
@@ -421,25 +420,25 @@ def encode_batch(
         base_sequence,
         encoded.records_count,
     )
+    return _with_checksum(header, payload)
+
+
+def _with_checksum(header: RecordBatchHeader, payload: bytes) -> bytearray:
+    batch = bytearray(_HEADER.pack(*header))
     batch += payload
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
     return batch
 
 
 def encode_empty_batch(header: RecordBatchHeader) -> bytes:
-    """The batch without its records, which compaction keeps for its producer's last sequence number."""
-    batch = bytearray(
-        _HEADER.pack(
-            *header._replace(
-                batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
-                attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
-                base_timestamp_ms=NO_TIMESTAMP,
-                records_count=0,
-            )
-        )
+    """The batch without its records. Compaction keeps it for the producer's last sequence number."""
+    empty = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
+        attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
+        base_timestamp_ms=NO_TIMESTAMP,
+        records_count=0,
     )
-    _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
-    return bytes(batch)
+    return bytes(_with_checksum(empty, b""))
 
 
 def encode_end_transaction_marker(
@@ -456,9 +455,9 @@ def encode_end_transaction_marker(
 
 
 def decode_end_transaction_marker(batch: ReadBuffer) -> EndTransactionMarker | None:
-    """What a control batch says of its transaction; None if it is of another type, or compaction has emptied it.
+    """The marker in a control batch; None if the batch is of another type, or compaction has emptied it.
 
-    Raises KafkaError(INVALID_RECORD) for a control record that cannot be one.
+    Raises KafkaError(INVALID_RECORD) for a control record that is malformed.
     """
     for record in decode_records(batch):
         try:

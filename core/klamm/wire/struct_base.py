@@ -1,4 +1,4 @@
-"""What all generated messages have in common."""
+"""The base class of all generated messages."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ class Message(Protocol):
     API_KEY: ClassVar[int]
 
     def encode(self, version: int) -> bytes:
-        """The body, without header. Raises WireError for a version or value that cannot be."""
+        """The body, without header. Raises WireError for a version or value that cannot be encoded."""
         ...

@@ -92,7 +92,12 @@ class Broker(ApiSet):
         self.clock = server.clock
         self.scheduler = server.scheduler
         meta_properties.load(server.data_dir, self.node_id)
-        self.logs = LogManager(server.data_dir, clock=server.clock, operations=self._operations)
+        self.logs = LogManager(
+            server.data_dir,
+            clock=server.clock,
+            operations=self._operations,
+            validates_records=self.settings.record_validation == "records",
+        )
         # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()
         try:
@@ -196,6 +201,7 @@ class Broker(ApiSet):
         self.maintenance.stop()
         self.auto_creation.close()
         self.groups.close()
+        self.logs.compaction.stop()
         with self._cleaning:
             self.logs.close()
         self.store.close()

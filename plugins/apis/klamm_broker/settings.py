@@ -51,6 +51,13 @@ class BrokerSettings:
     message_max_bytes: int = setting(
         1_048_588, name="message.max.bytes", minimum=0, doc="Largest record batch in bytes, after compression."
     )
+    record_validation: str = setting(
+        "records",
+        name="record.validation",
+        choices=("records", "headers"),
+        doc="What of a produced batch is checked: all its records, or its header alone, which trusts producers."
+        " klamm's own key.",
+    )
     compression_type: str = setting(
         "producer",
         name="compression.type",

@@ -39,18 +39,18 @@ _COLUMNS: Final = (
 
 
 class AclAuthorizer(IndexAuthorizer):
-    """Every listener that names it has settings of its own; the rules are the server's."""
+    """Each listener has its own settings; all share the rules."""
 
     def __init__(self, settings: AclSettings) -> None:
         super().__init__(settings)
         self._table: Table
 
     def open(self, listener: ListenerContext) -> None:
-        """Load the rules, and follow their changes. Raises KafkaError."""
+        """Load the rules and watch their table. Raises KafkaError."""
         super().open(listener)
         self._table = listener.services.shared.table(TABLE)
-        self._table.watch(self._follow)
-        # Another thread may change the table meanwhile, and tell an index that is about to be replaced.
+        self._table.watch(self._on_changes)
+        # Another thread may change the table meanwhile and notify an index that is being replaced.
         while self._rebuild() is not self._table.rows:
             pass
 
@@ -59,7 +59,7 @@ class AclAuthorizer(IndexAuthorizer):
         self.index = AclIndex(_binding(row) for row in rows.values())
         return rows
 
-    def _follow(self, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
+    def _on_changes(self, changes: Mapping[str, Mapping[str, Any] | None]) -> None:
         if len(changes) > len(self.index):
             self._rebuild()
             return
@@ -74,16 +74,16 @@ class AclAuthorizer(IndexAuthorizer):
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
         problems = [_problem(binding) for binding in bindings]
-        sound = [binding for binding, problem in zip(bindings, problems, strict=True) if problem is None]
-        if sound:
-            self._table.update({_key(binding): _row(binding) for binding in sound})
+        valid = [binding for binding, problem in zip(bindings, problems, strict=True) if problem is None]
+        if valid:
+            self._table.update({_key(binding): _row(binding) for binding in valid})
         return problems
 
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
         found: list[Collection[AclBinding] | KafkaError] = []
 
         def delete(_rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:
-            # Nobody changes the table meanwhile, so the index has what it has.
+            # `modify` holds the table's lock, so the index has the same rules.
             found[:] = [self.acls(wanted) for wanted in filters]
             return {_key(binding): None for each in found if not isinstance(each, KafkaError) for binding in each}
 
@@ -92,7 +92,7 @@ class AclAuthorizer(IndexAuthorizer):
 
 
 def matches(wanted: AclBindingFilter, binding: AclBinding) -> bool:
-    """Whether a filter means a rule; Kafka's `ResourcePatternFilter` and `AccessControlEntryFilter`."""
+    """Whether a filter matches a rule; Kafka's `ResourcePatternFilter` and `AccessControlEntryFilter`."""
     return (
         wanted.resource_type in (ResourceType.ANY, binding.resource_type)
         and _matches_pattern(wanted, binding)
@@ -117,7 +117,7 @@ def _matches_pattern(wanted: AclBindingFilter, binding: AclBinding) -> bool:
 
 
 def _problem(binding: AclBinding) -> KafkaError | None:
-    """What `AclApis` and `AclControlManager.validateNewAcl` refuse."""
+    """The error for a binding that `AclApis` and `AclControlManager.validateNewAcl` refuse."""
     try:
         _check(binding)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What `acl` and `static` have in common: super users, the index, the log and the counters."""
+"""The base class of `acl` and `static`: super users, the index, the log and the counters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ log = logging.getLogger("klamm.authorizer")
 
 _PLUGINS: Final = "kafka.server:type=plugins,name="
 _SOME_RESOURCE: Final = "hardcode"
-"""A name that Kafka asks for to learn what holds for a resource that no rule names."""
+"""Kafka authorizes this name to find out whether resources without rules are allowed."""
 
 
 class IndexAuthorizer(Authorizer):
-    """Asks `index`.
-
-    Logs denials at INFO and permissions at DEBUG, as the logger `kafka.authorizer.logger` does.
-    """
+    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, as Kafka's `kafka.authorizer.logger` does."""
 
     settings: AclSettings | StaticSettings
 
@@ -39,10 +36,10 @@ class IndexAuthorizer(Authorizer):
         self._denied = Counter()
 
     def open(self, listener: ListenerContext) -> None:
-        """Count under the listener's name."""
+        """Register the metrics under the listener's name."""
         metrics = listener.services.metrics
         name = "klamm:type=Authorizer,name=DecisionsTotal"
-        doc = "What the authorizer was asked, by what it said."
+        doc = "Decisions of the authorizer, by result."
         self._allowed = metrics.counter(name, doc, listener=listener.name, result="allowed")
         self._denied = metrics.counter(name, doc, listener=listener.name, result="denied")
         clock = listener.services.clock

@@ -1,4 +1,4 @@
-"""`AclIndex`: rules made ready to be asked. Kafka's `StandardAuthorizerData`, without its walk over sorted rules."""
+"""`AclIndex`: rules in dictionaries. Kafka's `StandardAuthorizerData` walks over sorted rules instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.shared import IpAddress, ip_address_of
 
-ANYBODY: Final = "User:*"
+ANY_PRINCIPAL: Final = "User:*"
 
 _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
     operation: frozenset({operation, AclOperation.ALL}) for operation in AclOperation
@@ -31,12 +31,12 @@ _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
         {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
     ),
 }
-"""Operations that, when allowed, allow the key too. A denial denies no more than it says."""
+"""Operations whose permission implies the key's. A denial implies nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A client's address in the one spelling that rules are compared with; `address` is None for what is none."""
+    """A client's address in its canonical form; `address` is None for a host that is no IP address."""
 
     text: str
     address: IpAddress | None
@@ -44,7 +44,7 @@ class Host:
 
 @lru_cache(maxsize=4096)
 def host_of(text: str) -> Host:
-    """However an address is written: in full, short, with a zone, or as an IPv4 address of a listener for both."""
+    """The same `Host` for each notation of an address: in full, short, with a zone, or IPv4 wrapped in IPv6."""
     try:
         address = ip_address_of(text)
     except ValueError:
@@ -54,7 +54,7 @@ def host_of(text: str) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A binding with its host made ready; `network` is None for an exact address or every host."""
+    """A binding with its parsed host; `network` is None for an exact address and for every host."""
 
     binding: AclBinding
     denies: bool
@@ -63,7 +63,7 @@ class Rule:
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
 
     def is_for_host(self, host: Host) -> bool:
-        """Whether it speaks of clients from this address."""
+        """Whether the rule applies to clients from this address."""
         if self.host in (WILDCARD, host.text):
             return True
         return self.network is not None and host.address is not None and host.address in self.network
@@ -75,7 +75,7 @@ _ByPrincipal: TypeAlias = dict[str, tuple[Rule, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`allowed` and the rule that says so; no rule means that the default decided."""
+    """The decision and its rule; without a rule the default decided."""
 
     allowed: bool
     rule: AclBinding | None
@@ -84,7 +84,7 @@ class Verdict:
 class AclIndex:
     """Rules by resource type, name or prefix, and principal.
 
-    Any thread may ask while one changes it: rules of one pattern and principal are replaced whole.
+    Any thread may read while one changes it: the rules of one pattern and principal are replaced as a whole.
     """
 
     def __init__(self, bindings: Iterable[AclBinding]) -> None:
@@ -109,11 +109,11 @@ class AclIndex:
         return len(self._rules)
 
     def bindings(self) -> Collection[AclBinding]:
-        """All rules as they were given, at this moment."""
+        """All rules at this moment."""
         return tuple(self._rules)
 
     def add(self, binding: AclBinding) -> None:
-        """One rule more. What it costs does not grow with the rules of other patterns and principals."""
+        """Add a rule. The cost does not depend on the rules of other patterns and principals."""
         if binding in self._rules:
             return
         rule = self._rules[binding] = _rule(binding)
@@ -124,21 +124,21 @@ class AclIndex:
             self._count_prefix(binding, 1)
         below = patterns[key]
         below[binding.principal] = (*below.get(binding.principal, ()), rule)
-        who = (binding.resource_type, binding.principal)
-        self._by_principal[who] = (*self._by_principal.get(who, ()), rule)
+        owner = (binding.resource_type, binding.principal)
+        self._by_principal[owner] = (*self._by_principal.get(owner, ()), rule)
 
     def remove(self, binding: AclBinding) -> None:
-        """One rule less, if it is there."""
+        """Remove a rule, if it is there."""
         rule = self._rules.pop(binding, None)
         if rule is None:
             return
         patterns = self._patterns_like(binding)
         key = (binding.resource_type, binding.resource_name)
-        _take_away(patterns[key], binding.principal, rule)
+        _remove_rule(patterns[key], binding.principal, rule)
         if not patterns[key]:
             del patterns[key]
             self._count_prefix(binding, -1)
-        _take_away(self._by_principal, (binding.resource_type, binding.principal), rule)
+        _remove_rule(self._by_principal, (binding.resource_type, binding.principal), rule)
 
     def _patterns_like(self, binding: AclBinding) -> dict[tuple[ResourceType, str], _ByPrincipal]:
         return self._prefixed if binding.pattern_type is PatternType.PREFIXED else self._literals
@@ -165,15 +165,15 @@ class AclIndex:
         *,
         default: bool,
     ) -> Verdict:
-        """What the rules say. `default` is for a resource that no rule of anybody speaks of."""
+        """Decide by the rules. `default` applies to a resource that no rule matches, whatever its principal."""
         client = host_of(host)
         allowing = _IMPLIED_BY[operation]
         allowed: AclBinding | None = None
-        spoken_of = False
+        has_rules = False
         for by_principal in self._patterns(resource_type, resource_name):
-            spoken_of = True
-            for who in (principal, ANYBODY):
-                for rule in by_principal.get(who, ()):
+            has_rules = True
+            for subject in (principal, ANY_PRINCIPAL):
+                for rule in by_principal.get(subject, ()):
                     if not rule.is_for_host(client):
                         continue
                     if rule.denies:
@@ -183,7 +183,7 @@ class AclIndex:
                         allowed = rule.binding
         if allowed is not None:
             return Verdict(True, allowed)
-        return Verdict(default and not spoken_of, None)
+        return Verdict(default and not has_rules, None)
 
     def _patterns(self, resource_type: ResourceType, name: str) -> Iterator[_ByPrincipal]:
         for literal in (name, WILDCARD) if name != WILDCARD else (WILDCARD,):
@@ -198,12 +198,15 @@ class AclIndex:
                 yield rules
 
     def decide_for_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether some resource of the type may be had; after `Authorizer.authorizeByResourceType` (KIP-679)."""
+        """Whether the operation is allowed on at least one resource of the type.
+
+        `Authorizer.authorizeByResourceType` (KIP-679).
+        """
         client = host_of(host)
         allow_literals, deny_literals = set[str](), set[str]()
         allow_prefixes, deny_prefixes = set[str](), set[str]()
-        for who in (principal, ANYBODY):
-            for rule in self._by_principal.get((resource_type, who), ()):
+        for subject in (principal, ANY_PRINCIPAL):
+            for rule in self._by_principal.get((resource_type, subject), ()):
                 if rule.operation not in (operation, AclOperation.ALL) or not rule.is_for_host(client):
                     continue
                 if rule.binding.pattern_type is PatternType.PREFIXED:
@@ -216,11 +219,11 @@ class AclIndex:
         if WILDCARD in allow_literals:
             return True
         return any(
-            name not in deny_literals and not _begins_with_one_of(name, deny_prefixes) for name in allow_literals
-        ) or any(not _begins_with_one_of(prefix, deny_prefixes) for prefix in allow_prefixes)
+            name not in deny_literals and not _has_prefix_in(name, deny_prefixes) for name in allow_literals
+        ) or any(not _has_prefix_in(prefix, deny_prefixes) for prefix in allow_prefixes)
 
 
-def _begins_with_one_of(name: str, prefixes: Collection[str]) -> bool:
+def _has_prefix_in(name: str, prefixes: Collection[str]) -> bool:
     return any(name[:length] in prefixes for length in range(1, len(name) + 1))
 
 
@@ -232,7 +235,7 @@ def _rule(binding: AclBinding) -> Rule:
     return Rule(binding, denies, binding.operation, host_of(binding.host).text, network)
 
 
-def _take_away(rules: dict[_Key, tuple[Rule, ...]], key: _Key, rule: Rule) -> None:
+def _remove_rule(rules: dict[_Key, tuple[Rule, ...]], key: _Key, rule: Rule) -> None:
     left = tuple(each for each in rules[key] if each is not rule)
     if left:
         rules[key] = left

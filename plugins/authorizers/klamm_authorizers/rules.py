@@ -1,4 +1,4 @@
-"""Rules as text, and what is wrong with one."""
+"""Parses and checks rules in text form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_principal(principal: str) -> None:
     """Raises ValueError unless it is `TYPE:NAME`."""
     kind, colon, name = principal.partition(":")
     if not colon or not kind or not name:
-        raise ValueError(f'"{principal}" is no principal such as User:alice')
+        raise ValueError(f'"{principal}" is not a principal such as User:alice')
 
 
 def check_host(host: str) -> None:
@@ -25,7 +25,7 @@ def check_host(host: str) -> None:
     try:
         ipaddress.ip_network(host, strict=False)
     except ValueError as error:
-        raise ValueError(f'"{host}" is no address, CIDR network or *') from error
+        raise ValueError(f'"{host}" is not an address, a CIDR network or *') from error
 
 
 def parse_rule(text: str) -> list[AclBinding]:
@@ -43,7 +43,7 @@ def parse_rule(text: str) -> list[AclBinding]:
         raise ValueError("must be: allow|deny PRINCIPAL OPERATION,... RESOURCE:NAME [from HOST]")
     permission = _PERMISSIONS.get(words[0].lower())
     if permission is None:
-        raise ValueError(f'begins with "{words[0]}" in place of allow or deny')
+        raise ValueError(f'begins with "{words[0]}" instead of allow or deny')
     check_principal(words[1])
     check_host(host)
     resource_type, name, pattern_type = _resource(words[3])
@@ -57,7 +57,7 @@ def _operation(text: str) -> AclOperation:
     name = text.upper()
     known = [operation.name for operation in AclOperation if operation.name not in _NOT_IN_RULES]
     if name not in known:
-        raise ValueError(f'"{text}" is no operation ({", ".join(known)})')
+        raise ValueError(f'"{text}" is not an operation ({", ".join(known)})')
     return AclOperation[name]
 
 
@@ -65,7 +65,7 @@ def _resource(text: str) -> tuple[ResourceType, str, PatternType]:
     kind, _, name = text.partition(":")
     known = [resource.name.lower() for resource in ResourceType if resource.name not in _NOT_IN_RULES]
     if kind.lower() not in known:
-        raise ValueError(f'"{kind}" is no resource type ({", ".join(known)})')
+        raise ValueError(f'"{kind}" is not a resource type ({", ".join(known)})')
     resource_type = ResourceType[kind.upper()]
     if resource_type is ResourceType.CLUSTER:
         if name not in ("", WILDCARD, CLUSTER_NAME):

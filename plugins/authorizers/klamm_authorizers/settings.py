@@ -35,7 +35,7 @@ class AclSettings:
         (), doc="Principals that may do everything, e.g. `User:admin`.", kafka="super.users", check=_check_super_users
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        False, doc="Allow what no ACL speaks of.", kafka="allow.everyone.if.no.acl.found"
+        False, doc="Allow everything on resources without ACLs.", kafka="allow.everyone.if.no.acl.found"
     )
 
 
@@ -52,5 +52,5 @@ class StaticSettings:
         (), doc="Principals that may do everything, e.g. `User:admin`.", kafka="super.users", check=_check_super_users
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        False, doc="Allow what no rule speaks of.", kafka="allow.everyone.if.no.acl.found"
+        False, doc="Allow everything on resources without rules.", kafka="allow.everyone.if.no.acl.found"
     )

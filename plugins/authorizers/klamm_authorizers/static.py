@@ -9,7 +9,7 @@ from klamm_authorizers.settings import StaticSettings
 
 
 class StaticAuthorizer(IndexAuthorizer):
-    """Decides as `acl` does, by rules that cannot be changed while the server runs; the ACL APIs are refused."""
+    """Decides like `acl`, by rules that do not change while the server runs. The ACL APIs are refused."""
 
     def __init__(self, settings: StaticSettings) -> None:
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""Who gets a connection, and which request is next: assigners of processors, and request schedulers."""
+"""Processor assigners and request schedulers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_processor_assigners() -> Iterator[Provider]:
-    """Kafka's way, and one that looks at loads."""
+    """Kafka's round robin, and one that measures loads."""
     yield Provider(
         "round_robin",
         "klamm_dispatch.assigners:RoundRobin",
@@ -20,14 +20,14 @@ def klamm_processor_assigners() -> Iterator[Provider]:
         "least_loaded",
         "klamm_dispatch.least_loaded:LeastLoaded",
         settings="klamm_dispatch.least_loaded:LeastLoadedSettings",
-        summary="each new connection to the processor with the least to do; connections move when one runs hot",
+        summary="each new connection to the processor with the least load; connections migrate from a hot processor",
     )
 
 
 @hookimpl
 def klamm_request_schedulers() -> Iterator[Provider]:
-    """Kafka's way, and two with lanes."""
-    yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in the order they came", default=True)
+    """Kafka's queue, and two schedulers with lanes."""
+    yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in order of arrival", default=True)
     yield Provider(
         "priority",
         "klamm_dispatch.priority:Priority",
@@ -38,5 +38,5 @@ def klamm_request_schedulers() -> Iterator[Provider]:
         "fair",
         "klamm_dispatch.fair:Fair",
         settings="klamm_dispatch.fair:FairSettings",
-        summary="a round over clients, by what their requests cost",
+        summary="takes turns between clients, by the cost of their requests",
     )

@@ -9,7 +9,7 @@ from klamm import Address, ProcessorAssigner, ProcessorLoad
 
 
 class RoundRobin(ProcessorAssigner):
-    """One after the other, as Kafka's acceptor does."""
+    """One processor after the other, as in Kafka's acceptor."""
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""The request scheduler `fair`: a round over clients, by what their requests have cost."""
+"""The request scheduler `fair`: takes turns between clients, by the cost of their requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm import RequestContext, setting
 from klamm.shared import source_of
 from klamm_dispatch.lanes import Lane, LaneScheduler
 
-_DEBTORS: Final = 10_000
+_MAX_CLIENTS: Final = 10_000
 _SMOOTHING: Final = 0.25
 
 _KEYS: Final[dict[str, Callable[[RequestContext], str]]] = {
@@ -27,38 +27,38 @@ _QUANTUM: Final = {"handler_time": 1e6, "bytes": 65536.0}
 
 def _check_weights(weights: dict[str, float]) -> str | None:
     wrong = sorted(name for name, weight in weights.items() if not 0 < weight < math.inf)
-    return f"weights are above 0; not so {', '.join(wrong)}" if wrong else None
+    return f"weights must be above 0: {', '.join(wrong)}" if wrong else None
 
 
 @dataclass(frozen=True, slots=True)
 class FairSettings:
     """The table `[server.fair]`."""
 
-    by: str = setting("user_and_client_id", doc="What makes requests those of one client.", choices=tuple(_KEYS))
+    by: str = setting("user_and_client_id", doc="What identifies a client.", choices=tuple(_KEYS))
     cost: str = setting(
         "handler_time",
-        doc="What a request is charged: the time it took a handler, or its size.",
+        doc="The cost of a request: the time of its handler, or its size.",
         choices=tuple(_QUANTUM),
     )
     weights: dict[str, float] = setting(
         {},
-        doc='Share of a client beside the others\' 1, by what `by` tells of it, e.g. "User:etl".',
+        doc='Weights of clients, by the value of `by`, e.g. "User:etl"; the default is 1.',
         check=_check_weights,
     )
     client_max_queued: float = setting(
         0.5, doc="The part of queued.max.requests that one client may fill.", minimum=0.0, maximum=1.0
     )
     spare_handlers: int = setting(
-        1, doc="Handlers that one client alone never takes, unless there is only one.", minimum=0
+        1, doc="Handlers that are not available to one client alone, unless there is only one.", minimum=0
     )
 
 
 class Fair(LaneScheduler):
     """Deficit round robin (Shreedhar and Varghese) over clients, one lane each.
 
-    Every visit gives a client a quantum times its weight; it is served while it has credit. What a request costs is
-    known when it has been handled, so that is when it is charged; until then it is charged what its client's requests
-    cost on average. A client that has nothing to do saves no credit, but its debt stays until nobody waits any more.
+    Each turn gives a client a quantum times its weight, and it is served while it has credit. A request is first
+    charged the average cost of its client's requests. The difference to its real cost is charged when it has been
+    handled. A client without requests does not save credit, but its debt stays until no client waits.
     """
 
     settings: FairSettings
@@ -79,7 +79,7 @@ class Fair(LaneScheduler):
         key = self._key(request)
         lane = self._lanes.get(key)
         if lane is None:
-            if len(self._lanes) >= _DEBTORS:
+            if len(self._lanes) >= _MAX_CLIENTS:
                 self._forget_oldest_idle()
             lane = self._lanes[key] = Lane(key, self._client_capacity, self.settings.weights.get(key, 1.0))
         return lane
@@ -102,7 +102,7 @@ class Fair(LaneScheduler):
         may_run = [lane for lane in self._round if lane.running < limit]
         if not may_run:
             return None
-        # As many rounds at once as it takes until somebody has credit again.
+        # As many turns at once as are needed until a client has credit.
         rounds = min(math.floor(-lane.credit / (self._quantum * lane.weight)) + 1 for lane in may_run)
         for lane in may_run:
             lane.credit += rounds * self._quantum * lane.weight

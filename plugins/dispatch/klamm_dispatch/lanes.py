@@ -1,4 +1,4 @@
-"""`LaneScheduler`: what `priority` and `fair` have in common: lanes, bounds, and handlers that no lane may take."""
+"""`LaneScheduler`, the base class of `priority` and `fair`: lanes, their bounds, and reserved handlers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm import RequestContext, RequestScheduler
 
 
 class Lane:
-    """Requests that wait together, in order. `running` are those that handlers are at."""
+    """Queued requests, in order. `running` is the number of its requests that handlers execute."""
 
     __slots__ = ("capacity", "credit", "estimate", "name", "running", "waiting", "weight")
 
@@ -27,10 +27,10 @@ class Lane:
 
 
 class LaneScheduler(RequestScheduler):
-    """A bounded queue of lanes; which lane is next is up to `_next_lane`, which runs under the lock.
+    """A bounded queue of lanes. `_next_lane`, which runs under the lock, chooses the next lane.
 
-    Handlers wait on a `SimpleQueue` of tokens, one per queued request, since that hands over faster than a condition.
-    A token whose request must wait for a handler to come free (see `_may_run`) is set aside until one does.
+    Handlers wait on a `SimpleQueue` of tokens, one per queued request; it is faster than a condition. If no lane may
+    run now, because its handlers are busy, the token is set aside until a handler is free.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
@@ -44,11 +44,11 @@ class LaneScheduler(RequestScheduler):
 
     @abstractmethod
     def _lane_of(self, request: RequestContext) -> Lane:
-        """The lane of a request, made if there is none."""
+        """The lane of a request; created at the first one."""
 
     @abstractmethod
     def _next_lane(self) -> Lane | None:
-        """The lane that is served next; None if no lane that waits may run."""
+        """The next lane; None if no lane with requests may run now."""
 
     def _queued(self, lane: Lane) -> None:
         """A request has been appended to the lane."""
@@ -57,7 +57,7 @@ class LaneScheduler(RequestScheduler):
         """A handler has taken the lane's first request."""
 
     def _finished(self, lane: Lane, request: RequestContext, busy_ns: int) -> None:
-        """The handler is done with it."""
+        """A handler has finished the request."""
 
     def offer(self, request: RequestContext) -> bool:
         with self._lock:
@@ -109,5 +109,5 @@ class LaneScheduler(RequestScheduler):
         return self._size
 
     def _handlers_less(self, reserved: int) -> int:
-        """All handlers but the reserved ones; at least one, and no limit before their number is known."""
+        """The number of handlers without the reserved ones: at least one, and unlimited until the number is known."""
         return max(1, self._handlers - reserved) if self._handlers else 1 << 31

@@ -1,4 +1,4 @@
-"""The assigner `least_loaded`: by connections, bytes and busy time, and again while they live."""
+"""The assigner `least_loaded`: assigns new connections by load, and migrates connections from hot processors."""
 
 from __future__ import annotations
 
@@ -20,29 +20,33 @@ class LeastLoadedSettings:
     )
     skew: float = setting(
         0.25,
-        doc="How much more of its time, as a part of 1, a processor may be busy than another.",
+        doc="The largest difference in busy time between two processors, as a part of 1.",
         minimum=0.01,
         maximum=1.0,
     )
     hot: float = setting(
-        0.5, doc="A processor that is busy for less of its time, as a part of 1, loses none.", minimum=0.0, maximum=1.0
+        0.5,
+        doc="A processor that is busy for a smaller part of its time (0 to 1) keeps its connections.",
+        minimum=0.0,
+        maximum=1.0,
     )
     max_moves: int = setting(32, doc="Connections that move in one interval at most.", minimum=1)
     goal: str = setting(
         "latency",
-        doc="What moving is for: quick answers to light connections, which leave hot processors, or throughput: heavy "
-        "ones are spread evenly.",
+        doc="The goal of migration: low latency for light connections, which leave hot processors, or throughput: "
+        "heavy ones are spread evenly.",
         choices=("latency", "throughput"),
     )
 
 
 class LeastLoaded(ProcessorAssigner):
-    """A new connection goes where the shares of all connections, of all bytes and of all busy time add up to least.
+    """Assigns a new connection to the processor with the least sum of its shares of connections, bytes and busy time.
 
-    When the busiest processor is `hot` and `skew` above the idlest, connections move. With `latency` as the goal, light
-    ones go to the idlest, where they wait behind nobody, and heavy ones even out among the other processors. With
-    `throughput`, heavy ones even out among all, and light ones leave only one that keeps a processor busy alone: a
-    processor is then less busy, but a request may wait behind a heavy one on each of them.
+    Connections migrate if the busiest processor is above `hot` and by `skew` busier than the idlest. With the goal
+    `latency`, light connections go to the idlest, where no heavy request delays them, and heavy ones are balanced among
+    the others. With `throughput`, heavy ones are balanced among all processors, and light ones leave only a processor
+    that one heavy connection keeps busy. Processors are then less busy, but a light request may wait for a heavy one on
+    each of them.
     """
 
     settings: LeastLoadedSettings
@@ -65,7 +69,7 @@ class LeastLoaded(ProcessorAssigner):
         scores = [
             sum(column[i] / total for column, total in zip(columns, totals, strict=True)) for i in range(len(loads))
         ]
-        # Equals take turns.
+        # Equal processors take turns.
         self._next += 1
         count = len(loads)
         return min(range(count), key=lambda index: (round(scores[index], 6), (index - self._next) % count))
@@ -80,23 +84,23 @@ class LeastLoaded(ProcessorAssigner):
             return ()
         own = connections[hottest]
         if self.settings.goal == "throughput":
-            return self._even_out(own, gap, idlest) or self._make_way(own, gap, idlest, only_for_one=True)
-        moves = self._make_way(own, gap, idlest)
+            return self._balance(own, gap, idlest) or self._move_light(own, gap, idlest, only_for_one=True)
+        moves = self._move_light(own, gap, idlest)
         others = [index for index in range(len(loads)) if index != idlest]
         target = min(others, key=lambda index: loads[index].busy)
         if not moves and target != hottest:
-            moves = self._even_out(own, loads[hottest].busy - loads[target].busy, target)
+            moves = self._balance(own, loads[hottest].busy - loads[target].busy, target)
         return moves
 
-    def _even_out(self, connections: Sequence[ConnectionLoad], gap: float, target: int) -> Sequence[Move]:
-        """Move the one heavy connection that brings two processors closest."""
+    def _balance(self, connections: Sequence[ConnectionLoad], gap: float, target: int) -> Sequence[Move]:
+        """Move the one heavy connection whose move makes two processors most equal."""
         heavy = [one for one in connections if one.busy > _LIGHT]
         best = min(heavy, key=lambda one: abs(gap - 2 * one.busy), default=None)
         if best is None or abs(gap - 2 * best.busy) > gap - self.settings.skew / 2:
             return ()
         return (Move(best.connection_id, target),)
 
-    def _make_way(
+    def _move_light(
         self, connections: Sequence[ConnectionLoad], gap: float, target: int, *, only_for_one: bool = False
     ) -> Sequence[Move]:
         """Move light connections away from heavy ones, but not so many that the target becomes the hotter one."""

@@ -28,14 +28,14 @@ CONTROL_APIS: Final = (
     "OffsetCommit",
     "OffsetFetch",
 )
-"""What tells clients where to go and keeps groups together; all of it is short."""
+"""Requests for metadata and group membership; all are short."""
 
 _API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS}
 
 
 def _check_apis(names: tuple[str, ...]) -> str | None:
     unknown = sorted(set(names) - set(_API_KEYS))
-    return f"no such API: {', '.join(unknown)}" if unknown else None
+    return f"unknown API: {', '.join(unknown)}" if unknown else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class PrioritySettings:
     )
     control_listeners: tuple[str, ...] = setting(
         (),
-        doc="Listeners all of whose requests go ahead, whatever they ask (KIP-291).",
+        doc="Listeners all of whose requests are control, whatever their API (KIP-291).",
         names_listeners=True,
     )
     data_share: float = setting(
         0.1,
-        doc="The part of all turns that data requests get at least while they wait; 0 lets them starve.",
+        doc="The least share of turns for waiting data requests; 0 lets them starve.",
         minimum=0.0,
         maximum=1.0,
     )
@@ -60,16 +60,16 @@ class PrioritySettings:
         0.8, doc="The part of queued.max.requests that data requests may fill.", minimum=0.0, maximum=1.0
     )
     control_handlers: int = setting(
-        1, doc="Handlers that data requests never take, unless there is only one.", minimum=0
+        1, doc="Handlers reserved for control requests, unless there is only one.", minimum=0
     )
 
 
 class Priority(LaneScheduler):
-    """Two lanes, `control` and `data`. A control request that waits is next, but each time that data is passed over it
-    earns `data_share` of a turn, and takes a turn as soon as it has earned a whole one.
+    """Two lanes, `control` and `data`. Control is first. Each time that data has to wait it earns `data_share` of a
+    turn, and takes a turn when it has earned a whole one.
 
-    Handlers are not interrupted, so a handler or more are kept from data: with all of them at long data requests, the
-    first place in the queue would be worth little. Kafka separates by threads alone (KIP-291).
+    Handlers are not interrupted, so some are reserved for control: if all executed long data requests, the first place
+    in the queue would not help. Kafka separates by threads only (KIP-291).
     """
 
     settings: PrioritySettings
@@ -96,7 +96,7 @@ class Priority(LaneScheduler):
             return data if data_may_run else None
         if data_may_run:
             data.credit += self.settings.data_share
-            # A share such as 0.1 is no sum of powers of two.
+            # A share such as 0.1 is not exact in binary.
             if data.credit > 1.0 - 1e-9:
                 return data
         return control

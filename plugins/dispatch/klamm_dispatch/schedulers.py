@@ -1,4 +1,4 @@
-"""Orders in which waiting requests reach the handlers."""
+"""The request scheduler `fifo`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from klamm import RequestContext, RequestScheduler
 class Fifo(RequestScheduler):
     """First in, first out.
 
-    `SimpleQueue` hands over more than twice as fast as `Queue`. The bound is looked at before the put, so processors
-    that offer at the same instant may exceed it by one each.
+    `SimpleQueue` is more than twice as fast as `Queue`. The bound is checked before the put, so processors that offer
+    at the same instant may exceed it by one each.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""The gate `authentication_penalty`: who fails to authenticate too often is not served for a while."""
+"""The gate `authentication_penalty`: an address that fails to authenticate too often is refused for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Failures:
-    """Of one address: how many count, until when, and until when the address is not served."""
+    """The failures of one address: how many count and until when, and until when the address is refused."""
 
     count: int = 0
     forgotten_ns: int = 0
@@ -34,17 +34,17 @@ class AuthenticationFailures:
         self._clock = clock
 
     def now_ns(self) -> int:
-        """The time that failures are told."""
+        """The clock of all failures."""
         return self._clock.monotonic_ns()
 
     def penalized(self) -> int:
-        """How many addresses are not served now."""
+        """How many addresses are refused now."""
         now_ns = self.now_ns()
         with self.lock:
             return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())
 
     def make_room(self, now_ns: int, most: int) -> None:
-        """Forget what is over, and the oldest if there are `most`; the caller holds the lock."""
+        """Remove expired failures, and the oldest if there are `most`; the caller holds the lock."""
         while self.by_source:
             oldest = next(iter(self.by_source))
             if len(self.by_source) < most and self.by_source[oldest].forgotten_ns > now_ns:
@@ -53,14 +53,14 @@ class AuthenticationFailures:
 
 
 class AuthenticationPenalty(ConnectionGate):
-    """Each failure beyond those that are allowed keeps the address out for twice as long as the one before.
+    """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
 
-    What comes meanwhile is closed unserved after a delay, and costs nothing more. A connection that authenticates takes
-    back one failure: many clients may stand behind one address, and one that is set up wrongly must not keep the others
-    out for ever, but neither shall one valid account pay for guessing others.
+    Meanwhile its connections are closed after a delay, which extends nothing. A connection that authenticates takes
+    back one failure. Many clients may share an address: one with a wrong password does not lock the others out for
+    good, and one valid account does not allow guessing the passwords of others.
 
-    Failures at any listener that has the gate count at each of them; what a failure costs is said by the settings of
-    the listener where it happens.
+    Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
+    how long the address is refused.
     """
 
     settings: AuthenticationPenaltySettings
@@ -77,7 +77,7 @@ class AuthenticationPenalty(ConnectionGate):
             failures = AuthenticationFailures(services.clock)
             services.metrics.gauge(
                 "klamm:type=AuthenticationPenalty,name=PenalizedAddresses",
-                "Addresses that are not served because they failed to authenticate.",
+                "Addresses that are refused because they failed to authenticate.",
                 failures.penalized,
             )
             return failures
@@ -104,11 +104,11 @@ class AuthenticationPenalty(ConnectionGate):
             return None
         delay_ms = min(self.settings.delay_ms, left_ns // _MS_NS + 1)
         if not delay_ms:
-            return Refuse("authentication_penalty", f"not served for {left_ns // _MS_NS} ms more")
+            return Refuse("authentication_penalty", f"refused for {left_ns // _MS_NS} ms more")
         return Delay(delay_ms, "authentication_penalty")
 
     def release(self, address: Address) -> None:
-        """Failures outlive connections."""
+        """Nothing: failures outlive connections."""
 
     def authentication_failed(self, address: Address) -> None:
         source, settings, shared = self._source(address), self.settings, self._failures
@@ -125,7 +125,7 @@ class AuthenticationPenalty(ConnectionGate):
             failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
             beyond = failures.count - settings.allowed_failures
             if beyond > 0:
-                # More doublings than that are beyond every limit.
+                # More doublings exceed every limit.
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))
                 failures.penalized_until_ns = now_ns + penalty_ms * _MS_NS
 

@@ -8,15 +8,15 @@ from typing import Final
 from klamm import ListenerContext
 from klamm.runtime import Scheduler
 
-# Connections that are only being set up cannot be given up yet.
-_LOOK_AGAIN_MS: Final = 100
+# Connections that are being set up cannot be evicted yet.
+_RETRY_MS: Final = 100
 
 
 class ListenerCount:
-    """One listener that counts here. `protected` ones are never asked to give up a connection.
+    """The connections of one listener. A `protected` listener never has to close a connection for others.
 
-    `evicting` are those of its connections that will be given up soon; `waiting` says that its acceptor waits for one
-    to go.
+    `evicting` is the number of its connections that are about to be closed. `waiting`: its acceptor waits until a
+    connection is closed.
     """
 
     __slots__ = ("connections", "context", "evicting", "protected", "waiting")
@@ -30,25 +30,25 @@ class ListenerCount:
 
 
 class ConnectionCounts:
-    """`lock` guards all of it. A source without connections is not in `by_source`."""
+    """`lock` guards all fields. A source without connections is not in `by_source`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._limit = 0
-        self._will_look_again = False
+        self._retry_scheduled = False
         self.lock = threading.Lock()
         self.total = 0
         self.by_source: dict[str, int] = {}
         self.listeners: dict[str, ListenerCount] = {}
 
     def add(self, source: str, listener: ListenerCount) -> None:
-        """One more; the caller holds the lock."""
+        """Count a connection; the caller holds the lock."""
         self.total += 1
         listener.connections += 1
         self.by_source[source] = self.by_source.get(source, 0) + 1
 
     def remove(self, source: str, listener: ListenerCount) -> None:
-        """One less. Acceptors that wait look again."""
+        """A connection is closed. Acceptors that wait for this try again."""
         with self.lock:
             self.total -= 1
             listener.connections -= 1
@@ -63,18 +63,18 @@ class ConnectionCounts:
             context.resume_accepting()
 
     def keep_limit(self, limit: int) -> None:
-        """Have listeners that are not protected close connections until there are no more than that.
+        """Have listeners that are not protected close connections until the total is within the limit.
 
-        Not under the lock. The listener with the most gives first, each its least recently used. Where one could not be
-        given up, or was not, this is tried again until the limit is kept or only protected listeners have connections.
+        The caller does not hold the lock. The listener with the most connections is first and closes its least recently
+        used one. If that fails, it is tried again until the limit is kept or only protected listeners have connections.
         """
         with self.lock:
             self._limit = limit
             left = {each: each.connections - each.evicting for each in self.listeners.values() if not each.protected}
             excess = self.total - sum(each.evicting for each in self.listeners.values()) - limit
-            if self.total > limit and any(each.connections for each in left) and not self._will_look_again:
-                self._will_look_again = True
-                self._scheduler.schedule(_LOOK_AGAIN_MS, self._look_again)
+            if self.total > limit and any(each.connections for each in left) and not self._retry_scheduled:
+                self._retry_scheduled = True
+                self._scheduler.schedule(_RETRY_MS, self._retry)
         while excess > 0 and left:
             fullest = max(left, key=lambda listener: left[listener])
             if left[fullest] > 0 and self._evict_one(fullest):
@@ -92,10 +92,10 @@ class ConnectionCounts:
             listener.evicting = max(0, listener.evicting - 1)
         return False
 
-    def _look_again(self) -> None:
+    def _retry(self) -> None:
         with self.lock:
-            self._will_look_again = False
-            # What was to go has gone by now, or will not.
+            self._retry_scheduled = False
+            # What was to be closed is closed by now, or will not be.
             for listener in self.listeners.values():
                 listener.evicting = 0
         self.keep_limit(self._limit)

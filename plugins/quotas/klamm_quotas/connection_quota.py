@@ -10,15 +10,15 @@ from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.settings import ConnectionQuotaSettings
 
-# An acceptor is woken before; who waits behind a proxy is not.
-_ASK_AGAIN_MS: Final = 100
+# An acceptor is woken earlier; a connection behind a proxy is not.
+_RETRY_MS: Final = 100
 
 
 class ConnectionQuota(ConnectionGate):
     """Limits the connections of an address, of its listener and of the server.
 
-    One over the limit of its address is refused. At the limit of the listener or the server the acceptor waits until a
-    connection goes. A protected listener goes beyond the server's limit, and another gives up a connection for it.
+    A connection over the limit of its address is refused. At the limit of the listener or the server the acceptor waits
+    until one is closed. A protected listener exceeds the server's limit, and another one closes a connection for it.
     """
 
     settings: ConnectionQuotaSettings
@@ -70,7 +70,7 @@ class ConnectionQuota(ConnectionGate):
         source = self._source(address)
         limit = self.limit_of(address.host)
         settings, counts, listener = self.settings, self._counts, self._listener
-        # From others, that is: alone it has to keep the limit, as in Kafka.
+        # The only listener of a server keeps the limit, as in Kafka.
         protected = settings.protected and len(listener.context.services.listeners) > 1
         with counts.lock:
             count = counts.by_source.get(source, 0)
@@ -78,10 +78,10 @@ class ConnectionQuota(ConnectionGate):
                 return Refuse("per_ip", f"{source} has {count} of {limit} connections")
             if listener.connections >= settings.max_connections:
                 listener.waiting = True
-                return Delay(_ASK_AGAIN_MS, "per_listener", pause_acceptor=True)
+                return Delay(_RETRY_MS, "per_listener", pause_acceptor=True)
             if counts.total >= settings.broker_max_connections and not protected:
                 listener.waiting = True
-                return Delay(_ASK_AGAIN_MS, "per_broker", pause_acceptor=True)
+                return Delay(_RETRY_MS, "per_broker", pause_acceptor=True)
             listener.waiting = False
             counts.add(source, listener)
             excess = counts.total - settings.broker_max_connections

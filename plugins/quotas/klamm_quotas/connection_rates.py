@@ -1,4 +1,4 @@
-"""`ConnectionRates`: how fast connections come to one server, together and from each address (KIP-612)."""
+"""`ConnectionRates`: the rates of new connections of one server, in all and by source (KIP-612)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ConnectionRates:
         self.window_ms = window_ms
         self.broker = Rate(samples, window_ms)
         self._by_source: dict[str, tuple[Rate, int]] = {}
-        self._tidy_from = _TIDY_FROM
+        self._prune_from = _TIDY_FROM
         self._limits: dict[IpAddress, float] = {}
         self.default_limit: float | None = None
         self._table = services.shared.table(CLIENT_QUOTAS)
@@ -69,15 +69,15 @@ class ConnectionRates:
         self._limits, self.default_limit = limits, default
 
     def limit_of(self, host: str) -> float | None:
-        """What AlterClientQuotas said of an address; `default_limit` is not looked at."""
+        """The address's own quota from AlterClientQuotas, without `default_limit`."""
         return self._limits.get(ip_address_of(host)) if self._limits else None
 
     def now_ms(self) -> int:
-        """The time that rates are told."""
+        """The clock of all rates."""
         return self._clock.monotonic_ns() // 1_000_000
 
     def configure(self, samples: int, window_ms: int) -> None:
-        """Take other windows; the caller holds the lock. What was measured under others is forgotten."""
+        """Apply the size and number of windows; the caller holds the lock. If they change, rates start at 0."""
         if (samples, window_ms) != (self.samples, self.window_ms):
             self.samples, self.window_ms = samples, window_ms
             self.broker = Rate(samples, window_ms)
@@ -88,16 +88,16 @@ class ConnectionRates:
         found = self._by_source.pop(source, None)
         rate = found[0] if found is not None else Rate(self.samples, self.window_ms)
         self._by_source[source] = (rate, now_ms)
-        if len(self._by_source) >= self._tidy_from:
-            self._tidy(now_ms)
+        if len(self._by_source) >= self._prune_from:
+            self._prune(now_ms)
         return rate
 
-    def _tidy(self, now_ms: int) -> None:
-        # Who has not come for all windows has a rate of zero. The dictionary is in the order of the last use.
+    def _prune(self, now_ms: int) -> None:
+        # A source without a connection in all windows has a rate of zero. The dictionary is ordered by last use.
         obsolete_ms = now_ms - (self.samples + 1) * self.window_ms
         for source in [source for source, (_rate, used_ms) in self._by_source.items() if used_ms <= obsolete_ms]:
             del self._by_source[source]
-        self._tidy_from = max(_TIDY_FROM, 2 * len(self._by_source))
+        self._prune_from = max(_TIDY_FROM, 2 * len(self._by_source))
 
     @property
     def tracked(self) -> int:

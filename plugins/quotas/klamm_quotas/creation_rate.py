@@ -1,4 +1,4 @@
-"""The gate `creation_rate`: how fast connections may come, after Kafka's `ConnectionQuotas` (KIP-612)."""
+"""The gate `creation_rate`: limits the rate of new connections. Source: Kafka's `ConnectionQuotas` (KIP-612)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CreationRate(ConnectionGate):
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
         self._overrides = NetworkMap[float](dict(self.settings.overrides))
-        # Those for which an acceptor or, behind a proxy, a processor waits: until when, and for what rate.
+        # Connections for which an acceptor or, behind a proxy, a processor waits: until when, and for which rate.
         self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
@@ -46,7 +46,7 @@ class CreationRate(ConnectionGate):
         self._ip_throttle_time = RecentMean()
         for prefix, mean, doc in (
             ("", self._throttle_time, "Mean milliseconds for which the acceptor waited because of a creation rate"),
-            ("ip-", self._ip_throttle_time, "Mean milliseconds until those over the rate of their address were closed"),
+            ("ip-", self._ip_throttle_time, "Mean milliseconds until connections over their rate were closed"),
         ):
             services.metrics.gauge(
                 f"kafka.server:type=socket-server-metrics,name={prefix}connection-accept-throttle-time",
@@ -93,7 +93,7 @@ class CreationRate(ConnectionGate):
         with rates.lock:
             waiting = self._waiting.get(address)
             if waiting is not None:
-                # It was counted when it was first asked for.
+                # It was counted the first time.
                 if waiting[0] > now_ms:
                     return Delay(waiting[0] - now_ms, waiting[1], pause_acceptor=True)
                 del self._waiting[address]
@@ -113,12 +113,12 @@ class CreationRate(ConnectionGate):
                     delay_ms, reason = broker_ms, "per_broker_rate"
             if not delay_ms:
                 return None
-            self._forget_who_gave_up(now_ms)
+            self._forget_abandoned(now_ms)
             self._waiting[address] = (now_ms + delay_ms, reason)
             self._throttle_time.record(delay_ms, now_ms)
             return Delay(delay_ms, reason, pause_acceptor=True)
 
-    def _forget_who_gave_up(self, now_ms: int) -> None:
+    def _forget_abandoned(self, now_ms: int) -> None:
         for address, (until_ms, _reason) in list(self._waiting.items()):
             if until_ms + self._window_ms > now_ms:
                 return
@@ -135,7 +135,7 @@ class CreationRate(ConnectionGate):
         return self.settings.protected and len(self._listener.services.listeners) > 1
 
     def release(self, address: Address) -> None:
-        """Rates forget by themselves."""
+        """Nothing: rates decay."""
 
 
 def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> ConnectionRates:

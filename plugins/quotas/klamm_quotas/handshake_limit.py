@@ -10,16 +10,16 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import source_of
 from klamm_quotas.settings import HandshakeLimitSettings
 
-# An acceptor is woken before; who waits behind a proxy is not.
-_ASK_AGAIN_MS: Final = 100
+# An acceptor is woken earlier; a connection behind a proxy is not.
+_RETRY_MS: Final = 100
 
 
 class HandshakeLimit(ConnectionGate):
-    """Handshakes are what costs a server most for a stranger: TLS takes a thread for milliseconds.
+    """Limits handshakes: for an unauthenticated client they are the most expensive work of a server.
 
-    At the limit the acceptor waits, and the system's backlog holds the peers up, so that a storm of clients that come
-    back is worked off in order. A limit per address keeps one peer from holding all places. How long a handshake may
-    take is the listener's `connection_setup_timeout_ms`.
+    At the limit the acceptor waits and new connections queue in the system's backlog. So when all clients reconnect at
+    once, they are served in order. A limit per address keeps one client from taking all places. The listener's
+    `connection_setup_timeout_ms` limits the time of a handshake.
     """
 
     settings: HandshakeLimitSettings
@@ -52,25 +52,25 @@ class HandshakeLimit(ConnectionGate):
     def admit(self, address: Address) -> Admission:
         source, settings = self._source(address), self.settings
         with self._lock:
-            # A peer that was reset may be back from the same port before its old connection is released.
+            # A peer may connect again from the same port before its old connection is released.
             self._forget(address)
             if self._by_source[source] >= settings.max_handshakes_per_ip:
                 return Refuse("handshakes_per_ip", f"{source} has {self._by_source[source]} handshakes under way")
             if len(self._under_way) >= settings.max_handshakes:
                 self._waiting = True
-                return Delay(_ASK_AGAIN_MS, "handshakes", pause_acceptor=True)
+                return Delay(_RETRY_MS, "handshakes", pause_acceptor=True)
             self._waiting = False
             self._under_way.add(address)
             self._by_source[source] += 1
         return None
 
     def authenticated(self, address: Address) -> None:
-        self._over(address)
+        self._ended(address)
 
     def release(self, address: Address) -> None:
-        self._over(address)
+        self._ended(address)
 
-    def _over(self, address: Address) -> None:
+    def _ended(self, address: Address) -> None:
         with self._lock:
             self._forget(address)
             waiting = self._waiting

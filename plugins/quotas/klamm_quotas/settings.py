@@ -10,7 +10,7 @@ from klamm.config import check_networks
 from klamm.shared import IPV6_SOURCE_PREFIX_LENGTH
 
 UNLIMITED: Final = 2_147_483_647
-"""Kafka's default for every number of connections."""
+"""Kafka's default for all limits of connections."""
 
 
 def _ipv6_prefix_length(*, per_server: bool) -> Any:
@@ -44,7 +44,7 @@ class ConnectionQuotaSettings:
 
     max_connections_per_ip: int = setting(
         UNLIMITED,
-        doc="Connections that one address may have, on all listeners together; further ones are closed at once.",
+        doc="Connections of one address, on all listeners together; further ones are closed at once.",
         kafka="max.connections.per.ip",
         minimum=0,
     )
@@ -56,21 +56,21 @@ class ConnectionQuotaSettings:
     )
     max_connections: int = setting(
         UNLIMITED,
-        doc="Connections of the listener; when they are there, it accepts no more until one goes.",
+        doc="Connections of the listener; at the limit it accepts no more until one is closed.",
         kafka="listener.name.NAME.max.connections",
         minimum=1,
     )
     broker_max_connections: int = setting(
         UNLIMITED,
-        doc="Connections of all listeners together; when they are there, only a protected listener accepts more.",
+        doc="Connections of all listeners together; at the limit only a protected listener accepts more.",
         kafka="max.connections",
         per_server=True,
         minimum=1,
     )
     protected: bool = setting(
         False,
-        doc="Whether the listener is exempt from `broker_max_connections`: what it accepts beyond that costs another"
-        " listener its least recently used connection.",
+        doc="Whether the listener is exempt from `broker_max_connections`: for each connection beyond the limit another"
+        " listener closes its least recently used one.",
         kafka="inter.broker.listener.name",
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)
@@ -125,12 +125,12 @@ class HandshakeLimitSettings:
 
     max_handshakes: int = setting(
         UNLIMITED,
-        doc="Connections of the listener that may be in their handshakes and authentication at once; further ones wait"
-        " to be accepted.",
+        doc="Connections of the listener in their handshake or authentication at one time; further ones wait to be"
+        " accepted.",
         minimum=1,
     )
     max_handshakes_per_ip: int = setting(
-        UNLIMITED, doc="How many of them may be of one address; further ones are closed at once.", minimum=1
+        UNLIMITED, doc="The most of them from one address; further ones are closed at once.", minimum=1
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=False)
 
@@ -141,23 +141,21 @@ class AuthenticationPenaltySettings:
 
     allowed_failures: int = setting(
         5,
-        doc="Failed handshakes and authentications of one address, on all listeners together, that cost nothing.",
+        doc="Failed handshakes and authentications of one address, on all listeners together, before it is refused.",
         minimum=0,
     )
     initial_penalty_ms: int = setting(
-        1000, doc="How long an address is not served after one failure more; each further one doubles it.", minimum=1
+        1000, doc="How long an address is refused after the next failure; each further one doubles it.", minimum=1
     )
-    max_penalty_ms: int = setting(60_000, doc="The longest time that an address is not served.", minimum=1)
-    forget_after_ms: int = setting(
-        600_000, doc="Failures are forgotten when there has been none for that long.", minimum=1
-    )
+    max_penalty_ms: int = setting(60_000, doc="The longest time for which an address is refused.", minimum=1)
+    forget_after_ms: int = setting(600_000, doc="Failures are forgotten after this time without one.", minimum=1)
     delay_ms: int = setting(
-        1000, doc="After what time a connection that is not served is closed; 0 closes it at once.", minimum=0
+        1000, doc="Delay after which a refused connection is closed; 0 closes it at once.", minimum=0
     )
     exempt: tuple[str, ...] = setting(
-        (), doc="Addresses and CIDR networks that are never penalized, e.g. of a proxy.", check=check_networks
+        (), doc="Addresses and CIDR networks that are never refused, e.g. of a proxy.", check=check_networks
     )
     max_tracked_addresses: int = setting(
-        10_000, doc="Addresses whose failures are kept in memory; more push the oldest out.", minimum=1
+        10_000, doc="Addresses whose failures are kept in memory; further ones replace the oldest.", minimum=1
     )
     ipv6_prefix_length: int = _ipv6_prefix_length(per_server=True)

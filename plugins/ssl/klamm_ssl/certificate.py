@@ -1,4 +1,4 @@
-"""What klamm reads of a certificate: its subject as Java prints it, and the time of its end."""
+"""Reads certificates and revocation lists: the subject as Java prints it, and when they expire."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _KEYWORDS: Final = {
 }
 """RFC 2253's table; Java writes every other attribute as a number."""
 
-# UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString; Java reads them all as UTF-8.
-_TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 27, 30})
+# UTF8String, PrintableString, TeletexString, IA5String, BMPString; Java reads them all as UTF-8.
+_TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
 
@@ -29,10 +29,15 @@ _SPACE: Final = " \r"
 def subject_name(der: bytes) -> str:
     """The subject of a certificate in DER as Java's `X500Principal.getName()` prints it, RFC 2253.
 
-    Raises ValueError if it is no certificate.
+    Raises ValueError if it is no certificate, and for a subject that `cryptography` cannot read.
     """
-    subject = _certificate(der).subject
-    return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(subject.rdns))
+    certificate = _certificate(der)
+    try:
+        rdns = certificate.subject.rdns
+        return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(rdns))
+    # TypeError: of attributes that are bit strings.
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the subject of the certificate cannot be read: {error}") from error
 
 
 def read_not_after(der: bytes) -> datetime:
@@ -41,7 +46,10 @@ def read_not_after(der: bytes) -> datetime:
 
 
 def read_next_update(der: bytes) -> datetime | None:
-    """When a revocation list in DER is to be followed by another, if it says so. Raises ValueError if it is none."""
+    """When the next update of a revocation list in DER is due, if it says so.
+
+    Raises ValueError if it is no such list.
+    """
     return x509.load_der_x509_crl(der).next_update_utc
 
 

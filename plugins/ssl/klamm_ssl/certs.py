@@ -1,4 +1,4 @@
-"""`klamm certs`: a development CA with server and client certificates, and what to paste where.
+"""`klamm certs`: a development CA with server and client certificates, and how to use them.
 
 Nothing that serves calls this: a listener without certificates does not start.
 """
@@ -18,7 +18,7 @@ from klamm_ssl.issuing import CertificateAuthority, Identity
 _EXIT_USAGE: Final = 2
 
 _TEXT: Final = """\
-Certificates for development, signed by a CA that nobody but you should trust:
+Certificates for development, signed by a CA that only you should trust:
 {listing}
 
 --- klamm
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="clients",
         metavar="NAME",
         action="append",
-        help="who gets a client certificate, may be repeated; its principal is User:CN=NAME. Default: client",
+        help="client that gets a certificate, may be repeated; its principal is User:CN=NAME. Default: client",
     )
     parser.add_argument("--days", metavar="N", type=int, default=397, help="how long they are valid; default: 397")
     parser.add_argument("--port", metavar="PORT", type=int, default=9093, help="for what is printed; default: 9093")

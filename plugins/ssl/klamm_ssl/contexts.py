@@ -1,7 +1,7 @@
-"""From settings and the content of files to `ssl.SSLContext`s.
+"""Builds `ssl.SSLContext`s from settings and the content of files.
 
-Files are read first, all of them, and everything is made of what was read: what is compared at a reload is what is in
-use. Keys reach OpenSSL, which takes only files, through memory files where the system has them.
+All files are read first, and everything is built from that content, so a reload compares exactly what is in use.
+OpenSSL reads keys from files only; they are memory files where the system has these.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from cryptography import x509
 
 from klamm_ssl.certificate import read_next_update, read_not_after
 from klamm_ssl.options import SniSettings, SslOptions
@@ -34,9 +36,9 @@ _RESERVED: Final = frozenset({DEFAULT_NAME, TRUST_STORE_NAME, REVOCATION_LISTS_N
 
 
 class SslFilesError(Exception):
-    """Certificates, keys or trust that cannot be used; the message says which and why, and holds no secret.
+    """Certificates, keys or trust stores that cannot be used. The message says which and why and contains no secret.
 
-    `key` is the setting that is at fault, if it is one.
+    `key` is the setting that is wrong, if it is one.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -45,7 +47,7 @@ class SslFilesError(Exception):
 
 
 class ServerObject(ssl.SSLObject):
-    """Remembers what the client asked for in SNI, whether it is a name of anything here, and whether it was refused."""
+    """A connection that remembers the name in SNI, whether it is unknown, and whether it was refused."""
 
     server_name = ""
     name_unknown = False
@@ -54,7 +56,7 @@ class ServerObject(ssl.SSLObject):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a certificate and its key are: paths or the PEM itself."""
+    """Where a certificate and its key come from: paths, or the PEM itself."""
 
     certificate: Path | str
     chain: Path | None
@@ -62,7 +64,7 @@ class Identity:
     is_keystore: bool
     password: _Password
     prefix: str = ""
-    """What stands before the names of its settings: `sni.HOST.` for a certificate by name."""
+    """The prefix of its settings' names: `sni.HOST.` for a certificate by name."""
 
     @property
     def key(self) -> str:
@@ -80,7 +82,7 @@ class Identity:
 
     @property
     def label(self) -> str:
-        """What it is called in complaints."""
+        """Its name in error messages."""
         return str(self.certificate) if isinstance(self.certificate, Path) else "certificate_pem"
 
 
@@ -92,16 +94,16 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """`context` serves; `expirations` are the ends of its certificates by server name, of its trust and its CRLs."""
+    """The default context, and when its certificates (by server name), its trust store and its CRLs expire."""
 
     context: ssl.SSLContext
     expirations: Mapping[str, datetime]
 
 
 class SslFiles:
-    """The files that some settings name, at one moment.
+    """The content of the files that the settings name, at one moment.
 
-    `digest` changes when any content does. Raises SslFilesError for what cannot be read.
+    `digest` changes with any content. Raises SslFilesError for a file that cannot be read.
     """
 
     def __init__(self, settings: SslOptions, environment: Mapping[str, str]) -> None:
@@ -134,13 +136,13 @@ class SslFiles:
         return {path: key for path, key in named if isinstance(path, Path)}
 
     def contexts(self) -> SslContexts:
-        """What serves with these files. Raises SslFilesError."""
+        """The contexts for these files. Raises SslFilesError."""
         expirations: dict[str, datetime] = {}
         trust = self._trust(expirations)
         default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
         contexts = {}
         for host, identity in self._by_host.items():
-            # As DNS writes a name in full: none of the others has a dot at its end.
+            # With a dot, as DNS writes a full name: no other label ends with one.
             label = f"{host}." if host in _RESERVED else host
             contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
@@ -167,7 +169,7 @@ class SslFiles:
                 raise SslFilesError(f"ciphers: {settings.ciphers}: OpenSSL knows none of these", "ciphers") from error
         context.verify_mode = _VERIFY[settings.client_auth]
         if trust:
-            # Java takes whatever a trust store holds for an anchor, not roots alone.
+            # As in Java, each certificate of a trust store is an anchor, not only roots.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if settings.revocation_lists:
                 context.verify_flags |= _CRL_CHECK[settings.revocation_check]
@@ -227,7 +229,7 @@ class SslFiles:
         elif identity.chain is not None:
             pem = b"\n".join([pem, self._content(identity.chain)])
 
-        # Looked at before OpenSSL does, which would not say whether it minds the certificate or the key.
+        # Checked before OpenSSL reads it: OpenSSL does not say whether the certificate or the key is wrong.
         end = _expiration(pem, identity)
 
         def ask_for_password() -> str:
@@ -239,7 +241,7 @@ class SslFiles:
                 )
             return password
 
-        # The key that is named counts, whatever else is in the certificate's file.
+        # A key that is configured is used even if the certificate's file has one too.
         key_file = contextlib.nullcontext() if private_key is None else _as_file(private_key)
         with _as_file(pem) as name, key_file as key_name:
             _loading(
@@ -264,7 +266,7 @@ class SslFiles:
 
 
 def problems_of(settings: SslOptions, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the files of some settings, or with settings that do not go together: keys and messages."""
+    """Keys and messages for files that cannot be used, and for settings that contradict each other."""
     try:
         SslFiles(settings, environment).contexts()
     except SslFilesError as error:
@@ -298,7 +300,7 @@ def _read(path: Path, key: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A name under which OpenSSL can read some bytes, with no disk touched where the system has memory files."""
+    """A file name under which OpenSSL can read the content; not on a disk where the system has memory files."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         with os.fdopen(os.memfd_create("klamm-ssl", os.MFD_CLOEXEC), "wb") as file:
             file.write(content)
@@ -323,18 +325,18 @@ _CAUSES: Final = {
 
 
 def _loading(what: str, key: str, without_reason: str, load: Callable[[], object]) -> None:
-    """Have OpenSSL load something. `without_reason` is what is said where OpenSSL says no more than that it is PEM."""
+    """Have OpenSSL load something. `without_reason` is the message where OpenSSL gives no other reason than PEM."""
     try:
         load()
     except ssl.SSLError as error:
-        # OpenSSL names no reason for what it cannot find in a file.
+        # OpenSSL gives no reason if something is missing in a file.
         reason = (error.reason or "PEM_LIB").replace(" ", "_")
         cause = without_reason if reason == "PEM_LIB" else _CAUSES.get(reason, reason)
         raise SslFilesError(f"{what}: {cause}", key) from error
 
 
 def _expiration(pem: bytes, identity: Identity) -> datetime:
-    """The end of the first certificate of a chain, or of any later one that ends before it."""
+    """When the certificate or any of its chain expires, whichever is first."""
     try:
         ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
@@ -345,7 +347,10 @@ def _expiration(pem: bytes, identity: Identity) -> datetime:
 
 
 def _readable_ends(pem: bytes) -> list[datetime]:
-    """Of trusted certificates. What OpenSSL takes is trusted, whether its end can be read or not."""
+    """When trusted certificates expire.
+
+    A certificate that OpenSSL accepts is trusted even if its end cannot be read.
+    """
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
         ends.extend(read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace")))
@@ -363,7 +368,7 @@ def _objects_of(pem: str, kind: str) -> Iterator[bytes]:
 
 
 def _next_updates(pem: bytes, label: str) -> list[datetime]:
-    """Of each revocation list that is to have a follower."""
+    """When the next updates of revocation lists are due; of those that say so."""
     try:
         updates = [read_next_update(der) for der in _objects_of(pem.decode("utf-8", "replace"), _REVOCATION_LIST)]
     except ValueError as error:
@@ -374,10 +379,7 @@ def _next_updates(pem: bytes, label: str) -> list[datetime]:
 
 
 def _host_names(pem: bytes) -> frozenset[str]:
-    """What the first certificate of a chain is for: its DNS names, in lower case."""
-    # Loaded only for those who have certificates by name: it is large.
-    from cryptography import x509
-
+    """The DNS names of the first certificate of a chain, in lower case."""
     certificate = x509.load_der_x509_certificate(next(certificates_of(pem.decode("utf-8", "replace"))))
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -393,7 +395,7 @@ def _pem_of_keystore(content: bytes, password: str | None, identity: Identity) -
     if key is None or certificate is None:
         raise SslFilesError(f"{identity.label}: there is no private key with a certificate in it", identity.key)
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
-    # TLS 1.2 wants the chain in order, and PKCS#12 promises none.
+    # TLS 1.2 needs the chain in order; PKCS#12 has no order.
     by_subject = {other.subject: other for other in others}
     while certificate is not None:
         parts.append(certificate.public_bytes(Encoding.PEM))
@@ -412,7 +414,7 @@ def _trusted_of_keystore(content: bytes, password: str | None, label: Path) -> b
 
 
 def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> Any:
-    # Loaded only for those who have such files: it is large.
+    # Imported here: most servers have no such file.
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
     try:
@@ -424,7 +426,7 @@ def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> 
 def _choose_by_name(
     contexts: Mapping[str, ssl.SSLContext], own_names: Collection[str], refuse: bool
 ) -> Callable[..., int | None]:
-    """`own_names` are those of the default certificate: who asks for one has asked for nothing unknown."""
+    """`own_names` are the names of the default certificate; a client that asks for one is not counted as unknown."""
 
     def choose(tls: ServerObject, name: str | None, _: ssl.SSLContext) -> int | None:
         if name is None:

@@ -1,4 +1,4 @@
-"""Why a TLS handshake failed, in few words: a label of metrics, and a line that an operator understands."""
+"""Why a TLS handshake failed: a reason for metrics, and a message for the log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REASONS: Final = frozenset(
 
 
 def handshake_error(error: ssl.SSLError, name_refused: bool, server_name: str) -> Exception:
-    """What to raise for an error of `do_handshake`: a peer that went away is no failure of the handshake."""
+    """The exception for an error of `do_handshake`. A peer that closed the connection is no failed handshake."""
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
         return ConnectionResetError("closed by peer during the TLS handshake")
     if name_refused:

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-# Clocks of others may be behind.
+# A peer's clock may be behind.
 _BACKDATED: Final = timedelta(minutes=5)
 
 
@@ -39,7 +39,7 @@ class Identity:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate and its chain, as servers want them in one file."""
+        """The certificate and its chain, in one file for servers."""
         return b"".join(one.public_bytes(Encoding.PEM) for one in (self.certificate, *self.chain))
 
     def key_pem(self, password: str | None = None) -> bytes:
@@ -47,7 +47,7 @@ class Identity:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, _encryption(password))
 
     def pkcs12(self, password: str, authorities: Sequence[x509.Certificate] = ()) -> bytes:
-        """Everything in one file, as Java's keytool makes and reads them."""
+        """Key, certificate and chain in one PKCS#12 file, as Java's keytool makes it."""
         return serialize_key_and_certificates(
             b"klamm", self.key, self.certificate, [*self.chain, *authorities], _encryption(password)
         )
@@ -75,7 +75,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-        """A root that was made before. Raises ValueError for what is none of `create`'s."""
+        """A root that `create` has made. Raises ValueError for anything else."""
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, EllipticCurvePrivateKey):
             raise ValueError("the key of the authority is not on an elliptic curve")
@@ -86,7 +86,7 @@ class CertificateAuthority:
 
     @property
     def root_pem(self) -> bytes:
-        """What peers put into their trust stores."""
+        """The certificate for the trust stores of peers."""
         return self.root.public_bytes(Encoding.PEM)
 
     def intermediate(self, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:

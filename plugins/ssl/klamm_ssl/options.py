@@ -69,7 +69,7 @@ class SslOptions:
     )
     trust_store: Path | None = setting(
         None,
-        doc="PEM or PKCS#12 file with the authorities that client certificates may come from.",
+        doc="PEM or PKCS#12 file with the authorities of client certificates.",
         kafka="ssl.truststore.location",
     )
     trust_store_pem: str | None = setting(
@@ -86,30 +86,30 @@ class SslOptions:
     )
     revocation_check: str = setting(
         "chain",
-        doc="What `revocation_lists` must speak of: a client's certificate and every authority above it, or it alone.",
+        doc="What is checked for revocation: a client's certificate and all its authorities, or the certificate only.",
         choices=("chain", "leaf"),
     )
     client_auth: str = setting(
         "none",
-        doc="Whether clients are asked for a certificate, and whether they must have one.",
+        doc="Whether clients are asked for a certificate, and whether they need one.",
         kafka="ssl.client.auth",
         choices=("none", "requested", "required"),
     )
     min_version: str = setting(
         "TLSv1.2",
-        doc="Oldest version of TLS that is spoken.",
+        doc="The oldest version of TLS.",
         kafka="ssl.enabled.protocols",
         choices=("TLSv1.2", "TLSv1.3"),
     )
     max_version: str = setting(
         "TLSv1.3",
-        doc="Newest version of TLS that is spoken.",
+        doc="The newest version of TLS.",
         kafka="ssl.enabled.protocols",
         choices=("TLSv1.2", "TLSv1.3"),
     )
     ciphers: str | None = setting(
         None,
-        doc="Cipher suites of TLS 1.2 in OpenSSL's words, joined by colons; unset is Python's choice.",
+        doc="Cipher suites of TLS 1.2 by OpenSSL's names, joined by colons; unset is Python's choice.",
         kafka="ssl.cipher.suites",
     )
     principal_mapping_rules: str = setting(
@@ -127,12 +127,12 @@ class SslOptions:
     )
     unknown_server_name: str = setting(
         "default",
-        doc="What a client gets that asks for a host that `sni` does not have: the default certificate, or no.",
+        doc="If a client asks for a host that is not in `sni`: send the default certificate, or refuse it.",
         choices=("default", "refuse"),
     )
     reload_interval_ms: int = setting(
-        5_000, doc="How often the files are looked at for changed content; 0 only at SIGHUP.", minimum=0
+        5_000, doc="How often the files are checked for new content; 0 is at SIGHUP only.", minimum=0
     )
     expiry_warning_days: int = setting(
-        30, doc="Certificates that expire within that time are warned of, once a day.", minimum=0
+        30, doc="A warning is logged once a day for certificates that expire within this time.", minimum=0
     )

@@ -1,4 +1,4 @@
-"""`SslPrincipalMapper`: names of principals from distinguished names, after Kafka's class of that name (KIP-371)."""
+"""`SslPrincipalMapper`: maps distinguished names to names of principals. Source: Kafka's class (KIP-371)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARSER: Final = re.compile(_RULE)
 
 
 class InvalidRuleError(ValueError):
-    """A rule that the grammar does not have."""
+    """A rule that does not match the grammar."""
 
 
 class NoMatchingRuleError(Exception):

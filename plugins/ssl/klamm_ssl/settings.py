@@ -15,15 +15,15 @@ class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """A certificate's file that has the private key in it, and that others can read."""
+        """A file with certificate and private key that other users can read."""
         if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
             exposed = check_private(self.certificate)
             if exposed is not None:
                 yield "certificate", exposed
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with the files that are named, and with settings that do not go together."""
-        # Loads OpenSSL, which settings alone do not need.
+        """Problems with the files, and settings that contradict each other."""
+        # Imported here: settings alone do not need OpenSSL.
         from klamm_ssl.contexts import problems_of
 
         return problems_of(self, os.environ)

@@ -58,8 +58,8 @@ _METRICS: Final = "klamm:type=SslTransport,name="
 class SslTransport(Transport):
     """The transport `ssl`.
 
-    The files are looked at every `reload_interval_ms` and at SIGHUP. New content serves the connections that come
-    after it; what cannot be used is logged and counted, once for each content, and changes nothing.
+    The files are read every `reload_interval_ms` and at SIGHUP. New connections use the new content. Content that
+    cannot be used changes nothing; it is logged and counted once.
     """
 
     security_protocol = "SSL"
@@ -76,8 +76,8 @@ class SslTransport(Transport):
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
         self._reload_lock = threading.Lock()
         self._seen = b""
-        # The content and the words of the last failure that was told.
-        self._told: tuple[bytes, str] | None = None
+        # Digest and message of the last failure that was reported.
+        self._reported_failure: tuple[bytes, str] | None = None
         self._contexts: SslContexts
         self._listener: ListenerContext
         self._reloads: Counter
@@ -94,20 +94,20 @@ class SslTransport(Transport):
         self._listener = listener
         metrics = listener.services.metrics
         labels = {"listener": listener.name}
-        self._reloads = metrics.counter(_METRICS + "Reloads", "Changed files that were taken over.", **labels)
+        self._reloads = metrics.counter(_METRICS + "Reloads", "Changed files that were loaded.", **labels)
         self._reload_failures = metrics.counter(
             _METRICS + "ReloadFailures", "Changed files that could not be used.", **labels
         )
         self._unknown_names = metrics.counter(
             _METRICS + "UnknownServerNames",
-            "Clients that asked for a host that no certificate is for, and were shown the default one.",
+            "Clients that asked for a host without a certificate and got the default one.",
             **labels,
         )
         self._limited_log = RateLimitedLog(log, listener.services.scheduler.schedule)
         self._remove_metrics = metrics.register(
             _METRICS + "CertificateExpiresInSeconds",
             "gauge",
-            "Time that is left of a certificate or its chain, of trust, and of revocation lists.",
+            "Time until a certificate or its chain, the trust store or a revocation list expires.",
             self._read_expirations,
         )
         self.warn_of_expiration()
@@ -126,7 +126,7 @@ class SslTransport(Transport):
         self._limited_log.log(
             "unknown name",
             logging.INFO,
-            "listener=%s peer=%s:%d: no certificate is for the server name %r; the default one was shown",
+            "listener=%s peer=%s:%d: no certificate for the server name %r; the default one was sent",
             self._listener.name,
             peer.host,
             peer.port,
@@ -134,47 +134,47 @@ class SslTransport(Transport):
         )
 
     def reload(self) -> None:
-        """Take over changed files. Raises SslFilesError for what cannot be used, and serves on with what there was.
+        """Load changed files. Raises SslFilesError if they cannot be used; then the old content stays in use.
 
-        The same failure again is not counted.
+        The same failure is counted once.
         """
         digest = b""
         try:
-            # A timer and a signal may want it at the same time.
+            # A timer and a signal may call this at the same time.
             with self._reload_lock:
                 files = SslFiles(self.settings, self._environment)
                 digest = files.digest
                 if digest == self._seen:
-                    self._told = None
+                    self._reported_failure = None
                     return
                 self._seen = digest
                 self._contexts = files.contexts()
         except SslFilesError as error:
             failure = (digest, str(error))
-            if failure != self._told:
-                self._told = failure
+            if failure != self._reported_failure:
+                self._reported_failure = failure
                 self._reload_failures.add()
                 self._listener.services.emit_admin_event(
                     "certificate_swapped", str(error), listener=self._listener.name, failed=True
                 )
             raise
-        self._told = None
+        self._reported_failure = None
         self._reloads.add()
         self._listener.services.emit_admin_event("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
         self.warn_of_expiration()
 
     def _reload_changed(self) -> None:
-        told = self._told
+        reported = self._reported_failure
         try:
             self.reload()
         except SslFilesError as error:
-            if self._told is told:
+            if self._reported_failure is reported:
                 return
             log.error("listener=%s: new files cannot be used, the old ones stay: %s", self._listener.name, error)
 
     def warn_of_expiration(self) -> None:
-        """Log the certificates that end soon or have ended."""
+        """Log the certificates that have expired or soon will."""
         for labels, seconds in self._read_expirations():
             if seconds <= self.settings.expiry_warning_days * 86_400:
                 what = f"expires in {seconds / 86_400:.1f} days" if seconds > 0 else "has expired"
@@ -194,11 +194,11 @@ class SslTransport(Transport):
 
 
 class SslTransportLayer(TransportLayer):
-    """One TLS connection: OpenSSL works on memory, and this moves the bytes between it and the socket.
+    """One TLS connection: OpenSSL works on memory, and this class moves the bytes between it and the socket.
 
-    Over a socket, OpenSSL takes two system calls for each record, however small; librdkafka makes two of every Kafka
-    record. `write` must come again with the same bytes in front when not all has gone: callers do, as what is encrypted
-    cannot be taken back.
+    Over a socket OpenSSL needs two system calls for each TLS record, however small, and librdkafka makes two TLS
+    records of every Kafka record. After a partial `write` the caller must call it again with the remaining bytes first,
+    since they are encrypted already.
     """
 
     __slots__ = (
@@ -228,7 +228,7 @@ class SslTransportLayer(TransportLayer):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = cast(ServerObject, context.wrap_bio(self._incoming, self._outgoing, server_side=True))
-        # With a buffer it returns a number.
+        # With a buffer it returns the number of bytes.
         self._read = cast(Callable[[int, memoryview], int], self._tls.read)
         self._on_unknown_name = on_unknown_name
         self._mapper = mapper
@@ -236,7 +236,7 @@ class SslTransportLayer(TransportLayer):
         self._details: Mapping[str, str] = {}
         self._established = False
         self._has_rest = False
-        # What the socket has not taken, and how much that was offered to `write` is in it.
+        # Encrypted bytes that the socket has not accepted, and how many bytes of the last `write` they stand for.
         self._unsent: Buffer = b""
         self._encrypted_bytes = 0
 
@@ -258,7 +258,7 @@ class SslTransportLayer(TransportLayer):
         return Interest.NONE
 
     def _shake_hands(self) -> None:
-        """Raises BlockingIOError when it is the peer's turn."""
+        """Raises BlockingIOError when the peer has to send something."""
         tls = self._tls
         try:
             while True:
@@ -273,7 +273,7 @@ class SslTransportLayer(TransportLayer):
                     else:
                         self._incoming.write_eof()
         finally:
-            # Said at once: most clients break off when they see a certificate that is for another name.
+            # Reported now: most clients close the connection when they see a certificate for another name.
             if tls.name_unknown:
                 tls.name_unknown = False
                 self._on_unknown_name(tls.server_name)
@@ -307,7 +307,7 @@ class SslTransportLayer(TransportLayer):
                 if self._has_rest:
                     self._has_rest = False
                 elif more and filled < _TURN_BYTES:
-                    # No more than can be passed on now, but for the rest of a record.
+                    # No more than the buffer takes, or the rest of one TLS record.
                     wanted = min(_RECEIVE_BYTES, max(size - filled, _RECORD_BYTES))
                     data = self._socket.recv(wanted)
                     if not data:
@@ -318,7 +318,7 @@ class SslTransportLayer(TransportLayer):
                     break
                 try:
                     while True:
-                        # One record at most comes with each call.
+                        # Each call returns one TLS record at most.
                         count = read(size, buffer[filled:])
                         if not count:
                             self._has_rest = filled > 0
@@ -327,7 +327,7 @@ class SslTransportLayer(TransportLayer):
                         if filled == size or not incoming.pending:
                             break
                 except ssl.SSLWantReadError:
-                    # OpenSSL has all of it, and the last record is not whole.
+                    # OpenSSL has read everything; the last TLS record is incomplete.
                     pass
         except BlockingIOError:
             pass
@@ -337,13 +337,13 @@ class SslTransportLayer(TransportLayer):
         if filled == size:
             self._has_rest = incoming.pending > 0 or self._tls.pending() > 0
         if self._outgoing.pending and not self._flush() and self._outgoing.pending > _RECORD_BYTES:
-            # Each request for new keys is answered. Over a socket it is OpenSSL that stops reading here.
-            raise ConnectionResetError("the peer asks for new keys and takes none of the answers")
+            # OpenSSL answers each key update. Over a socket it would stop reading here.
+            raise ConnectionResetError("the peer requests key updates and does not read the responses")
         return filled or WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
         if len(chunks) == 1 and not self._encrypted_bytes and not self._unsent and 0 < len(chunks[0]) <= _PIECE_BYTES:
-            # One small answer: most of what is sent.
+            # One small response, the usual case.
             (piece,) = chunks
             self._tls.write(piece)
             if self._flush():
@@ -359,7 +359,7 @@ class SslTransportLayer(TransportLayer):
         for piece in pieces:
             done = min(self._encrypted_bytes, len(piece))
             if done:
-                # It went out with the rest of an earlier call.
+                # Sent with the rest of an earlier call.
                 self._encrypted_bytes -= done
                 sent += done
                 if done == len(piece):
@@ -373,7 +373,7 @@ class SslTransportLayer(TransportLayer):
         return sent
 
     def _flush(self) -> bool:
-        """Send what TLS has to say; whether all of it went."""
+        """Send what OpenSSL has written; whether the socket accepted all of it."""
         while data := self._unsent or self._outgoing.read():
             try:
                 count = self._socket.send(data)
@@ -410,7 +410,7 @@ class SslTransportLayer(TransportLayer):
         if self._established and not self._unsent:
             self._established = False
             with contextlib.suppress(OSError, ValueError):
-                # Says that nothing was cut off. Whether the peer answers is all the same.
+                # Tells the peer that nothing is missing. Its response is not waited for.
                 self._tls.unwrap()
             try:
                 self._flush()
@@ -424,13 +424,13 @@ def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buff
     while position < end:
         piece = os.pread(descriptor, min(_PIECE_BYTES, end - position), position)
         if not piece:
-            raise OSError("the file ended before the region that was promised")
+            raise OSError("the file ends before the end of the region")
         position += len(piece)
         yield piece
 
 
 def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The same bytes in pieces of at most 64 KiB: small chunks joined, each piece being one call, large ones cut."""
+    """The same bytes in pieces of at most 64 KiB, one call each: small chunks are joined, large ones split."""
     joined: list[Buffer] = []
     size = 0
     for chunk in chunks:

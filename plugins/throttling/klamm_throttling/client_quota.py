@@ -1,4 +1,4 @@
-"""The throttle `client_quota`: a listener's door to the client quotas of its server."""
+"""The throttle `client_quota`: applies the client quotas of the server to one listener."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ClientQuota(Throttle):
         self._manager: ClientQuotaManager
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError when another listener has other settings."""
+        """Raises ValueError if another listener has different settings."""
         services = listener.services
 
         def make() -> ClientQuotaManager:
@@ -33,8 +33,8 @@ class ClientQuota(Throttle):
 
     @property
     def active(self) -> bool:
-        """While there is a quota for anybody."""
-        return self._manager.limits_anybody
+        """Whether there is any quota."""
+        return self._manager.has_quotas
 
     def reconfigure(self, settings: ClientQuotaSettings) -> bool:
         self.settings = settings

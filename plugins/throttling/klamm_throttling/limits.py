@@ -1,4 +1,4 @@
-"""`QuotaLimits`: which quota is a client's, by Kafka's order of precedence."""
+"""`QuotaLimits`: finds the quota of a client in Kafka's order of precedence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from klamm.shared import QuotaEntity, Row, quotas_by_entity
 from klamm_throttling.settings import DEFAULT_NAME, ClientQuotaSettings
 
 DEFAULT: Final = None
-"""The name of a default, as the table has it."""
+"""The name of a default in the table."""
 _ABSENT: Final = ""
 
 Pair: TypeAlias = tuple[str | None, str | None]
-"""User and client id of a quota: a name, DEFAULT, or the empty string where it is not about that."""
+"""User and client id of a quota: a name, DEFAULT, or the empty string if the quota does not depend on it."""
 
 
 class Limit(NamedTuple):
-    """A quota's value, and who shares it: clients with the same `user` and `client_id`, empty where all share."""
+    """A quota's value. Clients with the same `user` and `client_id` share it; an empty string means all of them."""
 
     value: float
     user: str
@@ -25,7 +25,7 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """Every quota there is, from the settings and, over them, the table. Does not change once it is made."""
+    """All quotas: those of the table, and those of the settings that the table does not override. Immutable."""
 
     def __init__(self, settings: ClientQuotaSettings, rows: Mapping[str, Row]) -> None:
         self._quotas: dict[Pair, dict[str, float]] = {}

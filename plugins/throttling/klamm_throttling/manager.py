@@ -1,7 +1,7 @@
-"""`ClientQuotaManager`: the client quotas of one server, and who has used how much of them.
+"""`ClientQuotaManager`: the client quotas of one server and their use.
 
-Follows Kafka's class of that name, `ClientRequestQuotaManager` and `ControllerMutationQuotaManager`. One instance for
-all listeners; all of it is guarded by one lock, which is held for some microseconds.
+Source: Kafka's class of that name, `ClientRequestQuotaManager` and `ControllerMutationQuotaManager`. All listeners
+share one instance. One lock guards it and is held for microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRODUCE: Final = 0
 _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
 _EXPIRE_AFTER_MS: Final = 3_600_000
 _EXPIRY_PERIOD_MS: Final = 60_000
-# The unit that an operator knows from Kafka's metric: 100 is the whole time of one thread.
+# Kafka's unit: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
 
 SensorKey: TypeAlias = tuple[str, str, str]
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Sensor)
 
 
 class Usage(NamedTuple):
-    """One sensor as metrics tell it; `value` is in the unit of its quota."""
+    """One sensor for metrics; `value` is in the unit of its quota."""
 
     key: str
     user: str
@@ -41,7 +41,7 @@ class Usage(NamedTuple):
 
 
 class ThrottleCounts:
-    """How often a quota has throttled, and for how long together."""
+    """Requests that a quota has throttled, and their total throttle time."""
 
     __slots__ = ("requests", "time_ms")
 
@@ -56,7 +56,7 @@ class ThrottleCounts:
 
 
 class ClientSensors:
-    """The quotas of one user with one client id; None where there is none."""
+    """The sensors of one user and client id; None where no quota applies."""
 
     __slots__ = ("consumer", "mutation", "producer", "request")
 
@@ -92,29 +92,29 @@ class ClientQuotaManager:
     # ---- quotas
 
     def configure(self, settings: ClientQuotaSettings) -> None:
-        """Take other settings. What was used under the old windows is forgotten if the windows change."""
+        """Apply new settings. If the windows change, past use is forgotten."""
         with self._lock:
             if _windows(settings) != _windows(self.settings):
                 self._sensors.clear()
             self.settings = settings
             self._apply()
-        self._tell()
+        self._notify()
 
     def _quotas_changed(self, _changes: Mapping[str, Row | None]) -> None:
         with self._lock:
             self._apply()
-        self._tell()
+        self._notify()
 
     @property
-    def limits_anybody(self) -> bool:
+    def has_quotas(self) -> bool:
         """Whether there is any quota."""
         return bool(self._limits.keys)
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Have `watcher()` called after each change of quotas, on the thread that made it."""
+        """Have `watcher()` called after each change of quotas, on the thread of the change."""
         self._watchers.append(watcher)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in self._watchers:
             watcher()
 
@@ -160,7 +160,7 @@ class ClientQuotaManager:
         return max(1, int(consumer.limit.value * whole_windows_s))
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """See `klamm.Throttle.charge_records`. Who is over the quota of request time gets no records either."""
+        """See `klamm.Throttle.charge_records`. A client over its quota of request time gets no records either."""
         client = self._client(context)
         if not size_bytes or (client.consumer is None and client.request is None):
             return 0
@@ -190,7 +190,7 @@ class ClientQuotaManager:
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
 
-    # ---- who it is
+    # ---- clients
 
     def _client(self, context: RequestContext) -> ClientSensors:
         if not self._limits.keys:
@@ -201,7 +201,7 @@ class ClientQuotaManager:
     def _new_client(self, key: tuple[str, str]) -> ClientSensors:
         with self._lock:
             if len(self._clients) >= self.settings.max_tracked_clients:
-                # They come back as they are seen again; what counts is in the sensors.
+                # Entries are rebuilt with the clients' next requests; the use is in the sensors.
                 self._clients = {}
             client = self._clients[key] = ClientSensors(
                 self._sensor(_PRODUCER, key, self._rate_sensor),
@@ -235,7 +235,7 @@ class ClientQuotaManager:
         bucket = TokenBucket(settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000)
         return TokenSensor(limit, bucket, self._now_ms())
 
-    # ---- forgetting
+    # ---- expiry
 
     def _forget_half(self) -> None:
         newest = sorted(self._sensors.items(), key=lambda item: item[1].used_ms)[len(self._sensors) // 2 :]
@@ -250,13 +250,13 @@ class ClientQuotaManager:
 
     def _keep(self, sensors: Iterable[tuple[SensorKey, Any]]) -> None:
         self._sensors = dict(sensors)
-        # They may hold sensors that are gone, which others would make anew.
+        # They may refer to removed sensors.
         self._clients = {}
 
     # ---- metrics
 
     def most_used(self) -> list[Usage]:
-        """The sensors that are nearest to their quotas, or over them, at most `metrics_max_clients`."""
+        """The `metrics_max_clients` sensors with the highest utilization."""
         now_ms = self._now_ms()
         with self._lock:
             usages = [
@@ -267,7 +267,7 @@ class ClientQuotaManager:
 
     @property
     def tracked(self) -> int:
-        """How many sensors there are."""
+        """The number of sensors."""
         return len(self._sensors)
 
 

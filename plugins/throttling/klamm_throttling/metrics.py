@@ -1,4 +1,4 @@
-"""What the client quotas tell: Kafka's metrics of clients, the nearest to their quotas only, and klamm's totals."""
+"""Metrics of client quotas: Kafka's for the clients with the highest utilization, and klamm's totals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Samples = Iterable[tuple[dict[str, str], float]]
 
 
 def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
-    """Register everything; read only when somebody collects."""
+    """Register all of them. They are read at collection only."""
 
     def labels(usage: Usage) -> dict[str, str]:
         return {"user": usage.user, "client_id": usage.client_id}
@@ -37,7 +37,7 @@ def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
         registry.register(name, "gauge", doc, values(key))
     registry.gauge(
         "kafka.server:type=Request,name=exempt-request-time",
-        "Percent of a thread's time that requests take which no quota counts: brokers' to each other, so none.",
+        "Percent of a thread's time for requests that no quota counts: those between brokers, so 0.",
         lambda: 0.0,
     )
     registry.register(

@@ -1,4 +1,4 @@
-"""Sensors: how much of one quota is used, by everybody who shares it. Kafka's `ClientSensors`.
+"""Sensors: the use of one quota by all clients that share it. Kafka's `ClientSensors`.
 
 The caller holds the lock of the `ClientQuotaManager`.
 """
@@ -22,15 +22,15 @@ class Sensor(ABC):
 
     @abstractmethod
     def value(self, now_ms: int) -> float:
-        """What Kafka's metric of it tells."""
+        """The value of Kafka's metric."""
 
     @abstractmethod
     def utilization(self, now_ms: int) -> float:
-        """The share of the quota that is used; above 1 it throttles."""
+        """The used share of the quota; above 1 it throttles."""
 
 
 class RateSensor(Sensor):
-    """Bytes, or percent of a thread's time, per second. `longest_ms`, if not 0, bounds the throttle time."""
+    """Bytes or percent of a thread's time, per second. `longest_ms`, if not 0, is the longest throttle time."""
 
     __slots__ = ("_longest_ms", "_rate")
 
@@ -40,15 +40,15 @@ class RateSensor(Sensor):
         self._longest_ms = longest_ms
 
     def record(self, value: float, now_ms: int) -> int:
-        """Record; the throttle time."""
+        """Record the value and return the throttle time."""
         self.used_ms = now_ms
         self._rate.record(value, now_ms)
         return self.throttle_time_ms(now_ms)
 
     def record_if_allowed(self, value: float, now_ms: int) -> int:
-        """Record unless that would be too much; then its throttle time.
+        """Record the value and return 0, or return the throttle time if it would exceed the quota.
 
-        What comes when nothing was recorded is allowed whatever its size: more than all windows hold could never be.
+        The first value is allowed whatever its size. Otherwise a value above the quota of all windows could never pass.
         """
         self.used_ms = now_ms
         unused = self._rate.measure(now_ms) <= 0
@@ -59,7 +59,7 @@ class RateSensor(Sensor):
         return throttle_time_ms
 
     def throttle_time_ms(self, now_ms: int) -> int:
-        """What is earned by what was recorded so far."""
+        """The throttle time for what was recorded so far."""
         throttle_time_ms = self._rate.throttle_time_ms(self.limit.value, now_ms)
         return min(throttle_time_ms, self._longest_ms) if self._longest_ms else throttle_time_ms
 
@@ -80,13 +80,13 @@ class TokenSensor(Sensor):
         self._bucket = bucket
 
     def take(self, count: int, now_ms: int) -> int:
-        """Take tokens; the throttle time if too few were there."""
+        """Take tokens. Returns the throttle time if there were too few."""
         self.used_ms = now_ms
         self._bucket.take(count, self.limit.value, now_ms)
         return self._bucket.throttle_time_ms(self.limit.value, now_ms)
 
     def take_if_allowed(self, count: int, now_ms: int) -> int:
-        """Take tokens unless some are owed; then how long."""
+        """Take tokens and return 0, or return the throttle time if the bucket is below zero."""
         self.used_ms = now_ms
         throttle_time_ms = self._bucket.throttle_time_ms(self.limit.value, now_ms)
         if not throttle_time_ms:

@@ -9,7 +9,7 @@ from typing import Final
 from klamm import setting
 
 DEFAULT_NAME: Final = "<default>"
-"""How settings name the default of users or client ids, as Kafka's tools do."""
+"""The name of the default in settings, as in Kafka's tools."""
 QUOTA_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 
 
@@ -17,7 +17,7 @@ def _check(all_quotas: Iterable[Mapping[str, float]]) -> str | None:
     for quotas in all_quotas:
         for key, value in quotas.items():
             if key not in QUOTA_KEYS:
-                return f'"{key}" is no quota; there are {", ".join(QUOTA_KEYS)}'
+                return f'"{key}" is not a quota; the quotas are {", ".join(QUOTA_KEYS)}'
             if not 0 < value < float("inf"):
                 return f"{key} must be greater than 0"
     return None
@@ -31,25 +31,25 @@ def _check_names(table: dict[str, dict[str, float]]) -> str | None:
 
 def _check_pairs(table: dict[str, dict[str, dict[str, float]]]) -> str | None:
     for clients in table.values():
-        complaint = _check_names(clients)
-        if complaint:
-            return complaint
+        problem = _check_names(clients)
+        if problem:
+            return problem
     return 'names must not be empty; the default is "<default>"' if "" in table else None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaSettings:
-    """`[client_quota]`. Counted are all listeners together, so these must be the same for each."""
+    """`[client_quota]`. Use is counted for all listeners together, so all have the same settings."""
 
     users: dict[str, dict[str, float]] = setting(
         {},
-        doc='Quotas by user name; "<default>" is for each user who has none. AlterClientQuotas overrides them.',
+        doc='Quotas by user name; "<default>" is for each user without one. AlterClientQuotas overrides them.',
         check=_check_names,
         per_server=True,
     )
     clients: dict[str, dict[str, float]] = setting(
         {},
-        doc='Quotas by client id; "<default>" is for each client id that has none.',
+        doc='Quotas by client id; "<default>" is for each client id without one.',
         check=_check_names,
         per_server=True,
     )
@@ -64,7 +64,7 @@ class ClientQuotaSettings:
     )
     controller_quota_window_num: int = setting(
         11,
-        doc="Windows whose controller mutations may come in one burst.",
+        doc="Windows whose controller mutations may be used in one burst.",
         kafka="controller.quota.window.num",
         minimum=1,
         per_server=True,
@@ -74,10 +74,10 @@ class ClientQuotaSettings:
     )
     max_tracked_clients: int = setting(
         10_000,
-        doc="Users and client ids whose use is kept in memory; more push the oldest out.",
+        doc="Users and client ids whose use is kept in memory; further ones replace the oldest.",
         minimum=1,
         per_server=True,
     )
     metrics_max_clients: int = setting(
-        100, doc="Users and client ids that metrics tell of, those nearest to their quotas.", minimum=0, per_server=True
+        100, doc="Users and client ids in metrics: those with the highest utilization.", minimum=0, per_server=True
     )

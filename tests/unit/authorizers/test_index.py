@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
-from klamm_authorizers.index import ANYBODY, AclIndex
+from klamm_authorizers.index import ANY_PRINCIPAL, AclIndex
 from klamm_authorizers.rules import parse_rule
 
 TOPIC = ResourceType.TOPIC
@@ -27,7 +27,7 @@ bindings = st.builds(
     st.sampled_from([TOPIC, ResourceType.GROUP]),
     st.sampled_from([*NAMES, "*"]),
     st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
-    st.sampled_from(["User:alice", "User:bob", ANYBODY]),
+    st.sampled_from(["User:alice", "User:bob", ANY_PRINCIPAL]),
     st.sampled_from([*HOSTS, "*", "10.0.0.0/24"]),
     st.sampled_from(OPERATIONS),
     st.sampled_from([AclPermission.ALLOW, AclPermission.DENY]),
@@ -45,7 +45,7 @@ def about(rule: AclBinding, name: str) -> bool:
 
 
 def for_client(rule: AclBinding, principal: str, host: str) -> bool:
-    if rule.principal not in (principal, ANYBODY):
+    if rule.principal not in (principal, ANY_PRINCIPAL):
         return False
     if "/" in rule.host:
         return ipaddress.ip_address(host) in ipaddress.ip_network(rule.host)
@@ -192,12 +192,12 @@ def test_some_topic_may_be_written_by_alice(texts: tuple[str, ...], allowed: boo
     ("text", "complaint"),
     [
         ("permit User:alice READ topic:x", "allow or deny"),
-        ("allow alice READ topic:x", "no principal"),
-        ("allow User:alice REED topic:x", "no operation"),
-        ("allow User:alice READ topik:x", "no resource type"),
+        ("allow alice READ topic:x", "not a principal"),
+        ("allow User:alice REED topic:x", "not an operation"),
+        ("allow User:alice READ topik:x", "not a resource type"),
         ("allow User:alice READ topic", "must name the topic"),
         ("allow User:alice READ cluster:mine", "one cluster"),
-        ("allow User:alice READ topic:x from nowhere", "no address"),
+        ("allow User:alice READ topic:x from nowhere", "not an address"),
         ("allow User:alice", "must be"),
     ],
 )

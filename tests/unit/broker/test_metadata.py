@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import describe_cluster, describe_topic_partitions, metadata
+from klamm_broker.handlers import k03_metadata
 from klamm_broker.storage.store import Statement, StoreError
 from klamm_broker.topics.auto_creation import MAX_WAITING_PARTITIONS
 from klamm_broker.topics.registry import NewTopic
@@ -305,3 +307,23 @@ def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
     assert following is None
     for cursor in (("t", -1), ("s", 0), ("u", 0)):
         assert describe_partitions(harness, "t", cursor=cursor) == ([("t", ErrorCode.INVALID_REQUEST, [])], None)
+
+
+def test_partitions_that_are_added_while_metadata_is_made_are_told_afterwards(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t")
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    made = k03_metadata._partitions
+
+    def slow(*arguments: Any) -> Any:
+        result = made(*arguments)
+        monkeypatch.setattr(k03_metadata, "_partitions", made)
+        harness.broker.topics.add_partitions(topic, 2)
+        return result
+
+    monkeypatch.setattr(k03_metadata, "_partitions", slow)
+    wanted = metadata.MetadataRequest([metadata.MetadataRequestTopic(name="t")])
+    harness.call(wanted, 9)
+    assert len(harness.call(wanted, 9).topics[0].partitions) == 2

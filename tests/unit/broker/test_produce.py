@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,3 +275,34 @@ def test_a_partition_that_fails_unexpectedly_keeps_no_other_from_being_answered(
     answers = response.responses[0].partition_responses
     assert [answer.error_code for answer in answers] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
     assert not waiting.pending
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_batch_that_unpacks_to_much_is_checked_on_another_thread(
+    harness: BrokerHarness, acks: int, is_sound: bool
+) -> None:
+    harness.create_topic("t", 2)
+    large = bytearray(records(bytes(2_000_000), codec=Codec.ZSTD))
+    if not is_sound:
+        large[61:] = b"?" * (len(large) - 61)
+        struct.pack_into(">I", large, 17, batch_checksum(large))
+    reply = harness.send(request(acks, ("t", 0, records(b"small")), ("t", 1, bytes(large))), 9)
+    wait_until(lambda: not reply.pending)
+    codes = [0, 0 if is_sound else ErrorCode.CORRUPT_MESSAGE]
+    if acks:
+        assert [answer.error_code for answer in reply.response.responses[0].partition_responses] == codes
+    else:
+        assert bool(reply.closed) is not is_sound
+    assert [harness.fetch("t", partition=index).high_watermark for index in (0, 1)] == [1, int(is_sound)]
+
+
+def test_record_validation_can_be_left_to_producers(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(record_validation="headers")
+    harness.create_topic("t")
+    batch = bytearray(records(b"x" * 50))
+    batch[62:] = b"?" * (len(batch) - 62)
+    struct.pack_into(">I", batch, 17, batch_checksum(batch))
+    assert harness.call(request(-1, ("t", 0, bytes(batch))), 9).responses[0].partition_responses[0].error_code == 0
+    harness.broker.close()

@@ -304,7 +304,7 @@ def test_plugins_as_json_has_settings_and_who_uses_what(klamm):
 def test_plugins_with_settings(klamm):
     code, out, _ = klamm("plugins", "--settings")
     assert code == 0
-    assert any(line.startswith("    max_connections_per_ip = 2147483647  # Connections that one addr") for line in out)
+    assert any(line.startswith("    max_connections_per_ip = 2147483647  # Connections of one address") for line in out)
 
 
 def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):

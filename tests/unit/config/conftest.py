@@ -55,6 +55,25 @@ class KeeperSettings:
         yield "", "has a lock and no key"
 
 
+class NoDataclass:
+    """Of a gate whose author does not know better."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainField:
+    """Of another one."""
+
+    limit: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedSettings:
+    """Of a gate with a key that has another name now."""
+
+    limit: int = setting(1, doc="How many.")
+    limits: int | None = setting(None, doc="The same.", deprecated="use limit")
+
+
 @dataclass(frozen=True, slots=True)
 class LanesSettings:
     """Of a request scheduler."""
@@ -73,6 +92,9 @@ class MadeUpPlugin:
     def klamm_connection_gates(self):
         yield Provider("needy", "nowhere:Needy", settings=NeedySettings)
         yield Provider("keeper", "nowhere:Keeper", settings=KeeperSettings)
+        yield Provider("no_dataclass", "nowhere:X", settings=NoDataclass)
+        yield Provider("plain_field", "nowhere:X", settings=PlainField)
+        yield Provider("renamed", "nowhere:X", settings=RenamedSettings)
         yield Provider("lost", "nowhere:Lost", settings="nowhere:LostSettings")
 
     @hookimpl

@@ -145,6 +145,27 @@ def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(problems, text,
     assert found == problem
 
 
+@pytest.mark.parametrize(
+    ("gate", "problem"),
+    [
+        ("no_dataclass", "NoDataclass'> is no settings class: a frozen dataclass was expected"),
+        ("plain_field", "PlainField.limit must be made with klamm.setting(…)"),
+    ],
+)
+def test_a_class_that_is_no_settings_class(problems, gate, problem):
+    (found,) = problems(ECHO + f'gates = ["{gate}"]\n')
+    assert "the settings of made-up cannot be loaded: TypeError" in found
+    assert problem in found
+
+
+def test_a_deprecated_key_works_with_a_warning(load, tmp_path):
+    plan = load(ECHO + 'gates = ["renamed"]\n[listeners.a.renamed]\nlimits = 5\n', files=True)
+    assert plan.listeners[0].gates[0].settings.limits == 5
+    place = f"{tmp_path}/klamm.toml:5:1"
+    assert [str(one) for one in plan.warnings] == [f"{place}  listeners.a.renamed.limits: is deprecated: use limit"]
+    assert load(ECHO + 'gates = ["renamed"]\n', files=True).warnings == ()
+
+
 def test_kafkas_listeners_are_no_table(problems):
     found = problems('listeners = "PLAINTEXT://:9092"\n')
     assert 'klamm.toml:1:1  listeners: must be a table: write [listeners.NAME] and below it bind = "HOST:PORT"' in found

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import ControlRecordType, Record, decode_records, encode_batch, iterate_batches
 from klamm_broker.log import FileRegion
-from klamm_broker.log.cleaner import Cleaner, dirty_range, group_segments
+from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError, dirty_range, group_segments
 from tests.unit.log.playbook import START_MS, LogPlaybook
 from tests.unit.log.test_transactions import Producer, committed
 
@@ -388,3 +388,32 @@ def test_against_a_dictionary(
     assert len(set(keys_below)) == len(keys_below)
     book.crash()
     assert book.records() == records
+
+
+def test_a_pass_that_is_stopped_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", segment_bytes=200)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    before, files = book.values(), book.files()
+    dirty = dirty_range(book.log, 0, START_MS)
+    for stop_at in range(8):
+        answers = iter([False] * stop_at + [True] * 99)
+        with pytest.raises(CleaningStoppedError):
+            Cleaner(book.context, should_stop=lambda answers=answers: next(answers)).clean(book.log, dirty, START_MS)
+        assert book.values() == before
+        assert book.files() >= files
+        assert not [name for name in book.files() if name.endswith((".cleaned", ".swap"))]
+    Cleaner(book.context).clean(book.log, dirty, START_MS)
+    assert len(book.values()) < len(before)
+
+
+def test_what_a_failed_pass_left_does_not_follow_what_the_next_one_writes(open_log: OpenLog) -> None:
+    book = open_log(cleanup_policy="compact", segment_bytes=200)
+    for number in range(8):
+        book.append(b"%d" % number * 10)
+    (book.directory / "00000000000000000000.log.cleaned").write_bytes(b"left over" * 99)
+    Cleaner(book.context).clean(book.log, dirty_range(book.log, 0, START_MS), START_MS)
+    expected = book.values()
+    book.crash()
+    assert book.values() == expected
+    assert not [name for name in book.files() if "set-aside" in name]

@@ -224,7 +224,7 @@ def test_sensors_go_an_hour_after_their_last_use(throttled):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"users": {"a": {"producer_rate": 1}}}, "is no quota"),
+        ({"users": {"a": {"producer_rate": 1}}}, "is not a quota"),
         ({"users": {"a": {"producer_byte_rate": 0}}}, "greater than 0"),
         ({"clients": {"": {}}}, "must not be empty"),
         ({"user_clients": {"a": {"b": {"request_percentage": -1}}}}, "greater than 0"),

@@ -140,7 +140,7 @@ def test_what_cannot_be_used_is_told_with_its_place_before_a_start(tmp_path, tex
 
 def test_a_password_in_a_configuration_is_refused_and_not_repeated(tmp_path):
     (problem,) = problems(tmp_path, PLAIN + '[listeners.public.sasl.users]\nalice = "my secret"\n')
-    assert 'the verifier of user "alice" is no SCRAM verifier' in problem
+    assert 'the verifier of user "alice" is not a SCRAM verifier' in problem
     assert "my secret" not in problem
     weak = credential("x").to_text().replace("$4096:", "$1000:")
     (problem,) = problems(tmp_path, PLAIN + f'[listeners.public.sasl.users]\nalice = "{weak}"\n')

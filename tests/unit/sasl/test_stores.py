@@ -151,7 +151,7 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):
     with pytest.raises(OSError, match="nowhere"):
         FileStore(FileStoreSettings(tmp_path / "nowhere")).open(listener)
     (tmp_path / "wrong").write_text("\n" + line("alice") + "bob:clear text")
-    with pytest.raises(ValueError, match='line 3: the verifier of user "bob" is no SCRAM verifier') as error:
+    with pytest.raises(ValueError, match='line 3: the verifier of user "bob" is not a SCRAM verifier') as error:
         FileStore(FileStoreSettings(tmp_path / "wrong")).open(listener)
     assert "clear text" not in str(error.value)
 

@@ -80,6 +80,17 @@ def test_names_are_printed_as_java_prints_them(der, printed):
     assert subject_name(certificate_of(bytes.fromhex(der))) == printed
 
 
+@pytest.mark.parametrize(
+    ("tag", "content"),
+    [(27, b"abc"), (20, b"\xe4rger"), (12, b"\xff"), (22, b"\xe4"), (3, b"\0ab")],
+    ids=["GeneralString", "Latin-1", "no UTF-8", "no ASCII", "BitString"],
+)
+def test_a_subject_that_cannot_be_read_is_one_error(tag, content):
+    attribute = encoded(0x30, bytes.fromhex("0603550403") + encoded(tag, content))
+    with pytest.raises(ValueError, match="subject of the certificate cannot be read"):
+        subject_name(certificate_of(encoded(0x30, encoded(0x31, attribute))))
+
+
 def test_a_certificate_is_read():
     authority = CertificateAuthority.create("CN=ca", now=NOW)
     certificate = authority.issue("CN=bob,O=klamm", now=NOW, days=10).certificate

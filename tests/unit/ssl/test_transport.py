@@ -131,7 +131,7 @@ def test_what_is_added_while_a_send_waits_follows_it(pair):
 def test_a_file_that_has_become_shorter_is_an_error(pair, tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"short")
-    with path.open("rb") as file, pytest.raises(OSError, match="ended before"):
+    with path.open("rb") as file, pytest.raises(OSError, match="ends before"):
         pair.layer.send_file(file.fileno(), 0, 10)
 
 

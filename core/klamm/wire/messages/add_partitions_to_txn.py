@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -244,7 +244,7 @@ def _read_add_partitions_to_txn_topic(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return AddPartitionsToTxnTopic(name, partitions), p
@@ -262,7 +262,7 @@ def _read_add_partitions_to_txn_topic_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -319,7 +319,7 @@ def _read_add_partitions_to_txn_transaction_compact(
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_add_partitions_to_txn_topic_compact(b, p, version)
@@ -362,7 +362,7 @@ def _read_add_partitions_to_txn_request(b: ReadBuffer, p: int, version: int) -> 
     p += 10
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("v3_and_below_topics")
+        raise null_not_allowed("v3_and_below_topics")
     v3_and_below_topics = []
     for _ in range(_n):
         v3_and_below_topics_item, p = _read_add_partitions_to_txn_topic(b, p, version)
@@ -397,7 +397,7 @@ def _read_add_partitions_to_txn_request_compact(
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("transactions")
+            raise null_not_allowed("transactions")
         transactions = []
         for _ in range(_n):
             transactions_item, p = _read_add_partitions_to_txn_transaction_compact(b, p, version)
@@ -410,7 +410,7 @@ def _read_add_partitions_to_txn_request_compact(
     if version <= 3:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("v3_and_below_topics")
+            raise null_not_allowed("v3_and_below_topics")
         v3_and_below_topics = []
         for _ in range(_n):
             v3_and_below_topics_item, p = _read_add_partitions_to_txn_topic_compact(b, p, version)
@@ -493,7 +493,7 @@ def _read_add_partitions_to_txn_topic_result(
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results_by_partition")
+        raise null_not_allowed("results_by_partition")
     results_by_partition = []
     for _ in range(_n):
         results_by_partition_item, p = _read_add_partitions_to_txn_partition_result(b, p, version)
@@ -514,7 +514,7 @@ def _read_add_partitions_to_txn_topic_result_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results_by_partition")
+        raise null_not_allowed("results_by_partition")
     results_by_partition = []
     for _ in range(_n):
         results_by_partition_item, p = _read_add_partitions_to_txn_partition_result_compact(b, p, version)
@@ -559,7 +559,7 @@ def _read_add_partitions_to_txn_result_compact(
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topic_results")
+            raise null_not_allowed("topic_results")
         topic_results = []
         for _ in range(_n):
             topic_results_item, p = _read_add_partitions_to_txn_topic_result_compact(b, p, version)
@@ -592,7 +592,7 @@ def _read_add_partitions_to_txn_response(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results_by_topic_v3_and_below")
+        raise null_not_allowed("results_by_topic_v3_and_below")
     results_by_topic_v3_and_below = []
     for _ in range(_n):
         results_by_topic_v3_and_below_item, p = _read_add_partitions_to_txn_topic_result(b, p, version)
@@ -625,7 +625,7 @@ def _read_add_partitions_to_txn_response_compact(
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("results_by_transaction")
+            raise null_not_allowed("results_by_transaction")
         results_by_transaction = []
         for _ in range(_n):
             results_by_transaction_item, p = _read_add_partitions_to_txn_result_compact(b, p, version)
@@ -633,7 +633,7 @@ def _read_add_partitions_to_txn_response_compact(
     if version <= 3:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("results_by_topic_v3_and_below")
+            raise null_not_allowed("results_by_topic_v3_and_below")
         results_by_topic_v3_and_below = []
         for _ in range(_n):
             results_by_topic_v3_and_below_item, p = _read_add_partitions_to_txn_topic_result_compact(b, p, version)

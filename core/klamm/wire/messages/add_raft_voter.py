@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -175,7 +175,7 @@ def _read_add_raft_voter_request_compact(b: ReadBuffer, p: int, version: int) ->
     p += 24
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("listeners")
+        raise null_not_allowed("listeners")
     listeners = []
     for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)

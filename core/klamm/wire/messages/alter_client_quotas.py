@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -265,14 +265,14 @@ def _write_op_data_compact(out: bytearray, s: OpData, version: int) -> None:
 def _read_request_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[RequestEntryData, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_request_entity_data(b, p, version)
         entity.append(entity_item)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("ops")
+        raise null_not_allowed("ops")
     ops = []
     for _ in range(_n):
         ops_item, p = _read_op_data(b, p, version)
@@ -292,14 +292,14 @@ def _write_request_entry_data(out: bytearray, s: RequestEntryData, version: int)
 def _read_request_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[RequestEntryData, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_request_entity_data_compact(b, p, version)
         entity.append(entity_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("ops")
+        raise null_not_allowed("ops")
     ops = []
     for _ in range(_n):
         ops_item, p = _read_op_data_compact(b, p, version)
@@ -324,7 +324,7 @@ def _write_request_entry_data_compact(out: bytearray, s: RequestEntryData, versi
 def _read_alter_client_quotas_request(b: ReadBuffer, p: int, version: int) -> tuple[AlterClientQuotasRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entries")
+        raise null_not_allowed("entries")
     entries = []
     for _ in range(_n):
         entries_item, p = _read_request_entry_data(b, p, version)
@@ -346,7 +346,7 @@ def _read_alter_client_quotas_request_compact(
 ) -> tuple[AlterClientQuotasRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entries")
+        raise null_not_allowed("entries")
     entries = []
     for _ in range(_n):
         entries_item, p = _read_request_entry_data_compact(b, p, version)
@@ -401,7 +401,7 @@ def _read_response_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[Resp
     error_message, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_response_entity_data(b, p, version)
@@ -423,7 +423,7 @@ def _read_response_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_response_entity_data_compact(b, p, version)
@@ -449,7 +449,7 @@ def _read_alter_client_quotas_response(b: ReadBuffer, p: int, version: int) -> t
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entries")
+        raise null_not_allowed("entries")
     entries = []
     for _ in range(_n):
         entries_item, p = _read_response_entry_data(b, p, version)
@@ -471,7 +471,7 @@ def _read_alter_client_quotas_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entries")
+        raise null_not_allowed("entries")
     entries = []
     for _ in range(_n):
         entries_item, p = _read_response_entry_data_compact(b, p, version)

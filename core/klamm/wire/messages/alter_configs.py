@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -211,7 +211,7 @@ def _read_alter_configs_resource(b: ReadBuffer, p: int, version: int) -> tuple[A
     resource_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_alterable_config(b, p, version)
@@ -233,7 +233,7 @@ def _read_alter_configs_resource_compact(b: ReadBuffer, p: int, version: int) ->
     resource_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_alterable_config_compact(b, p, version)
@@ -257,7 +257,7 @@ def _write_alter_configs_resource_compact(out: bytearray, s: AlterConfigsResourc
 def _read_alter_configs_request(b: ReadBuffer, p: int, version: int) -> tuple[AlterConfigsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_alter_configs_resource(b, p, version)
@@ -277,7 +277,7 @@ def _write_alter_configs_request(out: bytearray, s: AlterConfigsRequest, version
 def _read_alter_configs_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[AlterConfigsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_alter_configs_resource_compact(b, p, version)
@@ -349,7 +349,7 @@ def _read_alter_configs_response(b: ReadBuffer, p: int, version: int) -> tuple[A
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_alter_configs_resource_response(b, p, version)
@@ -369,7 +369,7 @@ def _read_alter_configs_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_alter_configs_resource_response_compact(b, p, version)

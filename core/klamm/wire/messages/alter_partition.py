@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     skip_tagged_fields,
     write_compact_array_length,
@@ -265,13 +265,13 @@ def _read_request_partition_data_compact(b: ReadBuffer, p: int, version: int) ->
     if version <= 2:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("new_isr")
+            raise null_not_allowed("new_isr")
         new_isr = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if version >= 3:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("new_isr_with_epochs")
+            raise null_not_allowed("new_isr_with_epochs")
         new_isr_with_epochs = []
         for _ in range(_n):
             new_isr_with_epochs_item, p = _read_broker_state_compact(b, p, version)
@@ -309,7 +309,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -334,7 +334,7 @@ def _read_alter_partition_request_compact(b: ReadBuffer, p: int, version: int) -
     p += 12
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
@@ -359,7 +359,7 @@ def _read_response_partition_data_compact(b: ReadBuffer, p: int, version: int) -
     p += 14
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr")
+        raise null_not_allowed("isr")
     isr = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     leader_recovery_state, partition_epoch = _unpack_bi(b, p)
@@ -386,7 +386,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -411,7 +411,7 @@ def _read_alter_partition_response_compact(b: ReadBuffer, p: int, version: int) 
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -224,7 +224,7 @@ def _read_reassignable_topic_compact(b: ReadBuffer, p: int, version: int) -> tup
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_reassignable_partition_compact(b, p, version)
@@ -255,7 +255,7 @@ def _read_alter_partition_reassignments_request_compact(
         p += 1
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_reassignable_topic_compact(b, p, version)
@@ -308,7 +308,7 @@ def _read_reassignable_topic_response_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_reassignable_partition_response_compact(b, p, version)
@@ -342,7 +342,7 @@ def _read_alter_partition_reassignments_response_compact(
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_reassignable_topic_response_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -185,7 +185,7 @@ def _read_alter_replica_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return AlterReplicaLogDirTopic(name, partitions), p
@@ -203,7 +203,7 @@ def _read_alter_replica_log_dir_topic_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -224,7 +224,7 @@ def _read_alter_replica_log_dir(b: ReadBuffer, p: int, version: int) -> tuple[Al
     path, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_alter_replica_log_dir_topic(b, p, version)
@@ -243,7 +243,7 @@ def _read_alter_replica_log_dir_compact(b: ReadBuffer, p: int, version: int) -> 
     path, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_alter_replica_log_dir_topic_compact(b, p, version)
@@ -266,7 +266,7 @@ def _write_alter_replica_log_dir_compact(out: bytearray, s: AlterReplicaLogDir, 
 def _read_alter_replica_log_dirs_request(b: ReadBuffer, p: int, version: int) -> tuple[AlterReplicaLogDirsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("dirs")
+        raise null_not_allowed("dirs")
     dirs = []
     for _ in range(_n):
         dirs_item, p = _read_alter_replica_log_dir(b, p, version)
@@ -285,7 +285,7 @@ def _read_alter_replica_log_dirs_request_compact(
 ) -> tuple[AlterReplicaLogDirsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("dirs")
+        raise null_not_allowed("dirs")
     dirs = []
     for _ in range(_n):
         dirs_item, p = _read_alter_replica_log_dir_compact(b, p, version)
@@ -343,7 +343,7 @@ def _read_alter_replica_log_dir_topic_result(
     topic_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_alter_replica_log_dir_partition_result(b, p, version)
@@ -364,7 +364,7 @@ def _read_alter_replica_log_dir_topic_result_compact(
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_alter_replica_log_dir_partition_result_compact(b, p, version)
@@ -393,7 +393,7 @@ def _read_alter_replica_log_dirs_response(
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_alter_replica_log_dir_topic_result(b, p, version)
@@ -415,7 +415,7 @@ def _read_alter_replica_log_dirs_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_alter_replica_log_dir_topic_result_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_bytes,
     read_compact_nullable_string,
@@ -219,14 +219,14 @@ def _read_alter_user_scram_credentials_request_compact(
 ) -> tuple[AlterUserScramCredentialsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("deletions")
+        raise null_not_allowed("deletions")
     deletions = []
     for _ in range(_n):
         deletions_item, p = _read_scram_credential_deletion_compact(b, p, version)
         deletions.append(deletions_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("upsertions")
+        raise null_not_allowed("upsertions")
     upsertions = []
     for _ in range(_n):
         upsertions_item, p = _read_scram_credential_upsertion_compact(b, p, version)
@@ -280,7 +280,7 @@ def _read_alter_user_scram_credentials_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_alter_user_scram_credentials_result_compact(b, p, version)

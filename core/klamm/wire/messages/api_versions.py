@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -324,7 +324,7 @@ def _read_api_versions_response(b: ReadBuffer, p: int, version: int) -> tuple[Ap
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("api_keys")
+        raise null_not_allowed("api_keys")
     api_keys = []
     for _ in range(_n):
         api_keys_item, p = _read_api_version(b, p, version)
@@ -361,7 +361,7 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("api_keys")
+        raise null_not_allowed("api_keys")
     api_keys = []
     for _ in range(_n):
         api_keys_item, p = _read_api_version_compact(b, p, version)
@@ -377,7 +377,7 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
             if _tag == 0:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("supported_features")
+                    raise null_not_allowed("supported_features")
                 supported_features = []
                 for _ in range(_n):
                     supported_features_item, p = _read_supported_feature_key_compact(b, p, version)
@@ -388,7 +388,7 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
             elif _tag == 2:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("finalized_features")
+                    raise null_not_allowed("finalized_features")
                 finalized_features = []
                 for _ in range(_n):
                     finalized_features_item, p = _read_finalized_feature_key_compact(b, p, version)

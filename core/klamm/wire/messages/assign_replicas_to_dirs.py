@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     skip_tagged_fields,
     write_compact_array_length,
@@ -229,7 +229,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -254,7 +254,7 @@ def _read_request_directory_data_compact(b: ReadBuffer, p: int, version: int) ->
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
@@ -281,7 +281,7 @@ def _read_assign_replicas_to_dirs_request_compact(
     p += 12
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("directories")
+        raise null_not_allowed("directories")
     directories = []
     for _ in range(_n):
         directories_item, p = _read_request_directory_data_compact(b, p, version)
@@ -323,7 +323,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -348,7 +348,7 @@ def _read_response_directory_data_compact(b: ReadBuffer, p: int, version: int) -
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
@@ -375,7 +375,7 @@ def _read_assign_replicas_to_dirs_response_compact(
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("directories")
+        raise null_not_allowed("directories")
     directories = []
     for _ in range(_n):
         directories_item, p = _read_response_directory_data_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -278,7 +278,7 @@ def _read_request_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[Reque
     topic_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data(b, p, version)
@@ -297,7 +297,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -358,7 +358,7 @@ def _read_begin_quorum_epoch_request(b: ReadBuffer, p: int, version: int) -> tup
     cluster_id, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data(b, p, version)
@@ -381,14 +381,14 @@ def _read_begin_quorum_epoch_request_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("leader_endpoints")
+        raise null_not_allowed("leader_endpoints")
     leader_endpoints = []
     for _ in range(_n):
         leader_endpoints_item, p = _read_leader_endpoint_compact(b, p, version)
@@ -441,7 +441,7 @@ def _read_response_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[Resp
     topic_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data(b, p, version)
@@ -460,7 +460,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -522,7 +522,7 @@ def _read_begin_quorum_epoch_response(b: ReadBuffer, p: int, version: int) -> tu
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data(b, p, version)
@@ -547,7 +547,7 @@ def _read_begin_quorum_epoch_response_compact(
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
@@ -561,7 +561,7 @@ def _read_begin_quorum_epoch_response_compact(
             if _tag == 0:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

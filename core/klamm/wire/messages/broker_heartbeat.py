@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_unsigned_varint,
     skip,
@@ -156,7 +156,7 @@ def _read_broker_heartbeat_request_compact(b: ReadBuffer, p: int, version: int) 
             if _tag == 0 and version >= 1:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("offline_log_dirs")
+                    raise null_not_allowed("offline_log_dirs")
                 offline_log_dirs = []
                 for _ in range(_n):
                     (offline_log_dirs_item,) = _unpack_u(b, p)

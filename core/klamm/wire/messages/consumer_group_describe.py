@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -244,7 +244,7 @@ def _read_consumer_group_describe_request_compact(
 ) -> tuple[ConsumerGroupDescribeRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("group_ids")
+        raise null_not_allowed("group_ids")
     group_ids = []
     for _ in range(_n):
         group_ids_item, p = read_compact_string(b, p)
@@ -274,7 +274,7 @@ def _read_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -295,7 +295,7 @@ def _write_topic_partitions_compact(out: bytearray, s: TopicPartitions, version:
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_partitions")
+        raise null_not_allowed("topic_partitions")
     topic_partitions = []
     for _ in range(_n):
         topic_partitions_item, p = _read_topic_partitions_compact(b, p, version)
@@ -325,7 +325,7 @@ def _read_member_compact(b: ReadBuffer, p: int, version: int) -> tuple[Member, i
     client_host, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("subscribed_topic_names")
+        raise null_not_allowed("subscribed_topic_names")
     subscribed_topic_names = []
     for _ in range(_n):
         subscribed_topic_names_item, p = read_compact_string(b, p)
@@ -384,7 +384,7 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     assignor_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_member_compact(b, p, version)
@@ -429,7 +429,7 @@ def _read_consumer_group_describe_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)

@@ -13,7 +13,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_nullable_bytes,
     read_string,
@@ -79,7 +79,7 @@ def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPar
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return TopicPartition(topic, partitions), p
@@ -94,7 +94,7 @@ def _write_topic_partition(out: bytearray, s: TopicPartition, version: int) -> N
 def _read_consumer_protocol_assignment(b: ReadBuffer, p: int, version: int) -> tuple[ConsumerProtocolAssignment, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("assigned_partitions")
+        raise null_not_allowed("assigned_partitions")
     assigned_partitions = []
     for _ in range(_n):
         assigned_partitions_item, p = _read_topic_partition(b, p, version)

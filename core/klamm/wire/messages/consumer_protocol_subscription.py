@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_nullable_bytes,
     read_nullable_string,
@@ -96,7 +96,7 @@ def _read_topic_partition(b: ReadBuffer, p: int, version: int) -> tuple[TopicPar
     if version >= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partitions")
+            raise null_not_allowed("partitions")
         partitions = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     return TopicPartition(topic, partitions), p
@@ -122,7 +122,7 @@ def _read_consumer_protocol_subscription(
     rack_id: str | None = None
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = read_string(b, p)
@@ -131,7 +131,7 @@ def _read_consumer_protocol_subscription(
     if version >= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("owned_partitions")
+            raise null_not_allowed("owned_partitions")
         owned_partitions = []
         for _ in range(_n):
             owned_partitions_item, p = _read_topic_partition(b, p, version)

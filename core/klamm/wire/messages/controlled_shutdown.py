@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -208,7 +208,7 @@ def _read_controlled_shutdown_response(b: ReadBuffer, p: int, version: int) -> t
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("remaining_partitions")
+        raise null_not_allowed("remaining_partitions")
     remaining_partitions = []
     for _ in range(_n):
         remaining_partitions_item, p = _read_remaining_partition(b, p, version)
@@ -230,7 +230,7 @@ def _read_controlled_shutdown_response_compact(
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("remaining_partitions")
+        raise null_not_allowed("remaining_partitions")
     remaining_partitions = []
     for _ in range(_n):
         remaining_partitions_item, p = _read_remaining_partition_compact(b, p, version)

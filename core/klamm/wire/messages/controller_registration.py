@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -207,14 +207,14 @@ def _read_controller_registration_request_compact(
     p += 21
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("listeners")
+        raise null_not_allowed("listeners")
     listeners = []
     for _ in range(_n):
         listeners_item, p = _read_listener_compact(b, p, version)
         listeners.append(listeners_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("features")
+        raise null_not_allowed("features")
     features = []
     for _ in range(_n):
         features_item, p = _read_feature_compact(b, p, version)

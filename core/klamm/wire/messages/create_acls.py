@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -234,7 +234,7 @@ def _write_acl_creation_compact(out: bytearray, s: AclCreation, version: int) ->
 def _read_create_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("creations")
+        raise null_not_allowed("creations")
     creations = []
     for _ in range(_n):
         creations_item, p = _read_acl_creation(b, p, version)
@@ -251,7 +251,7 @@ def _write_create_acls_request(out: bytearray, s: CreateAclsRequest, version: in
 def _read_create_acls_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateAclsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("creations")
+        raise null_not_allowed("creations")
     creations = []
     for _ in range(_n):
         creations_item, p = _read_acl_creation_compact(b, p, version)
@@ -304,7 +304,7 @@ def _read_create_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[Cre
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_acl_creation_result(b, p, version)
@@ -324,7 +324,7 @@ def _read_create_acls_response_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_acl_creation_result_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_bytes,
     read_compact_array_length,
@@ -222,7 +222,7 @@ def _read_create_delegation_token_request(
     owner_principal_name: str | None = ""
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("renewers")
+        raise null_not_allowed("renewers")
     renewers = []
     for _ in range(_n):
         renewers_item, p = _read_creatable_renewers(b, p, version)
@@ -254,7 +254,7 @@ def _read_create_delegation_token_request_compact(
         owner_principal_name, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("renewers")
+        raise null_not_allowed("renewers")
     renewers = []
     for _ in range(_n):
         renewers_item, p = _read_creatable_renewers_compact(b, p, version)

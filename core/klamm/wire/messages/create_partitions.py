@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -178,7 +178,7 @@ class CreatePartitionsResponse(WireStruct):
 def _read_create_partitions_assignment(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsAssignment, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("broker_ids")
+        raise null_not_allowed("broker_ids")
     broker_ids = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return CreatePartitionsAssignment(broker_ids), p
@@ -194,7 +194,7 @@ def _read_create_partitions_assignment_compact(
 ) -> tuple[CreatePartitionsAssignment, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("broker_ids")
+        raise null_not_allowed("broker_ids")
     broker_ids = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -270,7 +270,7 @@ def _write_create_partitions_topic_compact(out: bytearray, s: CreatePartitionsTo
 def _read_create_partitions_request(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_create_partitions_topic(b, p, version)
@@ -290,7 +290,7 @@ def _write_create_partitions_request(out: bytearray, s: CreatePartitionsRequest,
 def _read_create_partitions_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreatePartitionsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_create_partitions_topic_compact(b, p, version)
@@ -354,7 +354,7 @@ def _read_create_partitions_response(b: ReadBuffer, p: int, version: int) -> tup
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_create_partitions_topic_result(b, p, version)
@@ -376,7 +376,7 @@ def _read_create_partitions_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_create_partitions_topic_result_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -262,7 +262,7 @@ def _read_creatable_replica_assignment(b: ReadBuffer, p: int, version: int) -> t
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("broker_ids")
+        raise null_not_allowed("broker_ids")
     broker_ids = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return CreatableReplicaAssignment(partition_index, broker_ids), p
@@ -281,7 +281,7 @@ def _read_creatable_replica_assignment_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("broker_ids")
+        raise null_not_allowed("broker_ids")
     broker_ids = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -331,14 +331,14 @@ def _read_creatable_topic(b: ReadBuffer, p: int, version: int) -> tuple[Creatabl
     p += 6
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("assignments")
+        raise null_not_allowed("assignments")
     assignments = []
     for _ in range(_n):
         assignments_item, p = _read_creatable_replica_assignment(b, p, version)
         assignments.append(assignments_item)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_creatable_topic_config(b, p, version)
@@ -363,14 +363,14 @@ def _read_creatable_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("assignments")
+        raise null_not_allowed("assignments")
     assignments = []
     for _ in range(_n):
         assignments_item, p = _read_creatable_replica_assignment_compact(b, p, version)
         assignments.append(assignments_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_creatable_topic_config_compact(b, p, version)
@@ -398,7 +398,7 @@ def _read_create_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[Cr
     validate_only: bool = False
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_creatable_topic(b, p, version)
@@ -425,7 +425,7 @@ def _write_create_topics_request(out: bytearray, s: CreateTopicsRequest, version
 def _read_create_topics_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[CreateTopicsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_creatable_topic_compact(b, p, version)
@@ -578,7 +578,7 @@ def _read_create_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[C
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_creatable_topic_result(b, p, version)
@@ -599,7 +599,7 @@ def _read_create_topics_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_creatable_topic_result_compact(b, p, version)

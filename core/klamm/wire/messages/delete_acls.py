@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -289,7 +289,7 @@ def _write_delete_acls_filter_compact(out: bytearray, s: DeleteAclsFilter, versi
 def _read_delete_acls_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("filters")
+        raise null_not_allowed("filters")
     filters = []
     for _ in range(_n):
         filters_item, p = _read_delete_acls_filter(b, p, version)
@@ -306,7 +306,7 @@ def _write_delete_acls_request(out: bytearray, s: DeleteAclsRequest, version: in
 def _read_delete_acls_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteAclsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("filters")
+        raise null_not_allowed("filters")
     filters = []
     for _ in range(_n):
         filters_item, p = _read_delete_acls_filter_compact(b, p, version)
@@ -415,7 +415,7 @@ def _read_delete_acls_filter_result(b: ReadBuffer, p: int, version: int) -> tupl
     error_message, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("matching_acls")
+        raise null_not_allowed("matching_acls")
     matching_acls = []
     for _ in range(_n):
         matching_acls_item, p = _read_delete_acls_matching_acl(b, p, version)
@@ -437,7 +437,7 @@ def _read_delete_acls_filter_result_compact(b: ReadBuffer, p: int, version: int)
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("matching_acls")
+        raise null_not_allowed("matching_acls")
     matching_acls = []
     for _ in range(_n):
         matching_acls_item, p = _read_delete_acls_matching_acl_compact(b, p, version)
@@ -463,7 +463,7 @@ def _read_delete_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[Del
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("filter_results")
+        raise null_not_allowed("filter_results")
     filter_results = []
     for _ in range(_n):
         filter_results_item, p = _read_delete_acls_filter_result(b, p, version)
@@ -483,7 +483,7 @@ def _read_delete_acls_response_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("filter_results")
+        raise null_not_allowed("filter_results")
     filter_results = []
     for _ in range(_n):
         filter_results_item, p = _read_delete_acls_filter_result_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -135,7 +135,7 @@ class DeleteGroupsResponse(WireStruct):
 def _read_delete_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups_names")
+        raise null_not_allowed("groups_names")
     groups_names = []
     for _ in range(_n):
         groups_names_item, p = read_string(b, p)
@@ -152,7 +152,7 @@ def _write_delete_groups_request(out: bytearray, s: DeleteGroupsRequest, version
 def _read_delete_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteGroupsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups_names")
+        raise null_not_allowed("groups_names")
     groups_names = []
     for _ in range(_n):
         groups_names_item, p = read_compact_string(b, p)
@@ -205,7 +205,7 @@ def _read_delete_groups_response(b: ReadBuffer, p: int, version: int) -> tuple[D
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_deletable_group_result(b, p, version)
@@ -225,7 +225,7 @@ def _read_delete_groups_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_deletable_group_result_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -215,7 +215,7 @@ def _read_delete_records_topic(b: ReadBuffer, p: int, version: int) -> tuple[Del
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_delete_records_partition(b, p, version)
@@ -234,7 +234,7 @@ def _read_delete_records_topic_compact(b: ReadBuffer, p: int, version: int) -> t
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_compact(b, p, version)
@@ -257,7 +257,7 @@ def _write_delete_records_topic_compact(out: bytearray, s: DeleteRecordsTopic, v
 def _read_delete_records_request(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_records_topic(b, p, version)
@@ -277,7 +277,7 @@ def _write_delete_records_request(out: bytearray, s: DeleteRecordsRequest, versi
 def _read_delete_records_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DeleteRecordsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_records_topic_compact(b, p, version)
@@ -334,7 +334,7 @@ def _read_delete_records_topic_result(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_result(b, p, version)
@@ -355,7 +355,7 @@ def _read_delete_records_topic_result_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_delete_records_partition_result_compact(b, p, version)
@@ -380,7 +380,7 @@ def _read_delete_records_response(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_records_topic_result(b, p, version)
@@ -400,7 +400,7 @@ def _read_delete_records_response_compact(b: ReadBuffer, p: int, version: int) -
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_records_topic_result_compact(b, p, version)

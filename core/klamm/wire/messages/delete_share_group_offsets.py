@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -177,7 +177,7 @@ def _read_delete_share_group_offsets_request_compact(
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_share_group_offsets_request_topic_compact(b, p, version)
@@ -230,7 +230,7 @@ def _read_delete_share_group_offsets_response_compact(
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_delete_share_group_offsets_response_topic_compact(b, p, version)

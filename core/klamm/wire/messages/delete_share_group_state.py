@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -195,7 +195,7 @@ def _read_delete_state_data_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -221,7 +221,7 @@ def _read_delete_share_group_state_request_compact(
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_delete_state_data_compact(b, p, version)
@@ -265,7 +265,7 @@ def _read_delete_state_result_compact(b: ReadBuffer, p: int, version: int) -> tu
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
@@ -290,7 +290,7 @@ def _read_delete_share_group_state_response_compact(
 ) -> tuple[DeleteShareGroupStateResponse, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_delete_state_result_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -205,7 +205,7 @@ def _read_delete_topics_request(b: ReadBuffer, p: int, version: int) -> tuple[De
     topics: list[DeleteTopicState] = []
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_names")
+        raise null_not_allowed("topic_names")
     topic_names = []
     for _ in range(_n):
         topic_names_item, p = read_string(b, p)
@@ -230,7 +230,7 @@ def _read_delete_topics_request_compact(b: ReadBuffer, p: int, version: int) -> 
     if version >= 6:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_delete_topic_state_compact(b, p, version)
@@ -238,7 +238,7 @@ def _read_delete_topics_request_compact(b: ReadBuffer, p: int, version: int) -> 
     if version <= 5:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topic_names")
+            raise null_not_allowed("topic_names")
         topic_names = []
         for _ in range(_n):
             topic_names_item, p = read_compact_string(b, p)
@@ -319,7 +319,7 @@ def _read_delete_topics_response(b: ReadBuffer, p: int, version: int) -> tuple[D
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_deletable_topic_result(b, p, version)
@@ -340,7 +340,7 @@ def _read_delete_topics_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_deletable_topic_result_compact(b, p, version)

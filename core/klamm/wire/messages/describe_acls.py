@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -298,7 +298,7 @@ def _read_describe_acls_resource(b: ReadBuffer, p: int, version: int) -> tuple[D
         p += 1
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acls")
+        raise null_not_allowed("acls")
     acls = []
     for _ in range(_n):
         acls_item, p = _read_acl_description(b, p, version)
@@ -326,7 +326,7 @@ def _read_describe_acls_resource_compact(b: ReadBuffer, p: int, version: int) ->
     p += 1
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acls")
+        raise null_not_allowed("acls")
     acls = []
     for _ in range(_n):
         acls_item, p = _read_acl_description_compact(b, p, version)
@@ -354,7 +354,7 @@ def _read_describe_acls_response(b: ReadBuffer, p: int, version: int) -> tuple[D
     error_message, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_describe_acls_resource(b, p, version)
@@ -376,7 +376,7 @@ def _read_describe_acls_response_compact(b: ReadBuffer, p: int, version: int) ->
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_describe_acls_resource_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -233,7 +233,7 @@ def _read_describe_client_quotas_request(
 ) -> tuple[DescribeClientQuotasRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("components")
+        raise null_not_allowed("components")
     components = []
     for _ in range(_n):
         components_item, p = _read_component_data(b, p, version)
@@ -255,7 +255,7 @@ def _read_describe_client_quotas_request_compact(
 ) -> tuple[DescribeClientQuotasRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("components")
+        raise null_not_allowed("components")
     components = []
     for _ in range(_n):
         components_item, p = _read_component_data_compact(b, p, version)
@@ -336,14 +336,14 @@ def _write_value_data_compact(out: bytearray, s: ValueData, version: int) -> Non
 def _read_entry_data(b: ReadBuffer, p: int, version: int) -> tuple[EntryData, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_entity_data(b, p, version)
         entity.append(entity_item)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("values")
+        raise null_not_allowed("values")
     values = []
     for _ in range(_n):
         values_item, p = _read_value_data(b, p, version)
@@ -363,14 +363,14 @@ def _write_entry_data(out: bytearray, s: EntryData, version: int) -> None:
 def _read_entry_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[EntryData, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("entity")
+        raise null_not_allowed("entity")
     entity = []
     for _ in range(_n):
         entity_item, p = _read_entity_data_compact(b, p, version)
         entity.append(entity_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("values")
+        raise null_not_allowed("values")
     values = []
     for _ in range(_n):
         values_item, p = _read_value_data_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -239,7 +239,7 @@ def _read_describe_cluster_response_compact(b: ReadBuffer, p: int, version: int)
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("brokers")
+        raise null_not_allowed("brokers")
     brokers = []
     for _ in range(_n):
         brokers_item, p = _read_describe_cluster_broker_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -289,7 +289,7 @@ def _read_describe_configs_request(b: ReadBuffer, p: int, version: int) -> tuple
     include_documentation: bool = False
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_describe_configs_resource(b, p, version)
@@ -316,7 +316,7 @@ def _write_describe_configs_request(out: bytearray, s: DescribeConfigsRequest, v
 def _read_describe_configs_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeConfigsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("resources")
+        raise null_not_allowed("resources")
     resources = []
     for _ in range(_n):
         resources_item, p = _read_describe_configs_resource_compact(b, p, version)
@@ -382,7 +382,7 @@ def _read_describe_configs_resource_result(
     p += 3
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("synonyms")
+        raise null_not_allowed("synonyms")
     synonyms = []
     for _ in range(_n):
         synonyms_item, p = _read_describe_configs_synonym(b, p, version)
@@ -419,7 +419,7 @@ def _read_describe_configs_resource_result_compact(
     p += 3
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("synonyms")
+        raise null_not_allowed("synonyms")
     synonyms = []
     for _ in range(_n):
         synonyms_item, p = _read_describe_configs_synonym_compact(b, p, version)
@@ -459,7 +459,7 @@ def _read_describe_configs_result(b: ReadBuffer, p: int, version: int) -> tuple[
     resource_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_describe_configs_resource_result(b, p, version)
@@ -486,7 +486,7 @@ def _read_describe_configs_result_compact(b: ReadBuffer, p: int, version: int) -
     resource_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("configs")
+        raise null_not_allowed("configs")
     configs = []
     for _ in range(_n):
         configs_item, p = _read_describe_configs_resource_result_compact(b, p, version)
@@ -514,7 +514,7 @@ def _read_describe_configs_response(b: ReadBuffer, p: int, version: int) -> tupl
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_describe_configs_result(b, p, version)
@@ -534,7 +534,7 @@ def _read_describe_configs_response_compact(b: ReadBuffer, p: int, version: int)
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_describe_configs_result_compact(b, p, version)

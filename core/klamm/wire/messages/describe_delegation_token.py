@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_bytes,
     read_compact_array_length,
@@ -336,7 +336,7 @@ def _read_described_delegation_token(b: ReadBuffer, p: int, version: int) -> tup
     hmac, p = read_bytes(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("renewers")
+        raise null_not_allowed("renewers")
     renewers = []
     for _ in range(_n):
         renewers_item, p = _read_described_delegation_token_renewer(b, p, version)
@@ -387,7 +387,7 @@ def _read_described_delegation_token_compact(
     hmac, p = read_compact_bytes(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("renewers")
+        raise null_not_allowed("renewers")
     renewers = []
     for _ in range(_n):
         renewers_item, p = _read_described_delegation_token_renewer_compact(b, p, version)
@@ -437,7 +437,7 @@ def _read_describe_delegation_token_response(
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("tokens")
+        raise null_not_allowed("tokens")
     tokens = []
     for _ in range(_n):
         tokens_item, p = _read_described_delegation_token(b, p, version)
@@ -462,7 +462,7 @@ def _read_describe_delegation_token_response_compact(
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("tokens")
+        raise null_not_allowed("tokens")
     tokens = []
     for _ in range(_n):
         tokens_item, p = _read_described_delegation_token_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_bytes,
     read_compact_array_length,
@@ -195,7 +195,7 @@ def _read_describe_groups_request(b: ReadBuffer, p: int, version: int) -> tuple[
     include_authorized_operations: bool = False
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = read_string(b, p)
@@ -219,7 +219,7 @@ def _write_describe_groups_request(out: bytearray, s: DescribeGroupsRequest, ver
 def _read_describe_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeGroupsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = read_compact_string(b, p)
@@ -302,7 +302,7 @@ def _read_described_group(b: ReadBuffer, p: int, version: int) -> tuple[Describe
     protocol_data, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_described_group_member(b, p, version)
@@ -344,7 +344,7 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     protocol_data, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_described_group_member_compact(b, p, version)
@@ -384,7 +384,7 @@ def _read_describe_groups_response(b: ReadBuffer, p: int, version: int) -> tuple
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_described_group(b, p, version)
@@ -405,7 +405,7 @@ def _read_describe_groups_response_compact(b: ReadBuffer, p: int, version: int) 
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -205,7 +205,7 @@ def _read_describable_log_dir_topic(b: ReadBuffer, p: int, version: int) -> tupl
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return DescribableLogDirTopic(topic, partitions), p
@@ -221,7 +221,7 @@ def _read_describable_log_dir_topic_compact(b: ReadBuffer, p: int, version: int)
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -316,7 +316,7 @@ def _read_describe_log_dirs_topic(b: ReadBuffer, p: int, version: int) -> tuple[
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_describe_log_dirs_partition(b, p, version)
@@ -335,7 +335,7 @@ def _read_describe_log_dirs_topic_compact(b: ReadBuffer, p: int, version: int) -
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_describe_log_dirs_partition_compact(b, p, version)
@@ -364,7 +364,7 @@ def _read_describe_log_dirs_result(b: ReadBuffer, p: int, version: int) -> tuple
     log_dir, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_describe_log_dirs_topic(b, p, version)
@@ -389,7 +389,7 @@ def _read_describe_log_dirs_result_compact(b: ReadBuffer, p: int, version: int) 
     log_dir, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_describe_log_dirs_topic_compact(b, p, version)
@@ -426,7 +426,7 @@ def _read_describe_log_dirs_response(b: ReadBuffer, p: int, version: int) -> tup
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_describe_log_dirs_result(b, p, version)
@@ -452,7 +452,7 @@ def _read_describe_log_dirs_response_compact(
         p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_describe_log_dirs_result_compact(b, p, version)

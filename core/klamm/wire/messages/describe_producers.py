@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -197,7 +197,7 @@ def _read_topic_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[To
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_indexes")
+        raise null_not_allowed("partition_indexes")
     partition_indexes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -219,7 +219,7 @@ def _read_describe_producers_request_compact(
 ) -> tuple[DescribeProducersRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_topic_request_compact(b, p, version)
@@ -270,7 +270,7 @@ def _read_partition_response_compact(b: ReadBuffer, p: int, version: int) -> tup
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("active_producers")
+        raise null_not_allowed("active_producers")
     active_producers = []
     for _ in range(_n):
         active_producers_item, p = _read_producer_state_compact(b, p, version)
@@ -295,7 +295,7 @@ def _read_topic_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[T
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_response_compact(b, p, version)
@@ -322,7 +322,7 @@ def _read_describe_producers_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_topic_response_compact(b, p, version)

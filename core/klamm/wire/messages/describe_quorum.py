@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -291,7 +291,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -314,7 +314,7 @@ def _write_request_topic_data_compact(out: bytearray, s: RequestTopicData, versi
 def _read_describe_quorum_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[DescribeQuorumRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
@@ -378,14 +378,14 @@ def _read_response_partition_data_compact(b: ReadBuffer, p: int, version: int) -
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("current_voters")
+        raise null_not_allowed("current_voters")
     current_voters = []
     for _ in range(_n):
         current_voters_item, p = _read_replica_state_compact(b, p, version)
         current_voters.append(current_voters_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("observers")
+        raise null_not_allowed("observers")
     observers = []
     for _ in range(_n):
         observers_item, p = _read_replica_state_compact(b, p, version)
@@ -417,7 +417,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -480,7 +480,7 @@ def _read_node_compact(b: ReadBuffer, p: int, version: int) -> tuple[Node, int]:
     if version >= 2:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("listeners")
+            raise null_not_allowed("listeners")
         listeners = []
         for _ in range(_n):
             listeners_item, p = _read_listener_compact(b, p, version)
@@ -515,7 +515,7 @@ def _read_describe_quorum_response_compact(b: ReadBuffer, p: int, version: int) 
         error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
@@ -523,7 +523,7 @@ def _read_describe_quorum_response_compact(b: ReadBuffer, p: int, version: int) 
     if version >= 2:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("nodes")
+            raise null_not_allowed("nodes")
         nodes = []
         for _ in range(_n):
             nodes_item, p = _read_node_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -222,7 +222,7 @@ def _read_describe_share_group_offsets_request_topic_compact(
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -278,7 +278,7 @@ def _read_describe_share_group_offsets_request_compact(
 ) -> tuple[DescribeShareGroupOffsetsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_describe_share_group_offsets_request_group_compact(b, p, version)
@@ -339,7 +339,7 @@ def _read_describe_share_group_offsets_response_topic_compact(
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_describe_share_group_offsets_response_partition_compact(b, p, version)
@@ -368,7 +368,7 @@ def _read_describe_share_group_offsets_response_group_compact(
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_describe_share_group_offsets_response_topic_compact(b, p, version)
@@ -402,7 +402,7 @@ def _read_describe_share_group_offsets_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_describe_share_group_offsets_response_group_compact(b, p, version)

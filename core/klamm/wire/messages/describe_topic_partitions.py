@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -268,7 +268,7 @@ def _read_describe_topic_partitions_request_compact(
 ) -> tuple[DescribeTopicPartitionsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_topic_request_compact(b, p, version)
@@ -310,12 +310,12 @@ def _read_describe_topic_partitions_response_partition_compact(
     p += 14
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replica_nodes")
+        raise null_not_allowed("replica_nodes")
     replica_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr_nodes")
+        raise null_not_allowed("isr_nodes")
     isr_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
@@ -332,7 +332,7 @@ def _read_describe_topic_partitions_response_partition_compact(
         p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("offline_replicas")
+        raise null_not_allowed("offline_replicas")
     offline_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -385,7 +385,7 @@ def _read_describe_topic_partitions_response_topic_compact(
     p += 17
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_describe_topic_partitions_response_partition_compact(b, p, version)
@@ -438,7 +438,7 @@ def _read_describe_topic_partitions_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_describe_topic_partitions_response_topic_compact(b, p, version)

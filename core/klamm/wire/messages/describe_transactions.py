@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_string,
     skip_tagged_fields,
@@ -169,7 +169,7 @@ def _read_describe_transactions_request_compact(
 ) -> tuple[DescribeTransactionsRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("transactional_ids")
+        raise null_not_allowed("transactional_ids")
     transactional_ids = []
     for _ in range(_n):
         transactional_ids_item, p = read_compact_string(b, p)
@@ -192,7 +192,7 @@ def _read_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -218,7 +218,7 @@ def _read_transaction_state_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 22
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_topic_data_compact(b, p, version)
@@ -257,7 +257,7 @@ def _read_describe_transactions_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("transaction_states")
+        raise null_not_allowed("transaction_states")
     transaction_states = []
     for _ in range(_n):
         transaction_states_item, p = _read_transaction_state_compact(b, p, version)

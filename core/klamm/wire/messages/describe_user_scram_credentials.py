@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -235,7 +235,7 @@ def _read_describe_user_scram_credentials_result_compact(
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("credential_infos")
+        raise null_not_allowed("credential_infos")
     credential_infos = []
     for _ in range(_n):
         credential_infos_item, p = _read_credential_info_compact(b, p, version)
@@ -267,7 +267,7 @@ def _read_describe_user_scram_credentials_response_compact(
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_describe_user_scram_credentials_result_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -186,7 +186,7 @@ def _read_topic_partitions(b: ReadBuffer, p: int, version: int) -> tuple[TopicPa
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return TopicPartitions(topic, partitions), p
@@ -202,7 +202,7 @@ def _read_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -316,7 +316,7 @@ def _read_replica_election_result(b: ReadBuffer, p: int, version: int) -> tuple[
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_result")
+        raise null_not_allowed("partition_result")
     partition_result = []
     for _ in range(_n):
         partition_result_item, p = _read_partition_result(b, p, version)
@@ -335,7 +335,7 @@ def _read_replica_election_result_compact(b: ReadBuffer, p: int, version: int) -
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_result")
+        raise null_not_allowed("partition_result")
     partition_result = []
     for _ in range(_n):
         partition_result_item, p = _read_partition_result_compact(b, p, version)
@@ -364,7 +364,7 @@ def _read_elect_leaders_response(b: ReadBuffer, p: int, version: int) -> tuple[E
         p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replica_election_results")
+        raise null_not_allowed("replica_election_results")
     replica_election_results = []
     for _ in range(_n):
         replica_election_results_item, p = _read_replica_election_result(b, p, version)
@@ -388,7 +388,7 @@ def _read_elect_leaders_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replica_election_results")
+        raise null_not_allowed("replica_election_results")
     replica_election_results = []
     for _ in range(_n):
         replica_election_results_item, p = _read_replica_election_result_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -296,7 +296,7 @@ def _read_request_partition_data(b: ReadBuffer, p: int, version: int) -> tuple[R
     p += 12
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("preferred_successors")
+        raise null_not_allowed("preferred_successors")
     preferred_successors = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return RequestPartitionData(partition_index, leader_id, leader_epoch, preferred_successors, preferred_candidates), p
@@ -314,7 +314,7 @@ def _read_request_partition_data_compact(b: ReadBuffer, p: int, version: int) ->
     p += 12
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("preferred_candidates")
+        raise null_not_allowed("preferred_candidates")
     preferred_candidates = []
     for _ in range(_n):
         preferred_candidates_item, p = _read_replica_info_compact(b, p, version)
@@ -338,7 +338,7 @@ def _read_request_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[Reque
     topic_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data(b, p, version)
@@ -357,7 +357,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -417,7 +417,7 @@ def _read_end_quorum_epoch_request(b: ReadBuffer, p: int, version: int) -> tuple
     cluster_id, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data(b, p, version)
@@ -436,14 +436,14 @@ def _read_end_quorum_epoch_request_compact(b: ReadBuffer, p: int, version: int) 
     cluster_id, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
         topics.append(topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("leader_endpoints")
+        raise null_not_allowed("leader_endpoints")
     leader_endpoints = []
     for _ in range(_n):
         leader_endpoints_item, p = _read_leader_endpoint_compact(b, p, version)
@@ -495,7 +495,7 @@ def _read_response_topic_data(b: ReadBuffer, p: int, version: int) -> tuple[Resp
     topic_name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data(b, p, version)
@@ -514,7 +514,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -576,7 +576,7 @@ def _read_end_quorum_epoch_response(b: ReadBuffer, p: int, version: int) -> tupl
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data(b, p, version)
@@ -599,7 +599,7 @@ def _read_end_quorum_epoch_response_compact(b: ReadBuffer, p: int, version: int)
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
@@ -613,7 +613,7 @@ def _read_end_quorum_epoch_response_compact(b: ReadBuffer, p: int, version: int)
             if _tag == 0:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

@@ -18,7 +18,7 @@ from klamm.wire.primitives import (
     WireError,
     join_chunks,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_data,
@@ -572,7 +572,7 @@ def _read_fetch_topic(b: ReadBuffer, p: int, version: int) -> tuple[FetchTopic, 
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_fetch_partition(b, p, version)
@@ -597,7 +597,7 @@ def _read_fetch_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fetc
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_fetch_partition_compact(b, p, version)
@@ -629,7 +629,7 @@ def _read_forgotten_topic(b: ReadBuffer, p: int, version: int) -> tuple[Forgotte
     if version >= 7:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partitions")
+            raise null_not_allowed("partitions")
         partitions = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     return ForgottenTopic(topic, topic_id, partitions), p
@@ -655,7 +655,7 @@ def _read_forgotten_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -697,7 +697,7 @@ def _read_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[FetchReque
         p += 8
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_fetch_topic(b, p, version)
@@ -705,7 +705,7 @@ def _read_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[FetchReque
     if version >= 7:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("forgotten_topics_data")
+            raise null_not_allowed("forgotten_topics_data")
         forgotten_topics_data = []
         for _ in range(_n):
             forgotten_topics_data_item, p = _read_forgotten_topic(b, p, version)
@@ -762,14 +762,14 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
     p += 21
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_fetch_topic_compact(b, p, version)
         topics.append(topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("forgotten_topics_data")
+        raise null_not_allowed("forgotten_topics_data")
     forgotten_topics_data = []
     for _ in range(_n):
         forgotten_topics_data_item, p = _read_forgotten_topic_compact(b, p, version)
@@ -1099,7 +1099,7 @@ def _read_fetchable_topic_response(b: ReadBuffer, p: int, version: int) -> tuple
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data(b, p, version)
@@ -1124,7 +1124,7 @@ def _read_fetchable_topic_response_compact(b: ReadBuffer, p: int, version: int) 
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -1221,7 +1221,7 @@ def _read_fetch_response(b: ReadBuffer, p: int, version: int) -> tuple[FetchResp
         p += 6
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_fetchable_topic_response(b, p, version)
@@ -1249,7 +1249,7 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
     p += 10
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_fetchable_topic_response_compact(b, p, version)
@@ -1263,7 +1263,7 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
             if _tag == 0 and version >= 16:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

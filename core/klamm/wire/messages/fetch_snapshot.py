@@ -18,7 +18,7 @@ from klamm.wire.primitives import (
     WireError,
     join_chunks,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_data,
     read_compact_nullable_string,
@@ -344,7 +344,7 @@ def _read_request_topic_snapshot_compact(b: ReadBuffer, p: int, version: int) ->
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_snapshot_compact(b, p, version)
@@ -370,7 +370,7 @@ def _read_fetch_snapshot_request_compact(b: ReadBuffer, p: int, version: int) ->
     p += 8
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_snapshot_compact(b, p, version)
@@ -446,7 +446,7 @@ def _read_response_partition_snapshot_compact(
     p += 16
     unaligned_records, p = read_compact_data(b, p)
     if unaligned_records is None:
-        raise null_where_none_may_be("unaligned_records")
+        raise null_not_allowed("unaligned_records")
     if b[p]:
         _count, p = read_unsigned_varint(b, p)
         for _ in range(_count):
@@ -468,7 +468,7 @@ def _write_response_partition_snapshot_compact(out: ChunkBuffer, s: ResponsePart
     _write_response_snapshot_id_compact(out, s.snapshot_id or ResponseSnapshotId(), version)
     out += _pack_qq(s.size, s.position)
     if s.unaligned_records is None:
-        raise null_where_none_may_be("unaligned_records")
+        raise null_not_allowed("unaligned_records")
     write_compact_records(out, s.unaligned_records)
     tagged: list[tuple[int, bytes | bytearray]] = []
     if s.current_leader is not None and s.current_leader != LeaderIdAndEpoch():
@@ -485,7 +485,7 @@ def _read_response_topic_snapshot_compact(b: ReadBuffer, p: int, version: int) -
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_snapshot_compact(b, p, version)
@@ -546,7 +546,7 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_snapshot_compact(b, p, version)
@@ -560,7 +560,7 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
             if _tag == 0 and version >= 1:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -195,7 +195,7 @@ def _read_find_coordinator_request_compact(b: ReadBuffer, p: int, version: int) 
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("coordinator_keys")
+            raise null_not_allowed("coordinator_keys")
         coordinator_keys = []
         for _ in range(_n):
             coordinator_keys_item, p = read_compact_string(b, p)
@@ -352,7 +352,7 @@ def _read_find_coordinator_response_compact(b: ReadBuffer, p: int, version: int)
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("coordinators")
+            raise null_not_allowed("coordinators")
         coordinators = []
         for _ in range(_n):
             coordinators_item, p = _read_coordinator_compact(b, p, version)

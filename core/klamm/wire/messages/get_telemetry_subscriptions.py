@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_string,
     skip_tagged_fields,
@@ -165,14 +165,14 @@ def _read_get_telemetry_subscriptions_response_compact(
     p += 26
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("accepted_compression_types")
+        raise null_not_allowed("accepted_compression_types")
     accepted_compression_types = list(unpack_from(f">{_n}b", b, p))
     p += 1 * _n
     push_interval_ms, telemetry_max_bytes, delta_temporality = _unpack_iiB_(b, p)
     p += 9
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("requested_metrics")
+        raise null_not_allowed("requested_metrics")
     requested_metrics = []
     for _ in range(_n):
         requested_metrics_item, p = read_compact_string(b, p)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_bytes,
     read_compact_array_length,
@@ -255,7 +255,7 @@ def _read_join_group_request(b: ReadBuffer, p: int, version: int) -> tuple[JoinG
     protocol_type, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("protocols")
+        raise null_not_allowed("protocols")
     protocols = []
     for _ in range(_n):
         protocols_item, p = _read_join_group_request_protocol(b, p, version)
@@ -298,7 +298,7 @@ def _read_join_group_request_compact(b: ReadBuffer, p: int, version: int) -> tup
     protocol_type, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("protocols")
+        raise null_not_allowed("protocols")
     protocols = []
     for _ in range(_n):
         protocols_item, p = _read_join_group_request_protocol_compact(b, p, version)
@@ -385,7 +385,7 @@ def _read_join_group_response(b: ReadBuffer, p: int, version: int) -> tuple[Join
     member_id, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_join_group_response_member(b, p, version)
@@ -432,7 +432,7 @@ def _read_join_group_response_compact(b: ReadBuffer, p: int, version: int) -> tu
     member_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_join_group_response_member_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -303,26 +303,26 @@ def _read_leader_and_isr_partition_state(b: ReadBuffer, p: int, version: int) ->
     p += 16
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr")
+        raise null_not_allowed("isr")
     isr = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     (partition_epoch,) = _unpack_i(b, p)
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replicas")
+        raise null_not_allowed("replicas")
     replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if version >= 3:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("adding_replicas")
+            raise null_not_allowed("adding_replicas")
         adding_replicas = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if version >= 3:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("removing_replicas")
+            raise null_not_allowed("removing_replicas")
         removing_replicas = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if version >= 1:
@@ -374,24 +374,24 @@ def _read_leader_and_isr_partition_state_compact(
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr")
+        raise null_not_allowed("isr")
     isr = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     (partition_epoch,) = _unpack_i(b, p)
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replicas")
+        raise null_not_allowed("replicas")
     replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("adding_replicas")
+        raise null_not_allowed("adding_replicas")
     adding_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("removing_replicas")
+        raise null_not_allowed("removing_replicas")
     removing_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     (is_new,) = _unpack_B_(b, p)
@@ -447,7 +447,7 @@ def _read_leader_and_isr_topic_state(b: ReadBuffer, p: int, version: int) -> tup
     if version >= 2:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_states")
+            raise null_not_allowed("partition_states")
         partition_states = []
         for _ in range(_n):
             partition_states_item, p = _read_leader_and_isr_partition_state(b, p, version)
@@ -476,7 +476,7 @@ def _read_leader_and_isr_topic_state_compact(b: ReadBuffer, p: int, version: int
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_states")
+        raise null_not_allowed("partition_states")
     partition_states = []
     for _ in range(_n):
         partition_states_item, p = _read_leader_and_isr_partition_state_compact(b, p, version)
@@ -547,7 +547,7 @@ def _read_leader_and_isr_request(b: ReadBuffer, p: int, version: int) -> tuple[L
     if version <= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("ungrouped_partition_states")
+            raise null_not_allowed("ungrouped_partition_states")
         ungrouped_partition_states = []
         for _ in range(_n):
             ungrouped_partition_states_item, p = _read_leader_and_isr_partition_state(b, p, version)
@@ -555,14 +555,14 @@ def _read_leader_and_isr_request(b: ReadBuffer, p: int, version: int) -> tuple[L
     if version >= 2:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topic_states")
+            raise null_not_allowed("topic_states")
         topic_states = []
         for _ in range(_n):
             topic_states_item, p = _read_leader_and_isr_topic_state(b, p, version)
             topic_states.append(topic_states_item)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("live_leaders")
+        raise null_not_allowed("live_leaders")
     live_leaders = []
     for _ in range(_n):
         live_leaders_item, p = _read_leader_and_isr_live_leader(b, p, version)
@@ -620,14 +620,14 @@ def _read_leader_and_isr_request_compact(b: ReadBuffer, p: int, version: int) ->
         p += 1
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_states")
+        raise null_not_allowed("topic_states")
     topic_states = []
     for _ in range(_n):
         topic_states_item, p = _read_leader_and_isr_topic_state_compact(b, p, version)
         topic_states.append(topic_states_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("live_leaders")
+        raise null_not_allowed("live_leaders")
     live_leaders = []
     for _ in range(_n):
         live_leaders_item, p = _read_leader_and_isr_live_leader_compact(b, p, version)
@@ -726,7 +726,7 @@ def _read_leader_and_isr_topic_error_compact(b: ReadBuffer, p: int, version: int
     if version >= 5:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_errors")
+            raise null_not_allowed("partition_errors")
         partition_errors = []
         for _ in range(_n):
             partition_errors_item, p = _read_leader_and_isr_partition_error_compact(b, p, version)
@@ -758,7 +758,7 @@ def _read_leader_and_isr_response(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_errors")
+        raise null_not_allowed("partition_errors")
     partition_errors = []
     for _ in range(_n):
         partition_errors_item, p = _read_leader_and_isr_partition_error(b, p, version)
@@ -783,7 +783,7 @@ def _read_leader_and_isr_response_compact(b: ReadBuffer, p: int, version: int) -
     if version <= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_errors")
+            raise null_not_allowed("partition_errors")
         partition_errors = []
         for _ in range(_n):
             partition_errors_item, p = _read_leader_and_isr_partition_error_compact(b, p, version)
@@ -791,7 +791,7 @@ def _read_leader_and_isr_response_compact(b: ReadBuffer, p: int, version: int) -
     if version >= 5:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_leader_and_isr_topic_error_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -214,7 +214,7 @@ def _read_leave_group_request(b: ReadBuffer, p: int, version: int) -> tuple[Leav
     if version >= 3:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("members")
+            raise null_not_allowed("members")
         members = []
         for _ in range(_n):
             members_item, p = _read_member_identity(b, p, version)
@@ -241,7 +241,7 @@ def _read_leave_group_request_compact(b: ReadBuffer, p: int, version: int) -> tu
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_member_identity_compact(b, p, version)
@@ -322,7 +322,7 @@ def _read_leave_group_response(b: ReadBuffer, p: int, version: int) -> tuple[Lea
     if version >= 3:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("members")
+            raise null_not_allowed("members")
         members = []
         for _ in range(_n):
             members_item, p = _read_member_response(b, p, version)
@@ -347,7 +347,7 @@ def _read_leave_group_response_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_member_response_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_string,
     skip_tagged_fields,
@@ -135,7 +135,7 @@ def _read_list_config_resources_request_compact(
     if version >= 1:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("resource_types")
+            raise null_not_allowed("resource_types")
         resource_types = list(unpack_from(f">{_n}b", b, p))
         p += 1 * _n
     if b[p]:
@@ -181,7 +181,7 @@ def _read_list_config_resources_response_compact(
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("config_resources")
+        raise null_not_allowed("config_resources")
     config_resources = []
     for _ in range(_n):
         config_resources_item, p = _read_config_resource_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -160,7 +160,7 @@ def _read_list_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 4:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("states_filter")
+            raise null_not_allowed("states_filter")
         states_filter = []
         for _ in range(_n):
             states_filter_item, p = read_compact_string(b, p)
@@ -168,7 +168,7 @@ def _read_list_groups_request_compact(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 5:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("types_filter")
+            raise null_not_allowed("types_filter")
         types_filter = []
         for _ in range(_n):
             types_filter_item, p = read_compact_string(b, p)
@@ -244,7 +244,7 @@ def _read_list_groups_response(b: ReadBuffer, p: int, version: int) -> tuple[Lis
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_listed_group(b, p, version)
@@ -266,7 +266,7 @@ def _read_list_groups_response_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_listed_group_compact(b, p, version)

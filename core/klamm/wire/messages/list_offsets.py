@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -243,7 +243,7 @@ def _read_list_offsets_topic(b: ReadBuffer, p: int, version: int) -> tuple[ListO
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition(b, p, version)
@@ -262,7 +262,7 @@ def _read_list_offsets_topic_compact(b: ReadBuffer, p: int, version: int) -> tup
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_compact(b, p, version)
@@ -292,7 +292,7 @@ def _read_list_offsets_request(b: ReadBuffer, p: int, version: int) -> tuple[Lis
         p += 1
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_list_offsets_topic(b, p, version)
@@ -317,7 +317,7 @@ def _read_list_offsets_request_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 5
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_compact(b, p, version)
@@ -385,7 +385,7 @@ def _read_list_offsets_topic_response(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_response(b, p, version)
@@ -406,7 +406,7 @@ def _read_list_offsets_topic_response_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_list_offsets_partition_response_compact(b, p, version)
@@ -433,7 +433,7 @@ def _read_list_offsets_response(b: ReadBuffer, p: int, version: int) -> tuple[Li
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_response(b, p, version)
@@ -454,7 +454,7 @@ def _read_list_offsets_response_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_list_offsets_topic_response_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -171,7 +171,7 @@ def _read_list_partition_reassignments_topics_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_indexes")
+        raise null_not_allowed("partition_indexes")
     partition_indexes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -230,17 +230,17 @@ def _read_ongoing_partition_reassignment_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replicas")
+        raise null_not_allowed("replicas")
     replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("adding_replicas")
+        raise null_not_allowed("adding_replicas")
     adding_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("removing_replicas")
+        raise null_not_allowed("removing_replicas")
     removing_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -269,7 +269,7 @@ def _read_ongoing_topic_reassignment_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_ongoing_partition_reassignment_compact(b, p, version)
@@ -297,7 +297,7 @@ def _read_list_partition_reassignments_response_compact(
     error_message, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_ongoing_topic_reassignment_compact(b, p, version)

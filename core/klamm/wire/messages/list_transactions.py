@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -145,14 +145,14 @@ def _read_list_transactions_request_compact(b: ReadBuffer, p: int, version: int)
     transactional_id_pattern: str | None = None
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("state_filters")
+        raise null_not_allowed("state_filters")
     state_filters = []
     for _ in range(_n):
         state_filters_item, p = read_compact_string(b, p)
         state_filters.append(state_filters_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("producer_id_filters")
+        raise null_not_allowed("producer_id_filters")
     producer_id_filters = list(unpack_from(f">{_n}q", b, p))
     p += 8 * _n
     if version >= 1:
@@ -210,14 +210,14 @@ def _read_list_transactions_response_compact(
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("unknown_state_filters")
+        raise null_not_allowed("unknown_state_filters")
     unknown_state_filters = []
     for _ in range(_n):
         unknown_state_filters_item, p = read_compact_string(b, p)
         unknown_state_filters.append(unknown_state_filters_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("transaction_states")
+        raise null_not_allowed("transaction_states")
     transaction_states = []
     for _ in range(_n):
         transaction_states_item, p = _read_transaction_state_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -296,7 +296,7 @@ def _read_metadata_request(b: ReadBuffer, p: int, version: int) -> tuple[Metadat
     include_topic_authorized_operations: bool = False
     _n, p = read_array_length(b, p)
     if _n < 0 and not (version >= 1):
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     if _n < 0:
         topics = None
     else:
@@ -324,7 +324,7 @@ def _write_metadata_request(out: bytearray, s: MetadataRequest, version: int) ->
         raise not_in_version("include_topic_authorized_operations", version)
     if s.topics is None:
         if not (version >= 1):
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         write_array_length(out, -1)
     else:
         write_array_length(out, len(s.topics))
@@ -430,18 +430,18 @@ def _read_metadata_response_partition(b: ReadBuffer, p: int, version: int) -> tu
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replica_nodes")
+        raise null_not_allowed("replica_nodes")
     replica_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr_nodes")
+        raise null_not_allowed("isr_nodes")
     isr_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if version >= 5:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("offline_replicas")
+            raise null_not_allowed("offline_replicas")
         offline_replicas = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     return MetadataResponsePartition(
@@ -469,17 +469,17 @@ def _read_metadata_response_partition_compact(
     p += 14
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replica_nodes")
+        raise null_not_allowed("replica_nodes")
     replica_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr_nodes")
+        raise null_not_allowed("isr_nodes")
     isr_nodes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("offline_replicas")
+        raise null_not_allowed("offline_replicas")
     offline_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -514,7 +514,7 @@ def _read_metadata_response_topic(b: ReadBuffer, p: int, version: int) -> tuple[
         p += 1
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_metadata_response_partition(b, p, version)
@@ -551,7 +551,7 @@ def _read_metadata_response_topic_compact(b: ReadBuffer, p: int, version: int) -
     p += 1
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_metadata_response_partition_compact(b, p, version)
@@ -592,7 +592,7 @@ def _read_metadata_response(b: ReadBuffer, p: int, version: int) -> tuple[Metada
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("brokers")
+        raise null_not_allowed("brokers")
     brokers = []
     for _ in range(_n):
         brokers_item, p = _read_metadata_response_broker(b, p, version)
@@ -604,7 +604,7 @@ def _read_metadata_response(b: ReadBuffer, p: int, version: int) -> tuple[Metada
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_metadata_response_topic(b, p, version)
@@ -643,7 +643,7 @@ def _read_metadata_response_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("brokers")
+        raise null_not_allowed("brokers")
     brokers = []
     for _ in range(_n):
         brokers_item, p = _read_metadata_response_broker_compact(b, p, version)
@@ -653,7 +653,7 @@ def _read_metadata_response_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_metadata_response_topic_compact(b, p, version)

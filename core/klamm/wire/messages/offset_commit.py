@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -270,7 +270,7 @@ def _read_offset_commit_request_topic(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_commit_request_partition(b, p, version)
@@ -297,7 +297,7 @@ def _read_offset_commit_request_topic_compact(
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_commit_request_partition_compact(b, p, version)
@@ -334,7 +334,7 @@ def _read_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tuple[Of
         p += 8
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_commit_request_topic(b, p, version)
@@ -368,7 +368,7 @@ def _read_offset_commit_request_compact(b: ReadBuffer, p: int, version: int) -> 
     group_instance_id, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_commit_request_topic_compact(b, p, version)
@@ -429,7 +429,7 @@ def _read_offset_commit_response_topic(b: ReadBuffer, p: int, version: int) -> t
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_commit_response_partition(b, p, version)
@@ -456,7 +456,7 @@ def _read_offset_commit_response_topic_compact(
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_commit_response_partition_compact(b, p, version)
@@ -486,7 +486,7 @@ def _read_offset_commit_response(b: ReadBuffer, p: int, version: int) -> tuple[O
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_commit_response_topic(b, p, version)
@@ -507,7 +507,7 @@ def _read_offset_commit_response_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_commit_response_topic_compact(b, p, version)

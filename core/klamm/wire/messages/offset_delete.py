@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_string,
     write_array_length,
@@ -189,7 +189,7 @@ def _read_offset_delete_request_topic(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_delete_request_partition(b, p, version)
@@ -208,7 +208,7 @@ def _read_offset_delete_request(b: ReadBuffer, p: int, version: int) -> tuple[Of
     group_id, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_delete_request_topic(b, p, version)
@@ -239,7 +239,7 @@ def _read_offset_delete_response_topic(b: ReadBuffer, p: int, version: int) -> t
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_delete_response_partition(b, p, version)
@@ -259,7 +259,7 @@ def _read_offset_delete_response(b: ReadBuffer, p: int, version: int) -> tuple[O
     p += 6
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_delete_response_topic(b, p, version)

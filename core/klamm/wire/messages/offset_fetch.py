@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -300,7 +300,7 @@ def _read_offset_fetch_request_topic(b: ReadBuffer, p: int, version: int) -> tup
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_indexes")
+        raise null_not_allowed("partition_indexes")
     partition_indexes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return OffsetFetchRequestTopic(name, partition_indexes), p
@@ -322,7 +322,7 @@ def _read_offset_fetch_request_topic_compact(
     if version <= 7:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_indexes")
+            raise null_not_allowed("partition_indexes")
         partition_indexes = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if b[p]:
@@ -371,7 +371,7 @@ def _read_offset_fetch_request_topics_compact(
     if version >= 8:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_indexes")
+            raise null_not_allowed("partition_indexes")
         partition_indexes = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if b[p]:
@@ -466,7 +466,7 @@ def _read_offset_fetch_request(b: ReadBuffer, p: int, version: int) -> tuple[Off
     group_id, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0 and not (version >= 2):
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     if _n < 0:
         topics = None
     else:
@@ -485,7 +485,7 @@ def _write_offset_fetch_request(out: bytearray, s: OffsetFetchRequest, version: 
     write_string(out, s.group_id)
     if s.topics is None:
         if not (version >= 2):
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         write_array_length(out, -1)
     else:
         write_array_length(out, len(s.topics))
@@ -512,7 +512,7 @@ def _read_offset_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> t
     if version >= 8:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("groups")
+            raise null_not_allowed("groups")
         groups = []
         for _ in range(_n):
             groups_item, p = _read_offset_fetch_request_group_compact(b, p, version)
@@ -628,7 +628,7 @@ def _read_offset_fetch_response_topic(b: ReadBuffer, p: int, version: int) -> tu
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_fetch_response_partition(b, p, version)
@@ -653,7 +653,7 @@ def _read_offset_fetch_response_topic_compact(
     if version <= 7:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partitions")
+            raise null_not_allowed("partitions")
         partitions = []
         for _ in range(_n):
             partitions_item, p = _read_offset_fetch_response_partition_compact(b, p, version)
@@ -774,7 +774,7 @@ def _read_offset_fetch_response_topics_compact(
     if version >= 8:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partitions")
+            raise null_not_allowed("partitions")
         partitions = []
         for _ in range(_n):
             partitions_item, p = _read_offset_fetch_response_partitions_compact(b, p, version)
@@ -827,7 +827,7 @@ def _read_offset_fetch_response_group_compact(
     if version >= 8:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_offset_fetch_response_topics_compact(b, p, version)
@@ -869,7 +869,7 @@ def _read_offset_fetch_response(b: ReadBuffer, p: int, version: int) -> tuple[Of
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_fetch_response_topic(b, p, version)
@@ -901,7 +901,7 @@ def _read_offset_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> 
     if version <= 7:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_offset_fetch_response_topic_compact(b, p, version)
@@ -912,7 +912,7 @@ def _read_offset_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> 
     if version >= 8:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("groups")
+            raise null_not_allowed("groups")
         groups = []
         for _ in range(_n):
             groups_item, p = _read_offset_fetch_response_group_compact(b, p, version)

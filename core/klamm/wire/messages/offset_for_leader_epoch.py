@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -240,7 +240,7 @@ def _read_offset_for_leader_topic(b: ReadBuffer, p: int, version: int) -> tuple[
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_for_leader_partition(b, p, version)
@@ -259,7 +259,7 @@ def _read_offset_for_leader_topic_compact(b: ReadBuffer, p: int, version: int) -
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_offset_for_leader_partition_compact(b, p, version)
@@ -288,7 +288,7 @@ def _read_offset_for_leader_epoch_request(
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic(b, p, version)
@@ -311,7 +311,7 @@ def _read_offset_for_leader_epoch_request_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_compact(b, p, version)
@@ -371,7 +371,7 @@ def _read_offset_for_leader_topic_result(b: ReadBuffer, p: int, version: int) ->
     topic, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_epoch_end_offset(b, p, version)
@@ -392,7 +392,7 @@ def _read_offset_for_leader_topic_result_compact(
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_epoch_end_offset_compact(b, p, version)
@@ -421,7 +421,7 @@ def _read_offset_for_leader_epoch_response(
         p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_result(b, p, version)
@@ -444,7 +444,7 @@ def _read_offset_for_leader_epoch_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_offset_for_leader_topic_result_compact(b, p, version)

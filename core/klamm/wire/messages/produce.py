@@ -19,7 +19,7 @@ from klamm.wire.primitives import (
     WireError,
     join_chunks,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_data,
@@ -467,7 +467,7 @@ def _read_topic_produce_data(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_data")
+        raise null_not_allowed("partition_data")
     partition_data = []
     for _ in range(_n):
         partition_data_item, p = _read_partition_produce_data(b, p, version)
@@ -492,7 +492,7 @@ def _read_topic_produce_data_compact(b: ReadBuffer, p: int, version: int) -> tup
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_data")
+        raise null_not_allowed("partition_data")
     partition_data = []
     for _ in range(_n):
         partition_data_item, p = _read_partition_produce_data_compact(b, p, version)
@@ -523,7 +523,7 @@ def _read_produce_request(b: ReadBuffer, p: int, version: int) -> tuple[ProduceR
     p += 6
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_data")
+        raise null_not_allowed("topic_data")
     topic_data = []
     for _ in range(_n):
         topic_data_item, p = _read_topic_produce_data(b, p, version)
@@ -548,7 +548,7 @@ def _read_produce_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_data")
+        raise null_not_allowed("topic_data")
     topic_data = []
     for _ in range(_n):
         topic_data_item, p = _read_topic_produce_data_compact(b, p, version)
@@ -663,7 +663,7 @@ def _read_partition_produce_response(b: ReadBuffer, p: int, version: int) -> tup
     if version >= 8:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("record_errors")
+            raise null_not_allowed("record_errors")
         record_errors = []
         for _ in range(_n):
             record_errors_item, p = _read_batch_index_and_error_message(b, p, version)
@@ -706,7 +706,7 @@ def _read_partition_produce_response_compact(
     p += 30
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("record_errors")
+        raise null_not_allowed("record_errors")
     record_errors = []
     for _ in range(_n):
         record_errors_item, p = _read_batch_index_and_error_message_compact(b, p, version)
@@ -759,7 +759,7 @@ def _read_topic_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[T
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_responses")
+        raise null_not_allowed("partition_responses")
     partition_responses = []
     for _ in range(_n):
         partition_responses_item, p = _read_partition_produce_response(b, p, version)
@@ -784,7 +784,7 @@ def _read_topic_produce_response_compact(b: ReadBuffer, p: int, version: int) ->
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_responses")
+        raise null_not_allowed("partition_responses")
     partition_responses = []
     for _ in range(_n):
         partition_responses_item, p = _read_partition_produce_response_compact(b, p, version)
@@ -873,7 +873,7 @@ def _read_produce_response(b: ReadBuffer, p: int, version: int) -> tuple[Produce
     node_endpoints: list[NodeEndpoint] = []
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_topic_produce_response(b, p, version)
@@ -898,7 +898,7 @@ def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple
     node_endpoints: list[NodeEndpoint] = []
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_topic_produce_response_compact(b, p, version)
@@ -914,7 +914,7 @@ def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple
             if _tag == 0 and version >= 10:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -227,7 +227,7 @@ def _read_read_state_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -253,7 +253,7 @@ def _read_read_share_group_state_request_compact(
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_read_state_data_compact(b, p, version)
@@ -296,7 +296,7 @@ def _read_partition_result_compact(b: ReadBuffer, p: int, version: int) -> tuple
     p += 12
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("state_batches")
+        raise null_not_allowed("state_batches")
     state_batches = []
     for _ in range(_n):
         state_batches_item, p = _read_state_batch_compact(b, p, version)
@@ -323,7 +323,7 @@ def _read_read_state_result_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
@@ -348,7 +348,7 @@ def _read_read_share_group_state_response_compact(
 ) -> tuple[ReadShareGroupStateResponse, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_read_state_result_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_string,
     write_array_length,
@@ -117,7 +117,7 @@ def _read_sasl_handshake_response(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("mechanisms")
+        raise null_not_allowed("mechanisms")
     mechanisms = []
     for _ in range(_n):
         mechanisms_item, p = read_string(b, p)

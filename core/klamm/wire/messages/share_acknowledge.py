@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -267,7 +267,7 @@ def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acknowledge_types")
+        raise null_not_allowed("acknowledge_types")
     acknowledge_types = list(unpack_from(f">{_n}b", b, p))
     p += 1 * _n
     if b[p]:
@@ -289,7 +289,7 @@ def _read_acknowledge_partition_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acknowledgement_batches")
+        raise null_not_allowed("acknowledgement_batches")
     acknowledgement_batches = []
     for _ in range(_n):
         acknowledgement_batches_item, p = _read_acknowledgement_batch_compact(b, p, version)
@@ -314,7 +314,7 @@ def _read_acknowledge_topic_compact(b: ReadBuffer, p: int, version: int) -> tupl
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_acknowledge_partition_compact(b, p, version)
@@ -345,7 +345,7 @@ def _read_share_acknowledge_request_compact(b: ReadBuffer, p: int, version: int)
         p += 1
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_acknowledge_topic_compact(b, p, version)
@@ -412,7 +412,7 @@ def _read_share_acknowledge_topic_response_compact(
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -468,14 +468,14 @@ def _read_share_acknowledge_response_compact(
         p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_share_acknowledge_topic_response_compact(b, p, version)
         responses.append(responses_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("node_endpoints")
+        raise null_not_allowed("node_endpoints")
     node_endpoints = []
     for _ in range(_n):
         node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

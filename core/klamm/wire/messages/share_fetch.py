@@ -18,7 +18,7 @@ from klamm.wire.primitives import (
     WireError,
     join_chunks,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_data,
     read_compact_nullable_string,
@@ -366,7 +366,7 @@ def _read_acknowledgement_batch_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acknowledge_types")
+        raise null_not_allowed("acknowledge_types")
     acknowledge_types = list(unpack_from(f">{_n}b", b, p))
     p += 1 * _n
     if b[p]:
@@ -389,7 +389,7 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acknowledgement_batches")
+        raise null_not_allowed("acknowledgement_batches")
     acknowledgement_batches = []
     for _ in range(_n):
         acknowledgement_batches_item, p = _read_acknowledgement_batch_compact(b, p, version)
@@ -416,7 +416,7 @@ def _read_fetch_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fetc
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_fetch_partition_compact(b, p, version)
@@ -441,7 +441,7 @@ def _read_forgotten_topic_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -470,14 +470,14 @@ def _read_share_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tu
         p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_fetch_topic_compact(b, p, version)
         topics.append(topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("forgotten_topics_data")
+        raise null_not_allowed("forgotten_topics_data")
     forgotten_topics_data = []
     for _ in range(_n):
         forgotten_topics_data_item, p = _read_forgotten_topic_compact(b, p, version)
@@ -559,10 +559,10 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
     records, p = read_compact_data(b, p)
     if records is None:
-        raise null_where_none_may_be("records")
+        raise null_not_allowed("records")
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("acquired_records")
+        raise null_not_allowed("acquired_records")
     acquired_records = []
     for _ in range(_n):
         acquired_records_item, p = _read_acquired_records_compact(b, p, version)
@@ -590,7 +590,7 @@ def _write_partition_data_compact(out: ChunkBuffer, s: PartitionData, version: i
     write_compact_nullable_string(out, s.acknowledge_error_message)
     _write_leader_id_and_epoch_compact(out, s.current_leader or LeaderIdAndEpoch(), version)
     if s.records is None:
-        raise null_where_none_may_be("records")
+        raise null_not_allowed("records")
     write_compact_records(out, s.records)
     write_compact_array_length(out, len(s.acquired_records))
     for acquired_records_item in s.acquired_records:
@@ -605,7 +605,7 @@ def _read_share_fetchable_topic_response_compact(
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -657,14 +657,14 @@ def _read_share_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> t
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("responses")
+        raise null_not_allowed("responses")
     responses = []
     for _ in range(_n):
         responses_item, p = _read_share_fetchable_topic_response_compact(b, p, version)
         responses.append(responses_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("node_endpoints")
+        raise null_not_allowed("node_endpoints")
     node_endpoints = []
     for _ in range(_n):
         node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

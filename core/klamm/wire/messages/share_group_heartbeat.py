@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -214,7 +214,7 @@ def _read_topic_partitions_compact(b: ReadBuffer, p: int, version: int) -> tuple
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -234,7 +234,7 @@ def _write_topic_partitions_compact(out: bytearray, s: TopicPartitions, version:
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_partitions")
+        raise null_not_allowed("topic_partitions")
     topic_partitions = []
     for _ in range(_n):
         topic_partitions_item, p = _read_topic_partitions_compact(b, p, version)

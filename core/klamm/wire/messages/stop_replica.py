@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -282,7 +282,7 @@ def _read_stop_replica_topic_v1(b: ReadBuffer, p: int, version: int) -> tuple[St
     if version >= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_indexes")
+            raise null_not_allowed("partition_indexes")
         partition_indexes = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     return StopReplicaTopicV1(name, partition_indexes), p
@@ -308,7 +308,7 @@ def _read_stop_replica_topic_v1_compact(b: ReadBuffer, p: int, version: int) -> 
     if version <= 2:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_indexes")
+            raise null_not_allowed("partition_indexes")
         partition_indexes = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     if b[p]:
@@ -396,7 +396,7 @@ def _read_stop_replica_topic_state_compact(b: ReadBuffer, p: int, version: int) 
     if version >= 3:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_states")
+            raise null_not_allowed("partition_states")
         partition_states = []
         for _ in range(_n):
             partition_states_item, p = _read_stop_replica_partition_state_compact(b, p, version)
@@ -438,7 +438,7 @@ def _read_stop_replica_request(b: ReadBuffer, p: int, version: int) -> tuple[Sto
     if version <= 0:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("ungrouped_partitions")
+            raise null_not_allowed("ungrouped_partitions")
         ungrouped_partitions = []
         for _ in range(_n):
             ungrouped_partitions_item, p = _read_stop_replica_partition_v0(b, p, version)
@@ -446,7 +446,7 @@ def _read_stop_replica_request(b: ReadBuffer, p: int, version: int) -> tuple[Sto
     if version >= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_stop_replica_topic_v1(b, p, version)
@@ -505,7 +505,7 @@ def _read_stop_replica_request_compact(b: ReadBuffer, p: int, version: int) -> t
     if version <= 2:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topics")
+            raise null_not_allowed("topics")
         topics = []
         for _ in range(_n):
             topics_item, p = _read_stop_replica_topic_v1_compact(b, p, version)
@@ -513,7 +513,7 @@ def _read_stop_replica_request_compact(b: ReadBuffer, p: int, version: int) -> t
     if version >= 3:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topic_states")
+            raise null_not_allowed("topic_states")
         topic_states = []
         for _ in range(_n):
             topic_states_item, p = _read_stop_replica_topic_state_compact(b, p, version)
@@ -598,7 +598,7 @@ def _read_stop_replica_response(b: ReadBuffer, p: int, version: int) -> tuple[St
     p += 2
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_errors")
+        raise null_not_allowed("partition_errors")
     partition_errors = []
     for _ in range(_n):
         partition_errors_item, p = _read_stop_replica_partition_error(b, p, version)
@@ -618,7 +618,7 @@ def _read_stop_replica_response_compact(b: ReadBuffer, p: int, version: int) -> 
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_errors")
+        raise null_not_allowed("partition_errors")
     partition_errors = []
     for _ in range(_n):
         partition_errors_item, p = _read_stop_replica_partition_error_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -362,7 +362,7 @@ def _read_streams_group_describe_request_compact(
 ) -> tuple[StreamsGroupDescribeRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("group_ids")
+        raise null_not_allowed("group_ids")
     group_ids = []
     for _ in range(_n):
         group_ids_item, p = read_compact_string(b, p)
@@ -406,7 +406,7 @@ def _read_topic_info_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_configs")
+        raise null_not_allowed("topic_configs")
     topic_configs = []
     for _ in range(_n):
         topic_configs_item, p = _read_key_value_compact(b, p, version)
@@ -431,28 +431,28 @@ def _read_subtopology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Subt
     subtopology_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("source_topics")
+        raise null_not_allowed("source_topics")
     source_topics = []
     for _ in range(_n):
         source_topics_item, p = read_compact_string(b, p)
         source_topics.append(source_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("repartition_sink_topics")
+        raise null_not_allowed("repartition_sink_topics")
     repartition_sink_topics = []
     for _ in range(_n):
         repartition_sink_topics_item, p = read_compact_string(b, p)
         repartition_sink_topics.append(repartition_sink_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("state_changelog_topics")
+        raise null_not_allowed("state_changelog_topics")
     state_changelog_topics = []
     for _ in range(_n):
         state_changelog_topics_item, p = _read_topic_info_compact(b, p, version)
         state_changelog_topics.append(state_changelog_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("repartition_source_topics")
+        raise null_not_allowed("repartition_source_topics")
     repartition_source_topics = []
     for _ in range(_n):
         repartition_source_topics_item, p = _read_topic_info_compact(b, p, version)
@@ -550,7 +550,7 @@ def _read_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tuple[TaskIds
     subtopology_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -570,21 +570,21 @@ def _write_task_ids_compact(out: bytearray, s: TaskIds, version: int) -> None:
 def _read_assignment_compact(b: ReadBuffer, p: int, version: int) -> tuple[Assignment, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("active_tasks")
+        raise null_not_allowed("active_tasks")
     active_tasks = []
     for _ in range(_n):
         active_tasks_item, p = _read_task_ids_compact(b, p, version)
         active_tasks.append(active_tasks_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("standby_tasks")
+        raise null_not_allowed("standby_tasks")
     standby_tasks = []
     for _ in range(_n):
         standby_tasks_item, p = _read_task_ids_compact(b, p, version)
         standby_tasks.append(standby_tasks_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("warmup_tasks")
+        raise null_not_allowed("warmup_tasks")
     warmup_tasks = []
     for _ in range(_n):
         warmup_tasks_item, p = _read_task_ids_compact(b, p, version)
@@ -628,21 +628,21 @@ def _read_member_compact(b: ReadBuffer, p: int, version: int) -> tuple[Member, i
         user_endpoint = None
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("client_tags")
+        raise null_not_allowed("client_tags")
     client_tags = []
     for _ in range(_n):
         client_tags_item, p = _read_key_value_compact(b, p, version)
         client_tags.append(client_tags_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("task_offsets")
+        raise null_not_allowed("task_offsets")
     task_offsets = []
     for _ in range(_n):
         task_offsets_item, p = _read_task_offset_compact(b, p, version)
         task_offsets.append(task_offsets_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("task_end_offsets")
+        raise null_not_allowed("task_end_offsets")
     task_end_offsets = []
     for _ in range(_n):
         task_end_offsets_item, p = _read_task_offset_compact(b, p, version)
@@ -719,7 +719,7 @@ def _read_described_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[
         topology = None
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("members")
+        raise null_not_allowed("members")
     members = []
     for _ in range(_n):
         members_item, p = _read_member_compact(b, p, version)
@@ -768,7 +768,7 @@ def _read_streams_group_describe_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("groups")
+        raise null_not_allowed("groups")
     groups = []
     for _ in range(_n):
         groups_item, p = _read_described_group_compact(b, p, version)

@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -452,7 +452,7 @@ def _read_topic_info_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topic
     p += 6
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_configs")
+        raise null_not_allowed("topic_configs")
     topic_configs = []
     for _ in range(_n):
         topic_configs_item, p = _read_key_value_compact(b, p, version)
@@ -476,17 +476,17 @@ def _write_topic_info_compact(out: bytearray, s: TopicInfo, version: int) -> Non
 def _read_copartition_group_compact(b: ReadBuffer, p: int, version: int) -> tuple[CopartitionGroup, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("source_topics")
+        raise null_not_allowed("source_topics")
     source_topics = list(unpack_from(f">{_n}h", b, p))
     p += 2 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("source_topic_regex")
+        raise null_not_allowed("source_topic_regex")
     source_topic_regex = list(unpack_from(f">{_n}h", b, p))
     p += 2 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("repartition_source_topics")
+        raise null_not_allowed("repartition_source_topics")
     repartition_source_topics = list(unpack_from(f">{_n}h", b, p))
     p += 2 * _n
     if b[p]:
@@ -510,42 +510,42 @@ def _read_subtopology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Subt
     subtopology_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("source_topics")
+        raise null_not_allowed("source_topics")
     source_topics = []
     for _ in range(_n):
         source_topics_item, p = read_compact_string(b, p)
         source_topics.append(source_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("source_topic_regex")
+        raise null_not_allowed("source_topic_regex")
     source_topic_regex = []
     for _ in range(_n):
         source_topic_regex_item, p = read_compact_string(b, p)
         source_topic_regex.append(source_topic_regex_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("state_changelog_topics")
+        raise null_not_allowed("state_changelog_topics")
     state_changelog_topics = []
     for _ in range(_n):
         state_changelog_topics_item, p = _read_topic_info_compact(b, p, version)
         state_changelog_topics.append(state_changelog_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("repartition_sink_topics")
+        raise null_not_allowed("repartition_sink_topics")
     repartition_sink_topics = []
     for _ in range(_n):
         repartition_sink_topics_item, p = read_compact_string(b, p)
         repartition_sink_topics.append(repartition_sink_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("repartition_source_topics")
+        raise null_not_allowed("repartition_source_topics")
     repartition_source_topics = []
     for _ in range(_n):
         repartition_source_topics_item, p = _read_topic_info_compact(b, p, version)
         repartition_source_topics.append(repartition_source_topics_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("copartition_groups")
+        raise null_not_allowed("copartition_groups")
     copartition_groups = []
     for _ in range(_n):
         copartition_groups_item, p = _read_copartition_group_compact(b, p, version)
@@ -593,7 +593,7 @@ def _read_topology_compact(b: ReadBuffer, p: int, version: int) -> tuple[Topolog
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("subtopologies")
+        raise null_not_allowed("subtopologies")
     subtopologies = []
     for _ in range(_n):
         subtopologies_item, p = _read_subtopology_compact(b, p, version)
@@ -617,7 +617,7 @@ def _read_request_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tuple
     subtopology_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -848,7 +848,7 @@ def _read_response_task_ids_compact(b: ReadBuffer, p: int, version: int) -> tupl
     subtopology_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -886,7 +886,7 @@ def _read_topic_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     topic, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -907,14 +907,14 @@ def _read_endpoint_to_partitions_compact(b: ReadBuffer, p: int, version: int) ->
     user_endpoint, p = _read_response_endpoint_compact(b, p, version)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("active_partitions")
+        raise null_not_allowed("active_partitions")
     active_partitions = []
     for _ in range(_n):
         active_partitions_item, p = _read_topic_partition_compact(b, p, version)
         active_partitions.append(active_partitions_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("standby_partitions")
+        raise null_not_allowed("standby_partitions")
     standby_partitions = []
     for _ in range(_n):
         standby_partitions_item, p = _read_topic_partition_compact(b, p, version)

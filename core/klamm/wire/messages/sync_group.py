@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_bytes,
     read_compact_array_length,
@@ -208,7 +208,7 @@ def _read_sync_group_request(b: ReadBuffer, p: int, version: int) -> tuple[SyncG
         group_instance_id, p = read_nullable_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("assignments")
+        raise null_not_allowed("assignments")
     assignments = []
     for _ in range(_n):
         assignments_item, p = _read_sync_group_request_assignment(b, p, version)
@@ -245,7 +245,7 @@ def _read_sync_group_request_compact(b: ReadBuffer, p: int, version: int) -> tup
         protocol_name, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("assignments")
+        raise null_not_allowed("assignments")
     assignments = []
     for _ in range(_n):
         assignments_item, p = _read_sync_group_request_assignment_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -276,7 +276,7 @@ def _read_txn_offset_commit_request_topic(
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_request_partition(b, p, version)
@@ -297,7 +297,7 @@ def _read_txn_offset_commit_request_topic_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_request_partition_compact(b, p, version)
@@ -329,7 +329,7 @@ def _read_txn_offset_commit_request(b: ReadBuffer, p: int, version: int) -> tupl
     p += 10
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_request_topic(b, p, version)
@@ -363,7 +363,7 @@ def _read_txn_offset_commit_request_compact(b: ReadBuffer, p: int, version: int)
     group_instance_id, p = read_compact_nullable_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_request_topic_compact(b, p, version)
@@ -428,7 +428,7 @@ def _read_txn_offset_commit_response_topic(
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_response_partition(b, p, version)
@@ -449,7 +449,7 @@ def _read_txn_offset_commit_response_topic_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_txn_offset_commit_response_partition_compact(b, p, version)
@@ -476,7 +476,7 @@ def _read_txn_offset_commit_response(b: ReadBuffer, p: int, version: int) -> tup
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_response_topic(b, p, version)
@@ -498,7 +498,7 @@ def _read_txn_offset_commit_response_compact(
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_txn_offset_commit_response_topic_compact(b, p, version)

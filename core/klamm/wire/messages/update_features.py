@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -207,7 +207,7 @@ def _read_update_features_request_compact(b: ReadBuffer, p: int, version: int) -
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("feature_updates")
+        raise null_not_allowed("feature_updates")
     feature_updates = []
     for _ in range(_n):
         feature_updates_item, p = _read_feature_update_key_compact(b, p, version)
@@ -261,7 +261,7 @@ def _read_update_features_response_compact(b: ReadBuffer, p: int, version: int) 
     if version <= 1:
         _n, p = read_compact_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("results")
+            raise null_not_allowed("results")
         results = []
         for _ in range(_n):
             results_item, p = _read_updatable_feature_result_compact(b, p, version)

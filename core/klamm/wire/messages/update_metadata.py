@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_nullable_string,
@@ -273,20 +273,20 @@ def _read_update_metadata_partition_state(
     p += 16
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr")
+        raise null_not_allowed("isr")
     isr = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     (zk_version,) = _unpack_i(b, p)
     p += 4
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replicas")
+        raise null_not_allowed("replicas")
     replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if version >= 4:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("offline_replicas")
+            raise null_not_allowed("offline_replicas")
         offline_replicas = list(unpack_from(f">{_n}i", b, p))
         p += 4 * _n
     return UpdateMetadataPartitionState(
@@ -316,19 +316,19 @@ def _read_update_metadata_partition_state_compact(
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("isr")
+        raise null_not_allowed("isr")
     isr = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     (zk_version,) = _unpack_i(b, p)
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("replicas")
+        raise null_not_allowed("replicas")
     replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("offline_replicas")
+        raise null_not_allowed("offline_replicas")
     offline_replicas = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -363,7 +363,7 @@ def _read_update_metadata_topic_state(b: ReadBuffer, p: int, version: int) -> tu
     if version >= 5:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("partition_states")
+            raise null_not_allowed("partition_states")
         partition_states = []
         for _ in range(_n):
             partition_states_item, p = _read_update_metadata_partition_state(b, p, version)
@@ -394,7 +394,7 @@ def _read_update_metadata_topic_state_compact(
         p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_states")
+        raise null_not_allowed("partition_states")
     partition_states = []
     for _ in range(_n):
         partition_states_item, p = _read_update_metadata_partition_state_compact(b, p, version)
@@ -488,7 +488,7 @@ def _read_update_metadata_broker(b: ReadBuffer, p: int, version: int) -> tuple[U
     if version >= 1:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("endpoints")
+            raise null_not_allowed("endpoints")
         endpoints = []
         for _ in range(_n):
             endpoints_item, p = _read_update_metadata_endpoint(b, p, version)
@@ -519,7 +519,7 @@ def _read_update_metadata_broker_compact(b: ReadBuffer, p: int, version: int) ->
     p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("endpoints")
+        raise null_not_allowed("endpoints")
     endpoints = []
     for _ in range(_n):
         endpoints_item, p = _read_update_metadata_endpoint_compact(b, p, version)
@@ -555,7 +555,7 @@ def _read_update_metadata_request(b: ReadBuffer, p: int, version: int) -> tuple[
     if version <= 4:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("ungrouped_partition_states")
+            raise null_not_allowed("ungrouped_partition_states")
         ungrouped_partition_states = []
         for _ in range(_n):
             ungrouped_partition_states_item, p = _read_update_metadata_partition_state(b, p, version)
@@ -563,14 +563,14 @@ def _read_update_metadata_request(b: ReadBuffer, p: int, version: int) -> tuple[
     if version >= 5:
         _n, p = read_array_length(b, p)
         if _n < 0:
-            raise null_where_none_may_be("topic_states")
+            raise null_not_allowed("topic_states")
         topic_states = []
         for _ in range(_n):
             topic_states_item, p = _read_update_metadata_topic_state(b, p, version)
             topic_states.append(topic_states_item)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("live_brokers")
+        raise null_not_allowed("live_brokers")
     live_brokers = []
     for _ in range(_n):
         live_brokers_item, p = _read_update_metadata_broker(b, p, version)
@@ -625,14 +625,14 @@ def _read_update_metadata_request_compact(b: ReadBuffer, p: int, version: int) -
     p += 12
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topic_states")
+        raise null_not_allowed("topic_states")
     topic_states = []
     for _ in range(_n):
         topic_states_item, p = _read_update_metadata_topic_state_compact(b, p, version)
         topic_states.append(topic_states_item)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("live_brokers")
+        raise null_not_allowed("live_brokers")
     live_brokers = []
     for _ in range(_n):
         live_brokers_item, p = _read_update_metadata_broker_compact(b, p, version)

@@ -16,7 +16,7 @@ from klamm.wire.primitives import (
     ReadBuffer,
     WireError,
     not_in_version,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -287,7 +287,7 @@ def _read_request_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tup
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_request_partition_data_compact(b, p, version)
@@ -315,7 +315,7 @@ def _read_vote_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Vot
         p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_request_topic_data_compact(b, p, version)
@@ -356,7 +356,7 @@ def _read_response_topic_data_compact(b: ReadBuffer, p: int, version: int) -> tu
     topic_name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_response_partition_data_compact(b, p, version)
@@ -417,7 +417,7 @@ def _read_vote_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[Vo
     p += 2
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_response_topic_data_compact(b, p, version)
@@ -431,7 +431,7 @@ def _read_vote_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[Vo
             if _tag == 0 and version >= 1:
                 _n, p = read_compact_array_length(b, p)
                 if _n < 0:
-                    raise null_where_none_may_be("node_endpoints")
+                    raise null_not_allowed("node_endpoints")
                 node_endpoints = []
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)

@@ -15,7 +15,7 @@ from klamm.wire.primitives import (
     ZERO_UUID,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
@@ -233,7 +233,7 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
         p += 4
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("state_batches")
+        raise null_not_allowed("state_batches")
     state_batches = []
     for _ in range(_n):
         state_batches_item, p = _read_state_batch_compact(b, p, version)
@@ -260,7 +260,7 @@ def _read_write_state_data_compact(b: ReadBuffer, p: int, version: int) -> tuple
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_data_compact(b, p, version)
@@ -286,7 +286,7 @@ def _read_write_share_group_state_request_compact(
     group_id, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_write_state_data_compact(b, p, version)
@@ -330,7 +330,7 @@ def _read_write_state_result_compact(b: ReadBuffer, p: int, version: int) -> tup
     p += 16
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_partition_result_compact(b, p, version)
@@ -355,7 +355,7 @@ def _read_write_share_group_state_response_compact(
 ) -> tuple[WriteShareGroupStateResponse, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("results")
+        raise null_not_allowed("results")
     results = []
     for _ in range(_n):
         results_item, p = _read_write_state_result_compact(b, p, version)

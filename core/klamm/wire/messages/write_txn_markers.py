@@ -14,7 +14,7 @@ from klamm.wire.primitives import (
     ENCODE_ERRORS,
     ReadBuffer,
     WireError,
-    null_where_none_may_be,
+    null_not_allowed,
     read_array_length,
     read_compact_array_length,
     read_compact_string,
@@ -220,7 +220,7 @@ def _read_writable_txn_marker_topic(b: ReadBuffer, p: int, version: int) -> tupl
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_indexes")
+        raise null_not_allowed("partition_indexes")
     partition_indexes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     return WritableTxnMarkerTopic(name, partition_indexes), p
@@ -236,7 +236,7 @@ def _read_writable_txn_marker_topic_compact(b: ReadBuffer, p: int, version: int)
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partition_indexes")
+        raise null_not_allowed("partition_indexes")
     partition_indexes = list(unpack_from(f">{_n}i", b, p))
     p += 4 * _n
     if b[p]:
@@ -259,7 +259,7 @@ def _read_writable_txn_marker(b: ReadBuffer, p: int, version: int) -> tuple[Writ
     p += 11
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic(b, p, version)
@@ -285,7 +285,7 @@ def _read_writable_txn_marker_compact(b: ReadBuffer, p: int, version: int) -> tu
     p += 11
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic_compact(b, p, version)
@@ -318,7 +318,7 @@ def _write_writable_txn_marker_compact(out: bytearray, s: WritableTxnMarker, ver
 def _read_write_txn_markers_request(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("markers")
+        raise null_not_allowed("markers")
     markers = []
     for _ in range(_n):
         markers_item, p = _read_writable_txn_marker(b, p, version)
@@ -335,7 +335,7 @@ def _write_write_txn_markers_request(out: bytearray, s: WriteTxnMarkersRequest, 
 def _read_write_txn_markers_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersRequest, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("markers")
+        raise null_not_allowed("markers")
     markers = []
     for _ in range(_n):
         markers_item, p = _read_writable_txn_marker_compact(b, p, version)
@@ -393,7 +393,7 @@ def _read_writable_txn_marker_topic_result(
     name, p = read_string(b, p)
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_writable_txn_marker_partition_result(b, p, version)
@@ -414,7 +414,7 @@ def _read_writable_txn_marker_topic_result_compact(
     name, p = read_compact_string(b, p)
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("partitions")
+        raise null_not_allowed("partitions")
     partitions = []
     for _ in range(_n):
         partitions_item, p = _read_writable_txn_marker_partition_result_compact(b, p, version)
@@ -441,7 +441,7 @@ def _read_writable_txn_marker_result(b: ReadBuffer, p: int, version: int) -> tup
     p += 8
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic_result(b, p, version)
@@ -463,7 +463,7 @@ def _read_writable_txn_marker_result_compact(
     p += 8
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("topics")
+        raise null_not_allowed("topics")
     topics = []
     for _ in range(_n):
         topics_item, p = _read_writable_txn_marker_topic_result_compact(b, p, version)
@@ -486,7 +486,7 @@ def _write_writable_txn_marker_result_compact(out: bytearray, s: WritableTxnMark
 def _read_write_txn_markers_response(b: ReadBuffer, p: int, version: int) -> tuple[WriteTxnMarkersResponse, int]:
     _n, p = read_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("markers")
+        raise null_not_allowed("markers")
     markers = []
     for _ in range(_n):
         markers_item, p = _read_writable_txn_marker_result(b, p, version)
@@ -505,7 +505,7 @@ def _read_write_txn_markers_response_compact(
 ) -> tuple[WriteTxnMarkersResponse, int]:
     _n, p = read_compact_array_length(b, p)
     if _n < 0:
-        raise null_where_none_may_be("markers")
+        raise null_not_allowed("markers")
     markers = []
     for _ in range(_n):
         markers_item, p = _read_writable_txn_marker_result_compact(b, p, version)

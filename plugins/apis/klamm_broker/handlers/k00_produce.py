@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation, ResourceType
-from klamm.wire.compression import Codec
+from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -35,6 +35,7 @@ from klamm.wire.messages.produce import (
 )
 from klamm.wire.records import CODEC_MASK
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
+from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreError
 from klamm_broker.security.authorization import may_topic
 
 if TYPE_CHECKING:
@@ -78,16 +79,12 @@ def produce_records(
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
-    now_ms = broker.clock.wall_ms()
-    appended: list[Partition] = []
-    failed: PartitionProduceResponse | None = None
-    responses = []
-    unflushed: list[Unflushed] = []
+    work = _Work(broker, context, acks)
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
         denied = guarded and name is not None and not may_topic(context, AclOperation.WRITE, name)
-        results = []
+        results: list[PartitionProduceResponse] = []
         for data in wanted.partition_data:
             try:
                 if denied:
@@ -101,25 +98,115 @@ def produce_records(
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
-                result = _append(partition, records, now_ms, unflushed)
-                appended.append(partition)
+                result = work.append(partition, records)
             except KafkaError as error:
-                result = failed = _failure(data.index, error)
+                result = work.failed = _failure(data.index, error)
+            except UnpacksToMoreError:
+                assert partition is not None
+                # The bytes of the request are not kept while its answer is put off.
+                work.deferred.append((results, len(results), partition, bytearray(records)))
+                result = PartitionProduceResponse(data.index)
             results.append(result)
-        responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
-    for partition in appended:
-        broker.fetch_purgatory.check_and_complete(partition)
-    if acks != 0:
-        if not unflushed:
-            return ProduceResponse(responses)
-        answer_when_flushed(broker.logs.flusher, context, ProduceResponse(responses), unflushed)
-        return context.later()
-    for each in unflushed:
-        broker.logs.flusher.request(each.log, each.end_offset)
-    if failed is not None:
-        context.close_connection(f"produce with acks=0 failed: {ErrorCode(failed.error_code).name}")
-        return context.later()
-    return context.no_response()
+        work.responses.append(TopicProduceResponse(wanted.name, wanted.topic_id, results))
+    if not work.deferred:
+        return work.outcome()
+    work.wake_fetches()
+    broker.logs.record_checker.submit(work.finish)
+    return context.later()
+
+
+class _Work:
+    """What has come of one request so far."""
+
+    __slots__ = (
+        "_acks",
+        "_appended",
+        "_broker",
+        "_context",
+        "_max_unpacked_bytes",
+        "_now_ms",
+        "_unflushed",
+        "deferred",
+        "failed",
+        "responses",
+    )
+
+    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int) -> None:
+        self._broker = broker
+        self._context = context
+        self._acks = acks
+        self._now_ms = broker.clock.wall_ms()
+        # A larger request is on a thread that nobody waits for.
+        is_inline = context.size_bytes <= _INLINE_MAX_BYTES
+        self._max_unpacked_bytes = INLINE_UNPACKED_BYTES if is_inline else MAX_UNCOMPRESSED_BYTES
+        self._appended: list[Partition] = []
+        self._unflushed: list[Unflushed] = []
+        self.responses: list[TopicProduceResponse] = []
+        self.failed: PartitionProduceResponse | None = None
+        self.deferred: list[tuple[list[PartitionProduceResponse], int, Partition, bytearray]] = []
+        """Batches to be appended by `finish`, and the places of their answers."""
+
+    def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
+        """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
+        log, traffic = partition.log, partition.topic.traffic
+        try:
+            result = log.append(
+                records, now_ms=self._now_ms, defer_flush=True, max_unpacked_bytes=self._max_unpacked_bytes
+            )
+        except KafkaError as error:
+            if error.error_code not in _TO_BE_EXPECTED:
+                traffic.failed_produce_requests += 1
+            raise
+        except UnpacksToMoreError:
+            raise
+        except Exception as error:
+            # What was appended for other partitions must be answered, and seen by fetches.
+            traffic.failed_produce_requests += 1
+            _log.exception("append to %r failed", partition)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        self._appended.append(partition)
+        traffic.bytes_in += len(records)
+        traffic.messages_in += result.last_offset - result.base_offset + 1
+        answer = PartitionProduceResponse(
+            partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
+        )
+        if result.flush_due:
+            self._unflushed.append(Unflushed(log, result.last_offset + 1, answer))
+        return answer
+
+    def wake_fetches(self) -> None:
+        """Let those see what was appended who wait for it."""
+        for partition in self._appended:
+            self._broker.fetch_purgatory.check_and_complete(partition)
+        self._appended = []
+
+    def finish(self) -> None:
+        """Append what was deferred, and answer."""
+        self._max_unpacked_bytes = MAX_UNCOMPRESSED_BYTES
+        for results, place, partition, records in self.deferred:
+            try:
+                results[place] = self.append(partition, records)
+            except KafkaError as error:
+                results[place] = self.failed = _failure(partition.index, error)
+        outcome = self.outcome()
+        if outcome is not self._context.later():
+            self._context.respond(outcome)
+
+    def outcome(self) -> ProduceResponse | Pending:
+        """What the handler returns once all is appended."""
+        self.wake_fetches()
+        if self._acks != 0:
+            response = ProduceResponse(self.responses)
+            if not self._unflushed:
+                return response
+            answer_when_flushed(self._broker.logs.flusher, self._context, response, self._unflushed)
+            return self._context.later()
+        for each in self._unflushed:
+            self._broker.logs.flusher.request(each.log, each.end_offset)
+        if self.failed is not None:
+            self._context.close_connection(f"produce with acks=0 failed: {ErrorCode(self.failed.error_code).name}")
+            return self._context.later()
+        return self._context.no_response()
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
@@ -143,29 +230,6 @@ def _check_batch(records: Any, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
-
-
-def _append(partition: Partition, records: Any, now_ms: int, unflushed: list[Unflushed]) -> PartitionProduceResponse:
-    log, traffic = partition.log, partition.topic.traffic
-    try:
-        result = log.append(records, now_ms=now_ms, defer_flush=True)
-    except KafkaError as error:
-        if error.error_code not in _TO_BE_EXPECTED:
-            traffic.failed_produce_requests += 1
-        raise
-    except Exception as error:
-        # What was appended for other partitions must be answered, and seen by fetches.
-        traffic.failed_produce_requests += 1
-        _log.exception("append to %r failed", partition)
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-    traffic.bytes_in += len(records)
-    traffic.messages_in += result.last_offset - result.base_offset + 1
-    answer = PartitionProduceResponse(
-        partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
-    )
-    if result.flush_due:
-        unflushed.append(Unflushed(log, result.last_offset + 1, answer))
-    return answer
 
 
 def _unknown(topic: Topic | None, by_id: bool) -> KafkaError:

@@ -12,6 +12,7 @@ by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, handles
@@ -39,7 +40,7 @@ from klamm_broker.topics.registry import LEADER_EPOCH
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.registry import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 
@@ -136,19 +137,21 @@ def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode
 def _topic(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, topic: Topic
 ) -> MetadataResponseTopic:
-    prepared = topic.metadata
-    if prepared is None:
-        prepared = topic.metadata = MetadataResponseTopic(
-            0, topic.name, topic.id, topic.is_internal, _partitions(topic, broker.node_id)
+    partitions = topic.partitions
+    prepared_of, prepared = topic.metadata or (None, None)
+    if prepared is None or prepared_of is not partitions:
+        prepared = MetadataResponseTopic(
+            0, topic.name, topic.id, topic.is_internal, _partitions(partitions, broker.node_id)
         )
+        topic.metadata = (partitions, prepared)
     if not request.include_topic_authorized_operations:
         return prepared
     operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, prepared.partitions, operations)
 
 
-def _partitions(topic: Topic, node_id: int) -> list[MetadataResponsePartition]:
+def _partitions(partitions: Sequence[Partition], node_id: int) -> list[MetadataResponsePartition]:
     return [
         MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id])
-        for partition in topic.partitions
+        for partition in partitions
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -69,21 +69,37 @@ def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> 
     return DirtyRange(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, dirty_bytes, is_overdue)
 
 
-class Cleaner:
-    """Compacts one log after the other. One thread at a time uses it."""
+class CleaningStoppedError(Exception):
+    """Compaction was told to stop; the log is as sound as before."""
 
-    def __init__(self, context: LogContext, max_offset_map_bytes: int = MAX_OFFSET_MAP_BYTES) -> None:
+
+class Cleaner:
+    """Compacts one log after the other. One thread at a time uses it.
+
+    `should_stop` is asked between batches.
+    """
+
+    def __init__(
+        self,
+        context: LogContext,
+        max_offset_map_bytes: int = MAX_OFFSET_MAP_BYTES,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._context = context
         self._max_offset_map_bytes = max_offset_map_bytes
+        self._should_stop = should_stop
 
     def clean(self, target: PartitionLog, dirty: DirtyRange, now_ms: int) -> int:
         """Compact a log; the offset up to which it is clean then.
 
-        Raises OSError, KafkaError for a segment that cannot be read or written; the log is as sound as before.
+        Raises OSError, KafkaError for a segment that cannot be read or written, CleaningStoppedError; the log is as
+        sound as before.
         """
         offsets = self._build_map(target, dirty)
         end_offset = offsets.latest_offset + 1
-        segments = tuple(segment for segment in target.segments[:-1] if segment.base_offset < end_offset)
+        # Taken once: retention may drop segments meanwhile.
+        all_segments = target.segments
+        segments = tuple(segment for segment in all_segments[:-1] if segment.base_offset < end_offset)
         cleaned_index: list[AbortedTransaction] = []
         batches = BatchFilter(
             offsets,
@@ -93,7 +109,7 @@ class Cleaner:
             now_ms=now_ms,
             delete_retention_ms=target.config.delete_retention_ms,
         )
-        for group in group_segments(segments, target.segments, target.config.segment_bytes):
+        for group in group_segments(segments, all_segments, target.config.segment_bytes):
             self._clean_group(target, group, batches, cleaned_index)
         return end_offset
 
@@ -108,7 +124,7 @@ class Cleaner:
         transactions = TransactionFilter(_aborted_transactions(target, dirty.first_dirty_offset))
         for segment in dirty_segments:
             start = segment.position_of(dirty.first_dirty_offset, segment.size_bytes)
-            for _position, header, data in _all_batches(segment, start or 0):
+            for _position, header, data in self._batches(segment, start or 0):
                 if header.base_offset >= dirty.first_uncleanable_offset or offsets.is_full:
                     return offsets
                 if not transactions.is_discardable(header, data) and not header.is_control:
@@ -135,9 +151,11 @@ class Cleaner:
         )
         interval_bytes = target.config.index_interval_bytes
         try:
+            # What a pass that failed has left there must not follow what this one writes.
+            self._context.operations.remove(cleaned.file.path)
             cleaned.file.create()
             for segment in group:
-                for _position, header, data in _all_batches(segment, 0):
+                for _position, header, data in self._batches(segment, 0):
                     kept = batches.keep(header, data)
                     if kept is not None:
                         position = cleaned.size_bytes
@@ -155,11 +173,22 @@ class Cleaner:
             cleaned.sync()
             cleaned.move(target.directory, SWAP_SUFFIX)
             self._context.operations.sync_directory(target.directory)
-        except (OSError, KafkaError):
+        except (OSError, KafkaError, CleaningStoppedError):
             self._remove_files(cleaned)
             raise
         if not target.replace_segments(group, cleaned):
             self._remove_files(cleaned)
+
+    def _batches(self, segment: LogSegment, start: int) -> Iterator[PlacedBatch]:
+        """From a position to the end. Raises CleaningStoppedError, and KafkaError(CORRUPT_MESSAGE) at a bad batch."""
+        position = start
+        for batch in read_batches(segment.file, start, segment.size_bytes):
+            if self._should_stop():
+                raise CleaningStoppedError
+            yield batch
+            position = batch.position + batch.header.size_bytes
+        if position != segment.size_bytes:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} has a bad batch at byte {position}.")
 
     def _remove_files(self, segment: LogSegment) -> None:
         segment.close()
@@ -197,13 +226,3 @@ def _aborted_transactions(target: PartitionLog, start_offset: int) -> list[Abort
         for aborted in segment.transaction_index.aborted()
         if aborted.last_offset >= start_offset
     ]
-
-
-def _all_batches(segment: LogSegment, start: int) -> Iterator[PlacedBatch]:
-    """From a position to the end. Raises KafkaError(CORRUPT_MESSAGE) at one that is not sound: nothing may get lost."""
-    position = start
-    for batch in read_batches(segment.file, start, segment.size_bytes):
-        yield batch
-        position = batch.position + batch.header.size_bytes
-    if position != segment.size_bytes:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.file.path} has a bad batch at byte {position}.")

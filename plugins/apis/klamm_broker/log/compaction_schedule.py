@@ -34,6 +34,7 @@ class LogCompaction:
         self._logs = logs
         # The manager's: no log is opened or dropped while it is held.
         self._lock = lock
+        self._stopping = threading.Event()
         self._cleaned_offsets: dict[TopicPartition, int] = {}
         # Logs with a damaged batch, which compaction leaves alone.
         self._uncleanable: set[PartitionLog] = set()
@@ -53,18 +54,24 @@ class LogCompaction:
         return next(self._cleanable(now_ms), None) is not None
 
     def clean(self, now_ms: int) -> None:
-        """Compact the logs that are due. May take long; one thread at a time."""
-        from klamm_broker.log.cleaner import Cleaner
+        """Compact the logs that are due. May take long, until `stop`; one thread at a time."""
+        from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError
 
-        cleaner = Cleaner(self._context)
+        cleaner = Cleaner(self._context, should_stop=self._stopping.is_set)
         for each, dirty in self._cleanable(now_ms):
             try:
                 self._note_cleaned(each, cleaner.clean(each, dirty, now_ms))
+            except CleaningStoppedError:
+                return
             except OSError as error:
                 log.error("%s was not compacted: %s", each.directory, error)
             except KafkaError as error:
                 log.error("%s is not compacted any more: %s", each.directory, error)
                 self._uncleanable.add(each)
+
+    def stop(self) -> None:
+        """Let `clean` return soon, and from now on at once."""
+        self._stopping.set()
 
     def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
         key = cleaned.topic, cleaned.partition

@@ -52,9 +52,19 @@ class LogContext:
 
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
+    `validates_records`: the records of produced batches are looked at, not only their headers.
     """
 
-    __slots__ = ("clock", "deletions", "flush_later", "open_files", "operations", "random_below", "start_offset_moved")
+    __slots__ = (
+        "clock",
+        "deletions",
+        "flush_later",
+        "open_files",
+        "operations",
+        "random_below",
+        "start_offset_moved",
+        "validates_records",
+    )
 
     def __init__(
         self,
@@ -64,6 +74,8 @@ class LogContext:
         random_below: Callable[[int], int] = random_below,
         start_offset_moved: Callable[[], None] = lambda: None,
         flush_later: Callable[[Flushable, int], None] = lambda _log, _offset: None,
+        *,
+        validates_records: bool = True,
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
@@ -72,6 +84,7 @@ class LogContext:
         self.random_below = random_below
         self.start_offset_moved = start_offset_moved
         self.flush_later = flush_later
+        self.validates_records = validates_records
 
     def remove(self, path: Path) -> None:
         """Remove a file or a directory, if it is there; a failure is logged."""

@@ -182,13 +182,14 @@ class OpenFiles:
 class LogFile:
     """A file by its path, opened when it is used; readers and the writer share the descriptor."""
 
-    __slots__ = ("_handle", "_lock", "_open_files", "operations", "path", "used")
+    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "operations", "path", "used")
 
     def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
         self.path = path
         self.operations = operations
         self.used = False
         self._open_files = open_files
+        self._closed = False
         self._handle: FileHandle | None = None
         self._lock = threading.Lock()
 
@@ -203,6 +204,9 @@ class LogFile:
             if handle is not None and handle.try_acquire():
                 return handle
             handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
+            if self._closed:
+                # A late reader's alone: nobody else would close it.
+                return handle
             handle.try_acquire()
             self._handle = handle
         self._open_files.add(self)
@@ -271,6 +275,8 @@ class LogFile:
             handle.release()
 
     def close(self) -> None:
-        """As `let_go`, by the owner."""
+        """As `let_go`, by the owner: from now on each use opens the file for itself."""
+        with self._lock:
+            self._closed = True
         self._open_files.discard(self)
         self.let_go()

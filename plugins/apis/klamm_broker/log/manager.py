@@ -30,6 +30,7 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenF
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.serial_worker import SerialWorker
 
 log = logging.getLogger("klamm.broker.log")
 
@@ -55,10 +56,13 @@ class LogManager:
         operations: FileOperations | None = None,
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         random_below: Callable[[int], int] = random_below,
+        validates_records: bool = True,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
         self.flusher = LogFlusher()
+        self.record_checker = SerialWorker("klamm-record-checker")
+        """Appends what takes too long to check for the threads that serve clients."""
         self._context = LogContext(
             clock,
             operations,
@@ -66,6 +70,7 @@ class LogManager:
             random_below,
             self._checkpoint_start_offsets,
             self.flusher.request,
+            validates_records=validates_records,
         )
         self._lock = threading.Lock()
         self._directory_lock = DirectoryLock(data_dir)
@@ -286,6 +291,7 @@ class LogManager:
 
     def close(self) -> None:
         """Close all logs, and note that it was done in good order if it was. Never raises KafkaError."""
+        self.record_checker.close()
         self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.

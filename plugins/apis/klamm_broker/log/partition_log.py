@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import (
     LOG_OVERHEAD_BYTES,
     NO_PRODUCER_ID,
@@ -22,6 +23,7 @@ from klamm.wire.records import (
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.produce_validation import prepare
 from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
+from klamm_broker.log.record_check import check_count, check_records
 from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error
 
@@ -67,12 +69,14 @@ class PartitionLog(SegmentedLog):
         now_ms: int,
         leader_epoch: int = 0,
         defer_flush: bool = False,
+        max_unpacked_bytes: int = MAX_UNCOMPRESSED_BYTES,
     ) -> AppendResult:
         """Append one batch of a producer; a writable buffer is changed in place, and not kept.
 
         It is synced if `flush.messages` says so, or with `defer_flush` left to the caller: see `AppendResult`.
 
-        Raises KafkaError: what `validate_produced` and `prepare` raise, RECORD_LIST_TOO_LARGE for a batch larger than a
+        Raises UnpacksToMoreError for a batch that cannot be checked within `max_unpacked_bytes`; KafkaError: what
+        `validate_produced`, `check_records` and `prepare` raise, RECORD_LIST_TOO_LARGE for a batch larger than a
         segment, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
         """
         config = self.config
@@ -81,6 +85,10 @@ class PartitionLog(SegmentedLog):
         size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         if size_bytes != len(batch):
             batch = memoryview(batch)[:size_bytes]
+        if self._context.validates_records:
+            check_records(batch, header, max_unpacked_bytes)
+        else:
+            check_count(header)
         if config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
             batch, header = prepare(batch, header, config, now_ms)
             size_bytes = len(batch)

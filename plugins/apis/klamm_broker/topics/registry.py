@@ -101,8 +101,9 @@ class TopicTraffic:
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
-    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for
-    requests that found the topic before its deletion. `metadata` is the Metadata handler's prepared response.
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
+    found the topic before it was deleted. `metadata` is where the Metadata handler keeps its answer for the topic, with
+    the partitions that the answer has.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -114,7 +115,7 @@ class Topic:
         self.is_internal = name in INTERNAL_TOPICS
         self.partitions: Sequence[Partition] = ()
         self.deleted = False
-        self.metadata: MetadataResponseTopic | None = None
+        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
         self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:
@@ -329,7 +330,6 @@ class TopicRegistry:
                 self._logs.delete_all(topic.name, range(before, count))
                 raise _storage_error(error) from error
             topic.partitions = [*topic.partitions, *added]
-            topic.metadata = None
             self.generation += 1
             self.partition_count += len(added)
 

@@ -1,0 +1,242 @@
+"""Whether the records within a produced batch are such that consumers can read them.
+
+A batch with a right CRC may still lie: about how many records it has, how long they are, what it was compressed with.
+As Kafka's `LogValidator` does, the frames of all records are walked: lengths, offset deltas, the count, and of
+compressed batches what they unpack to. Keys and values are not looked at.
+
+A walk in Python takes most of a microsecond per record. Producers often send records of one shape, so a batch that was
+found sound and is regular leaves a plan: which bytes every batch of its size and count has if it is regular too. A few
+slices, each of which takes one byte of every record, then tell what a walk would.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import chain
+from typing import Final, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
+from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
+
+INLINE_UNPACKED_BYTES: Final = 256 * 1024
+"""What a batch may unpack to and still be checked by a thread that others wait for."""
+
+_LARGE_BYTES: Final = 16 * 1024 * 1024
+_one_large_at_a_time: Final = threading.Lock()
+_KEY_AND_VALUE: Final = (0, 1)
+_SMALLEST_RECORD_BYTES: Final = 7
+_LONGEST_VARINT_BYTES: Final = 5
+_LONGEST_VARLONG_BYTES: Final = 10
+# Zigzag of 0 to 63 takes one byte, that of 64 to 8191 two.
+_DELTAS_OF_ONE_BYTE: Final = 64
+_DELTAS_OF_TWO_BYTES: Final = 8192
+_LOW_BYTES: Final = bytes(2 * delta & 0x7F | 0x80 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
+_HIGH_BYTES: Final = bytes(2 * delta >> 7 for delta in range(_DELTAS_OF_ONE_BYTE, _DELTAS_OF_TWO_BYTES))
+_MAX_PLANS: Final = 1024
+
+
+class UnpacksToMoreError(Exception):
+    """A batch cannot be checked within the bytes that were allowed; it may be sound, or not."""
+
+
+def check_records(
+    batch: bytes | bytearray | memoryview, header: RecordBatchHeader, max_bytes: int = MAX_UNCOMPRESSED_BYTES
+) -> None:
+    """Check the records of one batch, which may unpack to so many bytes.
+
+    Raises KafkaError: INVALID_RECORD for records that are not what the header or they themselves say, CORRUPT_MESSAGE
+    for bytes that are not of the codec, or unpack to more than klamm takes. Raises UnpacksToMoreError if `max_bytes`
+    is less than that and too little. Of batches that unpack to very much, one is unpacked at a time.
+    """
+    codec = header.codec
+    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
+    if codec is Codec.NONE:
+        if len(body) > max_bytes:
+            raise UnpacksToMoreError
+        _check_body(body, header.records_count)
+        return
+    try:
+        unpacked = decompress(codec, body, min(max_bytes, _LARGE_BYTES))
+    except KafkaError:
+        # Whether it is garbage or large, the library does not tell.
+        if max_bytes <= _LARGE_BYTES:
+            raise UnpacksToMoreError from None
+    else:
+        _check_body(memoryview(unpacked), header.records_count)
+        return
+    with _one_large_at_a_time:
+        _check_body(memoryview(decompress(codec, body, max_bytes)), header.records_count)
+
+
+def check_count(header: RecordBatchHeader) -> None:
+    """Check that a batch can have as many records as it says, without a look at them. Raises KafkaError."""
+    is_packed = header.attributes & CODEC_MASK
+    body_bytes = MAX_UNCOMPRESSED_BYTES if is_packed else header.size_bytes - HEADER_BYTES
+    if header.records_count * _SMALLEST_RECORD_BYTES > body_bytes:
+        raise _invalid(f"{header.records_count} records do not fit in {body_bytes} bytes.")
+
+
+def _check_body(body: memoryview, count: int) -> None:
+    if count * _SMALLEST_RECORD_BYTES > len(body):
+        raise _invalid(f"{count} records do not fit in {len(body)} bytes.")
+    plan = _plans.get((len(body), count))
+    if plan is not None and plan.fits(body):
+        return
+    try:
+        end = _walk(bytes(body), count)
+    except IndexError:
+        raise _invalid("The records are cut short.") from None
+    if end != len(body):
+        raise _invalid(f"{len(body) - end} bytes follow the last record.")
+    _learn(body, count)
+
+
+def _walk(body: bytes, count: int) -> int:
+    """Where the last of so many records ends. Raises KafkaError, IndexError."""
+    position = 0
+    for index in range(count):
+        raw = body[position]
+        position += 1
+        if raw > 0x7F:
+            raw, position = _varint(body, position - 1)
+        stop = position + (raw >> 1)
+        # Behind the length, the attributes, which mean nothing, and the timestamp, which may be any.
+        position += 1
+        first = position
+        while body[position] > 0x7F:
+            position += 1
+        position += 1
+        if raw & 1 or position - first > _LONGEST_VARLONG_BYTES:
+            raise _invalid(f"Record {index} has a bad length or timestamp.")
+        delta = body[position]
+        position += 1
+        if delta > 0x7F:
+            delta, position = _varint(body, position - 1)
+        if delta != 2 * index:
+            raise _invalid(f"Record {index} has another offset.")
+        for _ in _KEY_AND_VALUE:
+            length = body[position]
+            position += 1
+            if length > 0x7F:
+                length, position = _varint(body, position - 1)
+            if not length & 1:
+                position += length >> 1
+            elif length != 1:
+                raise _invalid(f"Record {index} has a key or value of a negative length.")
+        if body[position]:
+            position = _check_headers(body, position, index)
+        else:
+            position += 1
+        if position != stop:
+            raise _invalid(f"Record {index} is not as long as it says.")
+    return position
+
+
+def _check_headers(body: bytes, position: int, index: int) -> int:
+    count, position = _varint(body, position)
+    if count & 1 or count >> 1 > len(body) - position:
+        raise _invalid(f"Record {index} has a bad number of headers.")
+    for _ in range(count >> 1):
+        name, position = _varint(body, position)
+        if name & 1:
+            raise _invalid(f"Record {index} has a header without a name.")
+        position += name >> 1
+        value, position = _varint(body, position)
+        if not value & 1:
+            position += value >> 1
+        elif value != 1:
+            raise _invalid(f"Record {index} has a header with a value of a negative length.")
+    return position
+
+
+def _varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
+    """A number as it is before zigzag, and where it ends. Raises KafkaError, IndexError."""
+    raw = shift = 0
+    for end in range(position + 1, position + 1 + _LONGEST_VARINT_BYTES):
+        byte = body[end - 1]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, end
+        shift += 7
+    raise _invalid(f"A number at byte {position} of the records is too long.")
+
+
+class _Plan(NamedTuple):
+    """What is the same in all regular batches of one size and count; a slice takes one byte of each record.
+
+    `ends` are the last bytes of timestamps, and `beginnings` those before them.
+    """
+
+    columns: tuple[tuple[slice, bytes], ...]
+    ends: tuple[slice, ...]
+    beginnings: tuple[slice, ...]
+
+    def fits(self, body: memoryview) -> bool:
+        for places, expected in self.columns:
+            if body[places].tobytes() != expected:
+                return False
+        for places in self.ends:
+            if not body[places].tobytes().isascii():
+                return False
+        return all(min(body[places].tobytes()) > 0x7F for places in self.beginnings)
+
+
+_plans: dict[tuple[int, int], _Plan] = {}
+
+
+def _learn(body: memoryview, count: int) -> None:
+    """Remember the plan of a sound batch, if it is regular: records of one size as long as their deltas have one."""
+    first = min(count, _DELTAS_OF_ONE_BYTE)
+    later = min(count, _DELTAS_OF_TWO_BYTES) - first
+    size_bytes = _size_bytes(body, 0)
+    later_start = first * size_bytes
+    if later_start > len(body) or (later and later_start == len(body)):
+        return
+    later_bytes = _size_bytes(body, later_start) if later else 0
+    if count > _DELTAS_OF_TWO_BYTES or later_start + later * later_bytes != len(body):
+        return
+    runs = [_run(body, 0, size_bytes, first, (bytes(range(0, 2 * first, 2)),))]
+    if later:
+        runs.append(_run(body, later_start, later_bytes, later, (_LOW_BYTES[:later], _HIGH_BYTES[:later])))
+    plan = _Plan(*(tuple(chain.from_iterable(parts)) for parts in zip(*runs, strict=True)))
+    if all(run.columns for run in runs) and plan.fits(body):
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        _plans[len(body), count] = plan
+
+
+def _size_bytes(body: memoryview, start: int) -> int:
+    raw, position = _varint(body[start : start + _LONGEST_VARINT_BYTES], 0)
+    return position + (raw >> 1)
+
+
+def _run(body: memoryview, start: int, size_bytes: int, count: int, deltas: tuple[bytes, ...]) -> _Plan:
+    """The plan of so many records of one size; without columns if they have headers, or other deltas."""
+    record = bytes(body[start : start + size_bytes])
+
+    def column(at: int) -> slice:
+        return slice(start + at, start + at + (count - 1) * size_bytes + 1, size_bytes)
+
+    _raw, position = _varint(record, 0)
+    fixed = [*range(position)]
+    timestamp = position + 1
+    while record[timestamp] > 0x7F:
+        timestamp += 1
+    _delta, end = _varint(record, timestamp + 1)
+    delta_places = range(timestamp + 1, end)
+    for _ in _KEY_AND_VALUE:
+        length, content = _varint(record, end)
+        fixed.extend(range(end, content))
+        end = content + (0 if length & 1 else length >> 1)
+    fixed.append(end)
+    if record[end] or len(delta_places) != len(deltas):
+        return _Plan((), (), ())
+    columns = [(column(at), record[at : at + 1] * count) for at in fixed]
+    columns.extend((column(at), values) for at, values in zip(delta_places, deltas, strict=True))
+    beginnings = tuple(column(at) for at in range(position + 1, timestamp))
+    return _Plan(tuple(columns), (column(timestamp),), beginnings)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)

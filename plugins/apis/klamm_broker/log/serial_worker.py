@@ -1,0 +1,44 @@
+"""`SerialWorker`: a thread that does one thing after the other, for work that is too long for those who ask for it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+log = logging.getLogger("klamm.broker.log")
+
+
+class SerialWorker:
+    """Any thread may submit. The thread begins with the first work; `close` ends it once all work is done."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do it later; what it raises is logged."""
+        with self._lock:
+            self._work.put(work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait for what was submitted."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._work.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception:
+                log.exception("%s: %r failed", self._name, work)
