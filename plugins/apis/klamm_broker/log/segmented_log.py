@@ -275,5 +275,5 @@ class SegmentedLog(LogReader):
 
 
 def storage_error(error: OSError) -> KafkaError:
-    """The error that a client gets."""
+    """What a client gets for a failed call of the disk."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
