@@ -21,7 +21,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_spark.filesystems import AnyPath, HadoopPath, path_from_uri, path_of, replace_durably
+from klamm_spark.filesystems import (
+    AnyPath,
+    HadoopPath,
+    move_file,
+    path_from_uri,
+    path_of,
+    remove_tree,
+    replace_durably,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +43,8 @@ MIN_KEEP_HOURS: Final = 1
 """Younger files of the lake are never deleted: they may be about to be committed."""
 PARTITIONS: Final = ("date", "hour")
 _LOG_VERSION: Final = "v1"
+_NEW_LOG: Final = f"{COMMIT_LOG}.new"
+_OLD_LOG: Final = f"{COMMIT_LOG}.old"
 _LOGS: Final = {"parquet": COMMIT_LOG, "delta": "_delta_log"}
 
 
@@ -99,6 +109,30 @@ class Lake:
             self.add_compacted(
                 name, (path.name for path in committed_files(self.events) if path.name.startswith(COMPACTED))
             )
+
+    def checkpoint_problem(self, table: str | None = None) -> str | None:
+        """What is wrong if batches of `events`, or of a table of aggregates, are unknown to its checkpoint.
+
+        Spark records a batch in the checkpoint before it writes it. So the checkpoint was lost, or is an old copy:
+        a Parquet table ignores the batches that its log has already, whatever is in them, and Delta writes them again.
+        """
+        path, checkpoint = (
+            (self.events, self.ship_checkpoint) if table is None else (self.table(table), self.table_checkpoint(table))
+        )
+        if (path / _OLD_LOG).is_dir():
+            return f"{path} has no commit log: klamm audit recover did not end"
+        if not self._has_log(path):
+            return None
+        begun = last_batch(checkpoint / "offsets")
+        if begun is not None and (self.sink == "delta" or begun >= (last_batch(path / COMMIT_LOG) or 0)):
+            return None
+        return f"{checkpoint} was lost or is an old copy: it does not know all batches of {path}"
+
+    def require_checkpoint(self, table: str | None = None) -> None:
+        """Raises LakeError if there is a `checkpoint_problem`."""
+        problem = self.checkpoint_problem(table)
+        if problem is not None:
+            raise LakeError(f"{problem}. Events would be lost or repeated: run klamm audit recover")
 
     def require_events(self) -> None:
         """Raises LakeError if nothing was shipped here, or only with another sink."""
@@ -202,6 +236,11 @@ def delta_commits(spark: SparkSession, log: AnyPath) -> Iterator[str]:
         yield from commit.read_text(encoding="utf-8").splitlines()
 
 
+def last_batch(log: AnyPath) -> int | None:
+    """The number of the last batch in a log of Spark; None if there is none."""
+    return max((int(path.stem) for path in log.glob("[0-9]*") if path.stem.isdigit()), default=None)
+
+
 def last_compact_log(table: AnyPath) -> AnyPath | None:
     """The newest `.compact` file of the commit log, which replaces all files before it; None if there is none."""
     numbered = [path for path in (table / COMMIT_LOG).glob("*.compact") if path.stem.isdigit()]
@@ -229,6 +268,30 @@ def read_log(path: AnyPath) -> list[dict[str, Any]]:
 def write_log(path: AnyPath, entries: Iterable[dict[str, Any]]) -> None:
     """Replace a file of a commit log atomically and durably."""
     replace_durably(path, "\n".join([_LOG_VERSION, *(json.dumps(entry, separators=(",", ":")) for entry in entries)]))
+
+
+def renumber_log(table: AnyPath, last: int) -> None:
+    """Replace a Parquet table's commit log: all its entries become batch 0, and the log ends with the batch `last`."""
+    log, new, old = (table / name for name in (COMMIT_LOG, _NEW_LOG, _OLD_LOG))
+    if new.is_dir():
+        remove_tree(new)
+    new.mkdir(parents=True, exist_ok=True)
+    write_log(new / "0", committed_files(table).values())
+    for batch in range(1, last + 1):
+        write_log(new / str(batch), ())
+    move_file(log, table, old.name)
+    move_file(new, table, log.name)
+    remove_tree(old)
+
+
+def restore_log(table: AnyPath) -> None:
+    """Undo or end a `renumber_log` that was killed."""
+    log, old = table / COMMIT_LOG, table / _OLD_LOG
+    if not log.is_dir() and old.is_dir():
+        move_file(old, table, log.name)
+    for leftover in (table / _NEW_LOG, old):
+        if leftover.is_dir():
+            remove_tree(leftover)
 
 
 def consumed_files(checkpoint: AnyPath) -> set[AnyPath]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OBSERVED: Final = "shipped"
+_NO_AGE_LIMIT: Final = "36500d"
+"""Spark ignores files that are older than the newest one by `maxFileAge`: one wrong clock would hide segments."""
 _POLL_S: Final = 0.5
 _POLL_ONCE_S: Final = 0.1
 _CAUSE: Final = re.compile(r"(Caused by: )?[\w.$]+(Error|Exception): ")
@@ -58,24 +60,28 @@ def run(
     spool, lake = path_of(spool_of(pipeline), spark), Lake.of(settings, spark)
     require_readable(spool)
     # A lake that cannot be read must fail here, not in a query.
-    lake.has_events()
+    lake.require_checkpoint()
+    for table in TABLES if settings.aggregates else ():
+        lake.require_checkpoint(table.name)
     if stop is None:
         stop = threading.Event()
         _stop_on_signals(stop)
     query = start(spark, spool, lake, settings, once=once)
+    started = [query]
     progress = Progress(spool, lake, query, say)
     try:
         if settings.aggregates and not once:
             _watch([query], progress, stop, once=once, until=lake.has_events)
-            tables = [] if stop.is_set() else [start_table(spark, lake, settings, table) for table in TABLES]
-            _watch([query, *tables], progress, stop, once=once)
+            started.extend(start_table(spark, lake, settings, table) for table in TABLES if not stop.is_set())
+            _watch(started, progress, stop, once=once)
         else:
             _watch([query], progress, stop, once=once)
         if once and settings.aggregates and not stop.is_set():
             say("events are shipped; bringing the tables up to date")
             # One at a time: each uses all cores and much memory.
             for table in TABLES if lake.has_events() else ():
-                _watch([start_table(spark, lake, settings, table, once=True)], progress, stop, once=once)
+                started.append(start_table(spark, lake, settings, table, once=True))
+                _watch(started[-1:], progress, stop, once=once)
                 if stop.is_set():
                     break
                 say(f"table {table.name} is up to date")
@@ -87,7 +93,8 @@ def run(
             if stop.is_set():
                 # Spark would log an error for each task that is interrupted.
                 spark.sparkContext.setLogLevel("OFF")
-            for running in spark.streams.active:
+            # Only these: the session may have other queries, e.g. a notebook's.
+            for running in started:
                 running.stop()
             progress.update()
         progress.summary()
@@ -104,14 +111,16 @@ def start(spark: SparkSession, spool: AnyPath, lake: Lake, settings: SparkSettin
     return writer.start(str(lake.events))
 
 
-def read_segments(spark: SparkSession, spool: AnyPath, settings: SparkSettings) -> DataFrame:
+def read_segments(
+    spark: SparkSession, spool: AnyPath, settings: SparkSettings, pattern: str = SEGMENT_GLOB
+) -> DataFrame:
     """A stream of the lines of sealed segments: `value`, `source_file`, `shipped_time`."""
     return (
         spark.readStream.format("text")
         .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", SEGMENT_GLOB)
+        .option("pathGlobFilter", pattern)
         .option("maxFilesPerTrigger", str(settings.max_files_per_trigger))
-        .option("maxFileAge", f"{settings.max_file_age_days}d")
+        .option("maxFileAge", _NO_AGE_LIMIT)
         .load(str(spool.resolve()))
         .select(
             "value",

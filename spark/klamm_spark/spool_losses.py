@@ -23,7 +23,7 @@ class Recovered:
 class Deleted:
     """Segments of one boot that retention deleted; `reason` is the setting that required it.
 
-    `last_seq` and `events` are None if a seal is missing and the names do not tell, and for files that were put aside.
+    `last_seq` and `events` are None if a seal is missing and the names do not say, and for files that were put aside.
     """
 
     boot: str

@@ -242,6 +242,7 @@ def start_table(
     spark: SparkSession, lake: Lake, settings: SparkSettings, table: TableSpec, *, once: bool = False
 ) -> StreamingQuery:
     """Start the query that fills a table; with `once`, it ends when it has read all that is committed now."""
+    lake.require_checkpoint(table.name)
     lake.begin_table(table.name)
     events = lake.stream(spark, lake.compacted_to_read(table.name)).where("date is not null")
     writer = (

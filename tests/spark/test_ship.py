@@ -80,6 +80,16 @@ def test_packed_segments_are_shipped_too(spark, ship, tmp_path, suffix, pack):
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
+def test_other_queries_of_the_session_go_on(spark, ship, tmp_path):
+    write_sample_spool(tmp_path / "spool", sample_events(10))
+    other = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    try:
+        ship(tmp_path / "spool", settings_of(tmp_path / "lake", aggregates=False))
+        assert other.isActive
+    finally:
+        other.stop()
+
+
 def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
     settings = settings_of(tmp_path / "lake", aggregates=False, deduplicate_hours=1)
     hour_us = 3_600_000_000

@@ -1,4 +1,4 @@
-"""Arguments of `klamm`, and which module does the work."""
+"""Arguments of `klamm`, and the module of each subcommand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
     check = commands.add_parser(
-        "check", parents=[common, settings], help="say whether a file is right, without binding"
+        "check", parents=[common, settings], help="report all problems of a file, without binding"
     )
     check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `klamm`; the exit code. 2 is for what the caller can mend: arguments, configuration, plugins."""
+    """Run `klamm`; returns the exit code. 2 means wrong arguments, a wrong configuration, or a plugin that fails."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         top = parser()
@@ -100,7 +100,7 @@ def _plugin_command(given: list[str]) -> int:
 
 
 def _commands_of_plugins() -> str:
-    """What plugins add, laid out as argparse lays out the rest."""
+    """Subcommands of plugins, in the format of argparse."""
     rows = [
         f"    {found.provider.name:<19} {found.provider.summary}"
         for found in PluginRegistry().providers(ProviderKind.COMMAND)

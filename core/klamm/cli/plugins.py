@@ -1,4 +1,4 @@
-"""`klamm plugins`: what is installed, where it comes from, and which listeners use it."""
+"""`klamm plugins`: installed providers, their distributions, and the listeners that use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.config.setting import specs_of
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """List every provider; with a file, say which listeners use it."""
+    """List every provider; with a file, also the listeners that use it."""
     used = _used(plan_of(options, plugins, files=False)) if options.file else {}
     rows = [_row(found, used, with_settings=options.settings or options.json) for found in plugins.all()]
     if options.json:

@@ -56,7 +56,7 @@ class _Overrides:
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
         """Report listeners that only the command line names and that have no address: they are misspelled."""
-        for path, said in list(self._config.overridden.items()):
+        for path, source in list(self._config.overridden.items()):
             head, _, rest = path.partition(".")
             name = rest.partition(".")[0]
             known = any(path.startswith(f"listeners.{listener}.") for listener in listeners)
@@ -64,10 +64,10 @@ class _Overrides:
                 continue
             self._config.tables["listeners"].pop(name, None)
             message = f"there is no such listener, and a new one needs a bind{did_you_mean(name, listeners)}"
-            self._config.problems.append(Problem(said, f"listeners.{name}", message))
+            self._config.problems.append(Problem(source, f"listeners.{name}", message))
 
     def _put_in_parts(self, text: str) -> None:
-        """Kafka's name for something of gates or throttles holds for every listener that has them."""
+        """Apply Kafka's name of a gate or throttle setting to every listener that has the part."""
         key, _equals, value = (word.strip() for word in text.partition("="))
         listeners = list(self._config.table(("listeners",)) or {"default": {}})
         used = {listener: self._names_of_parts(listener) for listener in listeners}
@@ -105,8 +105,8 @@ class _Overrides:
             found[key] = _listed(names)
         return found
 
-    def _put(self, path: tuple[str, ...], value: Any, said: str) -> None:
-        """Set one key, making tables on the way."""
+    def _put(self, path: tuple[str, ...], value: Any, source: str) -> None:
+        """Set one key; missing tables are made."""
         table = self._config.tables
         for key in path[:-1]:
             below = table.get(key)
@@ -115,10 +115,10 @@ class _Overrides:
             table = below
         _forget_nested(table, path[-1])
         table[path[-1]] = value
-        self._config.overridden[".".join(path)] = said
+        self._config.overridden[".".join(path)] = source
 
     def _resolve(self, key: str) -> list[tuple[str, ...]]:
-        """Where a key goes: Kafka's name for something, or a path of tables."""
+        """The paths that a key sets: those of Kafka's name, or the path itself."""
         listeners = self._config.table(("listeners",)) or {"default": {}}
         for name, spec in specs_of(ServerSettings).items():
             if key in (spec.kafka, f"server.{name}"):
@@ -143,7 +143,7 @@ class _Overrides:
         return []
 
     def _extensions(self) -> Sequence[str]:
-        """The extensions that the server uses, which may have come as text."""
+        """The extensions that the server uses; the value may be text from the command line."""
         return _listed(self._config.table(("server",)).get("extensions", ()))
 
     def _api_sets(self) -> dict[str, list[str]]:
@@ -191,7 +191,7 @@ def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iter
 
 
 def _forget_nested(table: dict[str, Any], name: str) -> None:
-    """Take away `[a] b.c = 1` when `"b.c"` is set: both spell one setting."""
+    """Remove `[a] b.c = 1` when `"b.c"` is set: both are the same setting."""
     parts = name.split(".")
     for key in parts[:-1]:
         below = table.get(key)
@@ -212,7 +212,7 @@ def _value(text: str) -> Any:
 
 
 def _listed(names: Any) -> Sequence[str]:
-    """A list of names, which may have come as text."""
+    """A list of names; the value may be text from the command line."""
     if isinstance(names, str):
         return [name.strip() for name in names.split(",")]
     return names if isinstance(names, (list, tuple)) else ()

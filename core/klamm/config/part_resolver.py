@@ -17,11 +17,11 @@ from klamm.config.settings import ListenerSettings, ServerSettings
 def default_parts(
     config: ConfigTables, plugins: PluginRegistry, kind: ProviderKind, key: str, api_set: str
 ) -> tuple[str, ...]:
-    """The parts of a listener that names none: those that its api set wants and that are installed."""
+    """The parts of a listener that names none: those that its api set names, as far as they are installed."""
     try:
         found = plugins.resolve(ProviderKind.API_SET, str(config.table((api_set,)).get("provider", api_set)))
     except PluginError:
-        # Reported where the api set itself is looked for.
+        # Reported where the api set itself is resolved.
         return ()
     wanted: tuple[str, ...] = getattr(found.provider, key)
     known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
@@ -92,7 +92,7 @@ class PartResolver:
         leave_out: Sequence[str] = (),
         common: tuple[str, ...] = (),
     ) -> PartPlan | None:
-        """A part and its settings: the table at `path`, over what the one at `common` says for all of its name."""
+        """A part and its settings: the table at `path`, with defaults from the one at `common`."""
         try:
             kind = found.provider.load_settings()
             if kind is not None:
@@ -133,7 +133,7 @@ class PartResolver:
             self.config.report(path, f"cannot be checked: {error!r}")
 
     def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
-        """Tables of parts that nothing here names: wrong, but for those in a table that listeners share."""
+        """Tables of parts that no key names: a problem, unless they come from a table that listeners share."""
         found = set()
         table = self.config.table(path)
         for key, spec in self._naming_keys(kind).items():

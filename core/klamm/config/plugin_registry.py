@@ -44,7 +44,7 @@ class Found:
 
 
 class PluginError(Exception):
-    """A provider cannot be had: unknown, ambiguous, blocked or broken."""
+    """A provider cannot be used: it is unknown, ambiguous, blocked or broken."""
 
 
 class PluginRegistry:
@@ -122,7 +122,7 @@ class PluginRegistry:
         self._sources[name] = source
 
     def providers(self, kind: ProviderKind) -> list[Found]:
-        """All of a kind, by name. Asked once: the hooks run at the first call."""
+        """All providers of a kind, by name. The hooks run at the first call."""
         found = self._found.get(kind)
         if found is None:
             found = self._found[kind] = sorted(self._ask(kind), key=lambda one: one.provider.name)
@@ -141,7 +141,7 @@ class PluginRegistry:
                 log.warning("plugin %s of %s: %s failed: %r", source.entry_point, source.distribution, kind.hook, error)
 
     def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
-        """The one provider of that name. Raises PluginError saying what is known, what is broken, or who clashes.
+        """The one provider of that name. Raises PluginError with the known names, the broken plugins, or the conflict.
 
         `others` are names that are known without a provider.
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,10 +34,15 @@ def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can connect to a listener that is bound to the host."""
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return True
+    # Most listeners of a laptop or a test are one of these, and start faster without.
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return False
 
 
 def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[Warning]:

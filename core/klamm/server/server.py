@@ -1,4 +1,4 @@
-"""`SocketServer`: listeners, handler sets and threads, from a two-phase start to a drained stop."""
+"""`SocketServer`: listeners, handler sets and threads; a start in two phases, and a stop that drains requests."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class SocketServer:
         handlers = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
-            # The first keeps the directory itself, so that an embedded broker's data lie where Kafka's would.
+            # The first has the data directory itself, so that the layout is that of a Kafka log directory.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
             data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             api_set: ApiSet = part.build()

@@ -1,4 +1,4 @@
-"""`RawClient`: one blocking connection that sends and receives frames, right ones and wrong ones."""
+"""`RawClient`: one blocking connection that sends and receives frames, valid or not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: st
 
 
 class RawClient:
-    """`call` sends a request message and returns the response; `send_frame` and `receive_frame` do half of it.
+    """`call` sends a request message and returns the response; `send_frame` and `receive_frame` are the two halves.
 
     Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
     everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
@@ -81,7 +81,7 @@ class RawClient:
         return response_class.decode(version, frame, response_header_size(api_key, version))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send bytes with their size before them."""
+        """Send a frame: the bytes after their size."""
         self.send_bytes(_SIZE.pack(len(frame)) + frame)
 
     def send_bytes(self, data: bytes) -> None:

@@ -10,7 +10,7 @@ from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditObserver
 from klamm_spark.settings import AuditSettings
 from klamm_spark.sink import AuditSink
-from tests.unit.audit.spool_writer import BadDisk
+from tests.unit.audit.test_spool import BadDisk
 
 ALICE = KafkaPrincipal("alice")
 

@@ -1,20 +1,137 @@
-"""Segments, seals and recovery, on a disk that can be full and with a clock that stands still."""
+"""Segments, seals, limits and recovery, on a disk that can be full and with a clock that stands still."""
 
 import contextlib
+import errno
 import hashlib
+import json
+import os
 
 import cramjam
 import pytest
 
+from klamm.testing import ManualClock
+from klamm_spark.files import SpoolFiles
+from klamm_spark.settings import AuditSettings
+from klamm_spark.spool import Spool
 from klamm_spark.spool_folder import SpoolError
-from klamm_spark.spool_layout import NO_CHAIN, chain_of, open_segments, parse_name, sealed_segments
+from klamm_spark.spool_layout import NO_CHAIN, Seal, chain_of, open_segments, parse_name, sealed_segments
 from klamm_spark.spool_losses import Recovered, Unsynced
-from tests.unit.audit.spool_writer import Writer, fail, seals, seqs, with_a_sealed_segment
+
+
+class BadDisk(SpoolFiles):
+    """Takes `room` more bytes, then is full; `broken` calls fail, and files whose names are `forbidden` to read."""
+
+    def __init__(self):
+        self.room = 1 << 40
+        self.forbidden = set()
+        self.broken = set()
+        self.fsyncs = 0
+
+    def write(self, descriptor, data):
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = super().write(descriptor, data[: self.room])
+        self.room -= written
+        return written
+
+    def read(self, path):
+        if path.name in self.forbidden:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return super().read(path)
+
+    def fsync(self, descriptor):
+        self._check("fsync")
+        self.fsyncs += 1
+        super().fsync(descriptor)
+
+    def rename(self, source, target):
+        self._check("rename")
+        super().rename(source, target)
+
+    def sync_directory(self, path):
+        self._check("sync_directory")
+        super().sync_directory(path)
+
+    def remove(self, path):
+        self._check("remove")
+        super().remove(path)
+
+    def stat(self, path):
+        self._check("stat")
+        return super().stat(path)
+
+    def _check(self, call):
+        if call in self.broken:
+            raise OSError(errno.EIO, "broken")
+
+
+class Writer:
+    """A spool under test, with one event per write."""
+
+    def __init__(self, folder, files=None, **settings):
+        self.clock = ManualClock()
+        self.files = files or BadDisk()
+        self.settings = AuditSettings(spool=folder.parent, **settings)
+        self.folder = folder
+        self.seq = 0
+        self.spool = None
+
+    def start(self, boot="00000000"):
+        self.seq = 0
+        self.spool = Spool(self.folder, self.settings, self.clock, self.files)
+        return self.spool.open(boot)
+
+    def write(self, count=1, padding=0):
+        for _ in range(count):
+            line = json.dumps({"seq": self.seq, "boot": self.spool.boot, "x": "." * padding}).encode() + b"\n"
+            self.spool.write(line, self.seq, self.seq, 1)
+            self.seq += 1
+
+    def tick(self):
+        self.spool.tick()
+        return self.spool.take_losses()
+
+    def die(self):
+        """As after `kill -9`: what was written is there, nothing else happens."""
+        if self.spool._segment is not None:
+            self.spool._segment.close()
+        os.close(self.spool._lock)
+
+
+def with_a_sealed_segment(folder, events=2, **settings):
+    """A writer that goes on after a first, sealed segment."""
+    writer = Writer(folder, segment_age_ms=10, **settings)
+    writer.start()
+    writer.write(events)
+    writer.clock.advance_ms(10)
+    writer.spool.tick()
+    return writer
 
 
 @pytest.fixture
 def writer(tmp_path):
     return Writer(tmp_path / "node-1")
+
+
+def seals(folder):
+    return [Seal.read(path) for path in sorted(folder.glob("*.seal"))]
+
+
+def seqs(path):
+    return [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
+
+
+def fail():
+    raise OSError(errno.EIO, "broken")
+
+
+def aged(writer, count):
+    writer.start()
+    for _ in range(count):
+        writer.write()
+        writer.clock.advance_ms(10)
+        writer.spool.tick()
+    return sealed_segments(writer.folder)
 
 
 def test_a_segment_is_open_until_it_is_sealed_with_its_seal_beside_it(writer):
@@ -406,3 +523,55 @@ def test_nothing_is_written_before_the_name_of_a_segment_is_durable(tmp_path):
     writer.files.broken = set()
     writer.write()
     assert seqs(opened) == [0]
+
+
+@pytest.mark.parametrize("written", [0, 2])
+def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
+    writer.start()
+    boot = writer.spool.boot
+    writer.write(written)
+    writer.spool.close(final=False)
+    assert writer.start("11111111") == [Recovered(boot, written - 1 if written else None, 0)]
+    writer.spool.close()
+
+
+def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    aged(writer, 1)
+    boot = writer.spool.boot
+    writer.spool.close(final=False)
+    assert writer.start("11111111") == [Recovered(boot, 0, 0)]
+
+
+def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
+    writer = Writer(tmp_path / "n", segment_age_ms=10)
+    aged(writer, 1)
+    first = writer.spool.boot
+    writer.die()
+    assert writer.start("11111111") == [Recovered(first, 0, 0)]
+    second = writer.spool.boot
+    writer.write()
+    (opened,) = open_segments(writer.folder)
+    writer.die()
+    opened.write_bytes(b"")
+    assert writer.start("22222222") == [Recovered(first, 0, 0), Recovered(second, None, 0)]
+
+
+def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
+    writer.start()
+    writer.write()
+    first = writer.spool.boot
+    writer.spool.close()
+    writer.clock = ManualClock(wall_ms=1_600_000_000_000)
+    writer.start()
+    assert writer.spool.boot > first
+
+
+def test_two_servers_cannot_write_in_one_folder(writer):
+    writer.start()
+    other = Spool(writer.folder, writer.settings, writer.clock)
+    with pytest.raises(SpoolError, match="in use by another server"):
+        other.open("11111111")
+    writer.spool.close()
+    assert other.open("11111111") == []
+    other.close()

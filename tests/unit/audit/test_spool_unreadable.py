@@ -9,7 +9,7 @@ from klamm_spark.spool_chain import read_folder
 from klamm_spark.spool_folder import SpoolError
 from klamm_spark.spool_layout import NO_CHAIN, open_segments, sealed_segments
 from klamm_spark.spool_losses import Deleted, Recovered
-from tests.unit.audit.spool_writer import Writer, seals, seqs, with_a_sealed_segment
+from tests.unit.audit.test_spool import Writer, seals, seqs, with_a_sealed_segment
 
 
 @pytest.fixture

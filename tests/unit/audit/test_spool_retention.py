@@ -1,23 +1,13 @@
-"""Limits of the spool, compression, and what the next start reports of losses."""
+"""Retention of the spool, by age and by size, and the spool that is full."""
 
-import hashlib
-import json
 import os
 
-import cramjam
 import pytest
 
-from klamm.testing import ManualClock
-from klamm_spark.spool import Spool
 from klamm_spark.spool_folder import SpoolError
 from klamm_spark.spool_layout import open_segments, parse_name, sealed_segments
-from klamm_spark.spool_losses import Deleted, Recovered
-from tests.unit.audit.spool_writer import Writer, fail, seals, seqs
-
-
-@pytest.fixture
-def writer(tmp_path):
-    return Writer(tmp_path / "node-1")
+from klamm_spark.spool_losses import Deleted
+from tests.unit.audit.test_spool import Writer, aged, fail, seals, seqs
 
 
 def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
@@ -52,18 +42,9 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
     assert (seal.index, seal.previous_chain) == (2, last.chain)
 
 
-def _aged(writer, count):
-    writer.start()
-    for _ in range(count):
-        writer.write()
-        writer.clock.advance_ms(10)
-        writer.spool.tick()
-    return sealed_segments(writer.folder)
-
-
 def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _, second, _ = _aged(writer, 3)
+    _, second, _ = aged(writer, 3)
     writer.clock.advance_ms(60_001)
     remove = writer.files.remove
     writer.files.remove = lambda path: fail() if path == second else remove(path)
@@ -77,7 +58,7 @@ def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
 
 def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    paths = _aged(writer, 3)
+    paths = aged(writer, 3)
     wall_s = writer.clock.wall_us() / 1e6
     for path in (paths[0], paths[2]):
         path.with_suffix(".seal").write_bytes(b"{}")
@@ -94,7 +75,7 @@ def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had
 
 def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    first, _ = _aged(writer, 2)
+    first, _ = aged(writer, 2)
     first.unlink()
     writer.clock.advance_ms(60_001)
     assert writer.tick() == [Deleted(writer.spool.boot, 1, 1, 1, "retention_ms")]
@@ -102,7 +83,7 @@ def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
 
 def test_a_failed_sync_keeps_nothing_else_from_being_done(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
-    _aged(writer, 1)
+    aged(writer, 1)
     writer.write()
     writer.clock.advance_ms(60_001)
     writer.files.broken = {"fsync"}
@@ -131,82 +112,3 @@ def test_on_limit_stop_refuses_what_would_go_beyond(tmp_path):
     with pytest.raises(SpoolError, match="retention_bytes = 1500"):
         writer.write(padding=1000)
     assert seqs(open_segments(writer.folder)[0]) == [0]
-
-
-@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
-def test_sealed_segments_can_be_compressed(tmp_path, codec, suffix):
-    writer = Writer(tmp_path / "n", compression=codec)
-    writer.start()
-    writer.write(5, padding=1000)
-    writer.spool.close()
-    (path,) = sealed_segments(writer.folder)
-    assert path.name.endswith(".jsonl" + suffix)
-    data = bytes(getattr(cramjam, codec).decompress(path.read_bytes()))
-    assert [json.loads(line)["seq"] for line in data.splitlines()] == [0, 1, 2, 3, 4]
-    assert seals(writer.folder)[0].sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_a_crash_after_compressing_leaves_one_copy(tmp_path):
-    writer = Writer(tmp_path / "n", compression="zstd")
-    writer.start()
-    writer.write()
-    writer.files.remove = lambda path: fail()
-    with pytest.raises(SpoolError):
-        writer.spool.close()
-    del writer.files.remove
-    assert len(open_segments(writer.folder)) == len(sealed_segments(writer.folder)) == 1
-    writer.start("11111111")
-    assert open_segments(writer.folder) == []
-    assert len(sealed_segments(writer.folder)) == 1
-
-
-@pytest.mark.parametrize("written", [0, 2])
-def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
-    writer.start()
-    boot = writer.spool.boot
-    writer.write(written)
-    writer.spool.close(final=False)
-    assert writer.start("11111111") == [Recovered(boot, written - 1 if written else None, 0)]
-    writer.spool.close()
-
-
-def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
-    boot = writer.spool.boot
-    writer.spool.close(final=False)
-    assert writer.start("11111111") == [Recovered(boot, 0, 0)]
-
-
-def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
-    writer = Writer(tmp_path / "n", segment_age_ms=10)
-    _aged(writer, 1)
-    first = writer.spool.boot
-    writer.die()
-    assert writer.start("11111111") == [Recovered(first, 0, 0)]
-    second = writer.spool.boot
-    writer.write()
-    (opened,) = open_segments(writer.folder)
-    writer.die()
-    opened.write_bytes(b"")
-    assert writer.start("22222222") == [Recovered(first, 0, 0), Recovered(second, None, 0)]
-
-
-def test_boots_sort_by_time_even_if_the_wall_clock_goes_back(writer):
-    writer.start()
-    writer.write()
-    first = writer.spool.boot
-    writer.spool.close()
-    writer.clock = ManualClock(wall_ms=1_600_000_000_000)
-    writer.start()
-    assert writer.spool.boot > first
-
-
-def test_two_servers_cannot_write_in_one_folder(writer):
-    writer.start()
-    other = Spool(writer.folder, writer.settings, writer.clock)
-    with pytest.raises(SpoolError, match="in use by another server"):
-        other.open("11111111")
-    writer.spool.close()
-    assert other.open("11111111") == []
-    other.close()

@@ -1,0 +1,24 @@
+"""Servers whose clocks are wrong: the times of their files decide nothing."""
+
+import os
+import time
+
+import pytest
+
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize("days_off", [-400, 400])
+def test_a_server_with_a_wrong_clock_is_shipped_and_keeps_no_other_from_it(spark, ship, tmp_path, days_off):
+    settings = settings_of(tmp_path / "lake", aggregates=False)
+    for first_seq in (0, 10):
+        for node, days in (("right", 0), ("wrong", days_off)):
+            events = sample_events(10, node=node, first_seq=first_seq)
+            (path,) = write_sample_spool(tmp_path / "spool", events)
+            os.utime(path, times=(time.time() + days * DAY_S,) * 2)
+        ship(tmp_path / "spool", settings)
+    rows = spark.read.parquet(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
+    assert {row["node"]: row["count"] for row in rows} == {"right": 20, "wrong": 20}

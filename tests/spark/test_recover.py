@@ -1,0 +1,87 @@
+"""A lake whose checkpoint is lost: nothing is shipped until it is recovered, and then nothing is lost or repeated."""
+
+import shutil
+
+import pytest
+
+from klamm_spark.lake import COMMIT_LOG, Lake, LakeError
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.conftest import settings_of
+
+
+@pytest.fixture
+def recover(spark):
+    def run(spool, settings):
+        from klamm_spark import recover
+        from klamm_spark.spark_settings import Pipeline
+
+        said = []
+        assert recover.run(spark, Pipeline(spool, settings), say=said.append) == 0
+        return said
+
+    return run
+
+
+def is_complete(spark, spool, settings):
+    from klamm_spark import verify
+    from klamm_spark.spark_settings import Pipeline
+
+    said = []
+    assert verify.run(spark, Pipeline(spool, settings), say=said.append) == 0, said
+    return True
+
+
+@pytest.fixture
+def one_table(monkeypatch):
+    """Of the aggregates only `denials`: each takes seconds."""
+    from klamm_spark import recover, ship
+    from klamm_spark.tables import TABLES
+
+    for module in (recover, ship):
+        monkeypatch.setattr(module, "TABLES", [table for table in TABLES if table.name == "denials"])
+
+
+@pytest.mark.usefixtures("one_table")
+@pytest.mark.parametrize(("sink", "aggregates"), [("parquet", True), ("delta", False)])
+def test_a_lost_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_path, sink, aggregates):
+    spool, lake = tmp_path / "a spool=1", Lake(tmp_path / "lake", sink)
+    settings = settings_of(lake.root, sink=sink, aggregates=aggregates, max_files_per_trigger=1)
+    write_sample_spool(spool, sample_events(300), events_per_segment=100)
+    ship(spool, settings)
+    shutil.rmtree(lake.root / "checkpoints")
+    write_sample_spool(spool, sample_events(200, first_seq=300), events_per_segment=100)
+    with pytest.raises(LakeError, match=r"checkpoints/ship was lost .* run klamm audit recover"):
+        ship(spool, settings)
+
+    said = recover(spool, settings)
+    assert said[0].endswith("was built again: 3 segments of the spool are shipped already")
+    assert ("table denials was deleted: klamm audit ship computes it again" in said) == aggregates
+    assert "shipped 200 events in 2 batches" in "\n".join(ship(spool, settings))
+    assert is_complete(spark, spool, settings)
+    assert recover(spool, settings) == [f"{lake.ship_checkpoint} is in order"]
+    if aggregates:
+        denied = "kind = 'request' and outcome = 'denied'"
+        assert lake.read(spark, lake.table("denials")).count() == lake.read_events(spark).where(denied).count() > 0
+
+
+def test_an_old_copy_of_a_checkpoint_is_refused_and_recovered(spark, ship, recover, tmp_path):
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake", "parquet")
+    settings = settings_of(lake.root, aggregates=False)
+    write_sample_spool(spool, sample_events(10))
+    ship(spool, settings)
+    shutil.copytree(lake.ship_checkpoint, tmp_path / "copy")
+    write_sample_spool(spool, sample_events(10, first_seq=10))
+    ship(spool, settings)
+    shutil.rmtree(lake.ship_checkpoint)
+    shutil.copytree(tmp_path / "copy", lake.ship_checkpoint)
+    write_sample_spool(spool, sample_events(10, first_seq=20))
+    with pytest.raises(LakeError, match="is an old copy"):
+        ship(spool, settings)
+
+    # Killed before the new commit log had its name.
+    (lake.events / COMMIT_LOG).rename(lake.events / f"{COMMIT_LOG}.old")
+    with pytest.raises(LakeError, match="klamm audit recover did not end"):
+        ship(spool, settings)
+    recover(spool, settings)
+    ship(spool, settings)
+    assert is_complete(spark, spool, settings)
