@@ -1,7 +1,6 @@
 """`klamm audit ship` without `--once`: it takes what is sealed while it runs, keeps the tables of aggregates, and goes
 on after SIGTERM where it was."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -44,42 +43,6 @@ def wait_until(holds, alive, what):
         time.sleep(0.1)
 
 
-@contextlib.contextmanager
-def shipping_in_a_process(folder):
-    """`klamm audit ship` in a process of its own; yields whether it is alive, and its output. Ends it by SIGTERM."""
-    log = folder / "said"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "klamm", "audit", "ship", "klamm.toml"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment(),
-            cwd=folder,
-        )
-    try:
-        yield (lambda: process.poll() is None), log.read_text
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def check_lake(spark, lake, events, settings):
-    """The lake has every event once, and the tables what the events give."""
-    from klamm_spark.tables import TABLES
-
-    seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
-    assert sorted(seqs) == list(range(EVENTS))
-    wanted = expected(events, settings)
-    for table in TABLES:
-        rows = lake.read(spark, lake.table(table.name)).collect()
-        assert found(table.name, rows) == wanted[table.name], table.name
-        assert rows, table.name
-
-
 @pytest.mark.timeout(400)
 def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
     from klamm_spark import compact, ship
@@ -98,15 +61,35 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
 
     # The first life: a process of its own, ended in the middle of it all.
     write_sample_spool(spool, next(parts))
-    with shipping_in_a_process(tmp_path) as (alive, output):
-        wait_until(lambda: f"batch 0: {size} events" in output(), alive, output)
+    log = tmp_path / "said"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "klamm", "audit", "ship", "klamm.toml"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment(),
+            cwd=tmp_path,
+        )
+    try:
+
+        def alive():
+            return process.poll() is None
+
+        wait_until(lambda: f"batch 0: {size} events" in log.read_text(), alive, log.read_text)
         write_sample_spool(spool, next(parts))
-        wait_until(lambda: all(batches(table.name) for table in TABLES), alive, output)
+        wait_until(lambda: all(batches(table.name) for table in TABLES), alive, log.read_text)
         write_sample_spool(spool, next(parts))
-        wait_until(lambda: output().count(f": {size} events") == 3, alive, output)
-    assert f"shipped {3 * size:,} events in 3 batches" in output()
-    assert "nothing behind the spool" in output()
-    assert "ERROR" not in output(), "an end in order looks like one"
+        wait_until(lambda: log.read_text().count(f": {size} events") == 3, alive, log.read_text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert f"shipped {3 * size:,} events in 3 batches" in log.read_text()
+    assert "nothing behind the spool" in log.read_text()
+    assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
     # The second life goes on, and is compacted while it runs.
     said, stop, left = [], threading.Event(), []
@@ -116,7 +99,8 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
 
     def catch_up():
         """Until the lake has all of the spool, and the tables all of the lake."""
-        for name in ["ship", *(table.name for table in TABLES)]:
+        names = ["ship", *(table.name for table in TABLES)]
+        for name in names:
             wait_until(lambda name=name: name in running(), thread.is_alive, lambda: str(said))
             running()[name].processAllAvailable()
 
@@ -140,4 +124,10 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
         thread.join(60)
         spark.sparkContext.setLogLevel("ERROR")
     assert (left, list(parts)) == ([0], [])
-    check_lake(spark, lake, events, pipeline.settings)
+    seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
+    assert sorted(seqs) == list(range(EVENTS))
+    wanted = expected(events, pipeline.settings)
+    for table in TABLES:
+        rows = lake.read(spark, lake.table(table.name)).collect()
+        assert found(table.name, rows) == wanted[table.name], table.name
+        assert rows, table.name
