@@ -17,6 +17,7 @@ from klamm.api.hookspecs import hookimpl
 from klamm.api.observer import RequestEvent, RequestObserver
 from klamm.api.part import ListenerPart, Part
 from klamm.api.provider import Provider, ProviderKind
+from klamm.api.sessions import SessionRegistry
 from klamm.api.throttles import Throttle
 from klamm.api.transport import END_OF_STREAM, WOULD_BLOCK, Buffer, HandshakeError, Interest, Transport, TransportLayer
 from klamm.config.problems import ConfigError
@@ -68,6 +69,7 @@ __all__ = [
     "ServerContext",
     "ServerExtension",
     "ServerServices",
+    "SessionRegistry",
     "Throttle",
     "Transport",
     "TransportLayer",

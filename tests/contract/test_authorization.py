@@ -6,7 +6,14 @@ from klamm import ErrorCode, Provider, hookimpl
 from klamm.acl import Authorizer
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 RULES = 'listeners.default.static.rules=["allow User:* DESCRIBE topic:seen"]'
 
@@ -64,3 +71,55 @@ def test_acls_take_effect_at_once_and_answers_are_not_kept(on_channel, topics, c
         denial = AclCreation(2, "seen", 3, "User:*", "*", 2, 2)
         assert client.call(CreateAclsRequest([denial]), 3).results[0].error_code == ErrorCode.NONE
         assert topics(server) == []
+
+
+class Busy:
+    """A connection that stays open, with a fetch session; it asks for the topic in several ways."""
+
+    def __init__(self, client):
+        self.client = client
+        self.epoch = 0
+        self.session = 0
+
+    def fetch(self):
+        """In the session the topic is named once, at its beginning."""
+        topics = [] if self.epoch else [FetchTopic("seen", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
+        request = FetchRequest(max_wait_ms=0, session_id=self.session, session_epoch=self.epoch, topics=topics)
+        answer = self.client.call(request, 11)
+        assert answer.error_code == 0
+        self.session, self.epoch = answer.session_id, self.epoch + 1
+        return {partition.error_code for topic in answer.responses for partition in topic.partitions}
+
+    def metadata(self):
+        return {
+            topic.error_code
+            for topic in self.client.call(MetadataRequest([MetadataRequestTopic(name="seen")]), 9).topics
+        }
+
+    def commit(self):
+        partitions = [OffsetCommitRequestPartition(0, 1)]
+        request = OffsetCommitRequest("group", topics=[OffsetCommitRequestTopic("seen", partitions=partitions)])
+        return {each.error_code for topic in self.client.call(request, 7).topics for each in topic.partitions}
+
+
+def test_acls_count_from_the_next_request_on_on_open_connections(on_channel, connect):
+    settings = [
+        "listeners.default.authorizer=acl",
+        'listeners.default.acl.super_users=["User:root"]',
+        "listeners.default.acl.allow_everyone_if_no_acl_found=true",
+        *on_channel(),
+    ]
+    allowed, denied = {ErrorCode.NONE}, {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    with EmbeddedServer(settings) as server:
+        server.api_set().topics.create("seen", 1, {})
+        admin, busy = connect(server), Busy(connect(server))
+        assert busy.fetch() == busy.metadata() == busy.commit() == allowed
+        for _ in range(3):
+            denial = AclCreation(2, "seen", 3, "User:*", "*", 2, 2)
+            assert admin.call(CreateAclsRequest([denial]), 3).results[0].error_code == ErrorCode.NONE
+            assert busy.fetch() == busy.metadata() == busy.commit() == denied
+            every = DeleteAclsFilter(2, "seen", 3, None, None, 1, 1)
+            (result,) = admin.call(DeleteAclsRequest([every]), 3).filter_results
+            assert len(result.matching_acls) == 1
+            assert busy.metadata() == busy.commit() == allowed
+            assert busy.fetch() <= allowed, "what has not changed in a session is not named again"

@@ -446,19 +446,62 @@ def test_sighup_reloads_and_says_what_is_wrong(serve, files):
     assert answers(server, ssl_context=files.client_context())
 
 
-def test_a_client_may_be_revoked_while_the_server_runs(serve, files):
-    crl = files.directory / "crl.pem"
+def authority_swapped(files, trust_store, crl):
+    trust_store.write_bytes(files.directory.joinpath("other.pem").read_bytes())
+
+
+def client_revoked(files, trust_store, crl):
+    crl.write_bytes(revocation_list(files.authority, [files.client.identity.certificate], now=files.now))
+
+
+def other_revoked(files, trust_store, crl):
+    other = files.issue("other-client", "CN=other")
+    crl.write_bytes(revocation_list(files.authority, [other.identity.certificate], now=files.now))
+
+
+def authority_added(files, trust_store, crl):
+    trust_store.write_bytes(files.ca.read_bytes() + files.directory.joinpath("other.pem").read_bytes())
+
+
+@pytest.mark.parametrize("revoke_sessions", [True, False])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (client_revoked, "the client certificate was revoked"),
+        (authority_swapped, "no trusted authority has issued the client certificate"),
+        (other_revoked, None),
+        (authority_added, None),
+    ],
+)
+def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, change, reason, revoke_sessions):
+    crl, trust_store = files.directory / "crl.pem", files.directory / "trust.pem"
     crl.write_bytes(revocation_list(files.authority, [], now=files.now))
-    server = serve(*files.server_settings(client_auth="required", revocation_lists=[str(crl)], reload_interval_ms=0))
-    context = files.client_context(files.client)
-    with RawClient(server.address(), ssl_context=context) as there:
+    trust_store.write_bytes(files.ca.read_bytes())
+    (files.directory / "other.pem").write_bytes(TlsFiles(files.directory / "other", "other CA").ca.read_bytes())
+    settings = {} if change in (authority_swapped, authority_added) else {"revocation_lists": [str(crl)]}
+    server = serve(
+        *files.server_settings(
+            client_auth="required",
+            trust_store=str(trust_store),
+            reload_interval_ms=0,
+            revoke_sessions=str(revoke_sessions).lower(),
+            **settings,
+        )
+    )
+    events = []
+    server.server.services.admin_events.subscribe(events.append)
+    with RawClient(server.address(), ssl_context=files.client_context(files.client)) as there:
         there.call(MetadataRequest(topics=None), 12)
-        crl.write_bytes(revocation_list(files.authority, [files.client.identity.certificate], now=files.now))
+        change(files, trust_store, crl)
         assert server.server.reload() == []
+        if reason is None or not revoke_sessions:
+            there.call(MetadataRequest(topics=None), 12)
+            assert not [event for event in events if event.action == "sessions_ended"]
+            return
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            answers(server, ssl_context=context)
-        wait_until(lambda: metric(server, FAILURES, reason="certificate_revoked") == 1)
-        there.call(MetadataRequest(topics=None), 12)
+            there.receive_frame()
+    (event,) = [event for event in events if event.action == "sessions_ended"]
+    assert event.detail.startswith(f"{reason}: connections of User:")
 
 
 def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):

@@ -7,15 +7,16 @@ thread and needs no locks. After `javax.security.sasl` and Kafka's callback hand
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm.api.part import ListenerPart, Part
 from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from klamm.api.context import ConnectionContext, ListenerContext
+    from klamm.api.sessions import SessionRegistry
     from klamm.api.transport import TransportLayer
     from klamm.shared.scram import ScramCredential, ScramMechanism
 
@@ -43,16 +44,29 @@ class SaslChallenge:
 
 
 @dataclass(frozen=True, slots=True)
+class SaslProof:
+    """What a client has proved its identity by, so that the session can end when it does not count any more.
+
+    `key` is what `SessionRegistry.recheck` selects by: the name of the user for a credential of a store. `why_not` says
+    why the proof does not count any more, or None while it does. It is called from any thread and must not block.
+    """
+
+    key: Hashable
+    why_not: Callable[[], str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class SaslSuccess:
     """The exchange is complete.
 
     `token` goes to the client and may be empty. `expires_ms` is when the credential expires, in milliseconds since the
-    epoch; it bounds the session (KIP-368).
+    epoch; it bounds the session (KIP-368). Without a `proof` the session lasts until then.
     """
 
     principal: KafkaPrincipal
     token: bytes = b""
     expires_ms: int | None = None
+    proof: SaslProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +136,24 @@ class CredentialStore(ListenerPart, ABC):
         """
         return {}
 
+    def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
+        """Have `changed(users)` called after credentials of these users have changed; None stands for any user.
+
+        Called once, after `open`. `changed` may be called from any thread and does not block. The users of a store that
+        never calls it keep their sessions until they authenticate again.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class SaslContext:
-    """What a mechanism works with: its listener, and the credential stores in lookup order."""
+    """What a mechanism works with: its listener, the credential stores in lookup order, and the sessions.
+
+    A mechanism calls `sessions.recheck` when proofs that no store knows may not count any more.
+    """
 
     listener: ListenerContext
     stores: Sequence[CredentialStore]
+    sessions: SessionRegistry[Any]
 
 
 class SaslMechanism(Part[SaslContext], ABC):

@@ -48,9 +48,9 @@ class HandshakeError(Exception):
 class TransportLayer(ABC):
     """The bytes of one connection: Kafka's interface of that name, over a non-blocking socket.
 
-    All calls come from the thread of the processor that owns the channel, but see `Transport.computes_handshake`. None
-    blocks. An `OSError` means that the connection is lost; any other exception closes it too, and is logged with its
-    traceback.
+    All calls but `abort` come from the thread of the processor that owns the channel; see
+    `Transport.computes_handshake`. None blocks. An `OSError` means that the connection is lost; any other exception
+    closes it too, and is logged with its traceback.
     """
 
     @abstractmethod
@@ -89,6 +89,13 @@ class TransportLayer(ABC):
     def details(self) -> Mapping[str, str]:
         """Facts for logs and observers, e.g. `tls_version`, `tls_cipher`. Read once, when the handshake is done."""
         return {}
+
+    def abort(self) -> None:  # noqa: B027
+        """Cut the connection off, so that the processor sees its end and closes it; for sessions that are revoked.
+
+        May be called from any thread, at any time, and never raises or blocks. A transport that cannot do it leaves the
+        connection as it is: its session ends with the next request.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +39,28 @@ class DelegationTokenCache:
     """
 
     def __init__(self) -> None:
-        self.tokens: Mapping[str, DelegationToken] = {}
+        self._tokens: Mapping[str, DelegationToken] = {}
+        self._watchers: tuple[Callable[[Sequence[str]], object], ...] = ()
+
+    @property
+    def tokens(self) -> Mapping[str, DelegationToken]:
+        """The tokens now."""
+        return self._tokens
+
+    @tokens.setter
+    def tokens(self, tokens: Mapping[str, DelegationToken]) -> None:
+        before, self._tokens = self._tokens, tokens
+        if self._watchers:
+            changed = [token_id for token_id, token in before.items() if tokens.get(token_id) is not token]
+            for watcher in self._watchers:
+                watcher(changed)
+
+    def watch(self, watcher: Callable[[Sequence[str]], object]) -> None:
+        """Have `watcher(token_ids)` called after tokens have changed or ended, on the thread of the change.
+
+        It must not block or raise.
+        """
+        self._watchers = (*self._watchers, watcher)
 
 
 DELEGATION_TOKENS: Final = "delegation_tokens"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
 from collections.abc import Sequence
 
 from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transport, TransportLayer
 
+_CLOSING = threading.Lock()
+"""Without it `abort` might cut off another connection that has got the number of a socket that is being closed."""
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
@@ -58,5 +62,10 @@ class PlaintextTransportLayer(TransportLayer):
             raise OSError("the file ended before the region that was promised")
         return sent
 
+    def abort(self) -> None:
+        with _CLOSING, contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        self._socket.close()
+        with _CLOSING:
+            self._socket.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal
-from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslServer, SaslSuccess, SaslTask
+from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal, clipped
+from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslProof, SaslServer, SaslSuccess, SaslTask
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.error_responses import error_response
 from klamm.wire.headers import decode_request_header, response_header_size
@@ -17,7 +18,7 @@ from klamm.wire.primitives import WireError
 from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
+    from klamm import ConnectionContext, SessionRegistry, TransportLayer
     from klamm.metrics import Counter
     from klamm.sasl import SaslMechanism
     from klamm_sasl.credential_checks import Check
@@ -31,6 +32,10 @@ _NOT_A_CLIENT: Final = (
     "the first request is neither ApiVersions nor SaslHandshake: "
     "a client without SASL, of another protocol, or older than KIP-43"
 )
+_MAX_FRAME_BYTES: Final = 8 * 1024
+"""Largest frame before authentication, but for tokens: they have `sasl.server.max.receive.size`."""
+_LASTING: Final = SaslProof(None, lambda: None)
+"""What a client has proved itself by ends with the session and not before."""
 
 
 class AuthenticationFailedError(Exception):
@@ -78,6 +83,7 @@ class SaslServerAuthenticator(Authenticator):
         max_reauth_ms: Mapping[str, int],
         cannot_reauthenticate: Counter,
         submit: Callable[[Check, str | None], Callable[[], object] | None],
+        sessions: SessionRegistry[Any] | None = None,
     ) -> None:
         self._connection = connection
         self._transport = transport
@@ -85,11 +91,13 @@ class SaslServerAuthenticator(Authenticator):
         self._max_reauth_ms = max_reauth_ms
         self._cannot_reauthenticate = cannot_reauthenticate
         self._submit = submit
+        self._sessions = sessions
         self._drop: Callable[[], object] | None = None
+        self._run: Callable[[], SaslChallenge | SaslSuccess] | None = None
         self._clock = connection.listener.services.clock
         self._state = SaslState.INITIAL_REQUEST
         self._principal = ANONYMOUS
-        self._mechanism = ""
+        self._mechanism = self._refused_mechanism = self._revoked = ""
         self._server: SaslServer | None = None
         self._with_headers = False
         self._request: _Request | None = None
@@ -97,7 +105,6 @@ class SaslServerAuthenticator(Authenticator):
         self._expires_ns: int | None = None
         self._reauthentication_began_ns = 0
         self._authenticated_before = False
-        self._refused_mechanism = ""
         self._knows_sessions = False
 
     @property
@@ -131,6 +138,8 @@ class SaslServerAuthenticator(Authenticator):
         try:
             if self._state is _COMPLETE:
                 self._reauthentication_began_ns = self._clock.monotonic_ns()
+                if self._sessions is not None:
+                    self._sessions.renewing(self)
                 self._move(SaslState.REAUTH_PROCESS_HANDSHAKE)
             return self._receive(frame)
         except AuthenticationFailedError as error:
@@ -149,12 +158,27 @@ class SaslServerAuthenticator(Authenticator):
             return self._fail(str(error), error.send)
 
     def close(self) -> None:
+        self._end_exchange()
+        self._request = None
+        if self._sessions is not None:
+            self._sessions.remove(self)
+
+    def _end_exchange(self) -> None:
+        # A check that waits for its thread keeps what it holds until then, e.g. a large token.
+        self._run = None
         server, self._server = self._server, None
         drop, self._drop = self._drop, None
         if drop is not None:
             drop()
         if server is not None:
             server.close()
+
+    def revoke(self, reason: str) -> None:
+        """End the session, from any thread. Frames that have arrived are refused, and so is a re-authentication."""
+        self._revoked = reason
+        with contextlib.suppress(IllegalSaslStateError):
+            self._move(SaslState.REVOKED)
+        self._transport.abort()
 
     # ---- requests
 
@@ -166,8 +190,12 @@ class SaslServerAuthenticator(Authenticator):
             raise AuthenticationFailedError(
                 f"mechanism {self._refused_mechanism} is not what re-authentication of {self._mechanism} may use"
             )
+        if state is SaslState.REVOKED:
+            raise AuthenticationFailedError(f"the session has ended: {self._revoked}")
         if state in (SaslState.FAILED, SaslState.EVALUATING):
             raise IllegalSaslStateError(f"a frame in state {state.name}")
+        if len(frame) > _MAX_FRAME_BYTES:
+            raise AuthenticationFailedError(f"a frame of {len(frame)} bytes before authentication")
         request = _Request(frame)
         if request.api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
             if state is SaslState.INITIAL_REQUEST:
@@ -199,14 +227,14 @@ class SaslServerAuthenticator(Authenticator):
         known = list(self._mechanisms)
         if mechanism is None:
             response = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, known)
-            raise AuthenticationFailedError(f"unsupported SASL mechanism {name[:64]!r}", [request.answer(response)])
+            raise AuthenticationFailedError(f"unsupported SASL mechanism {clipped(name)!r}", [request.answer(response)])
         answer = request.answer(SaslHandshakeResponse(ErrorCode.NONE, known))
         if self._authenticated_before and name != self._mechanism:
             self._refused_mechanism = name
             self._move(SaslState.REAUTH_BAD_MECHANISM)
             return AuthenticationStep([answer])
         self._mechanism = self._connection.sasl_mechanism = name
-        self.close()
+        self._end_exchange()
         self._server = self._evaluated(lambda: mechanism.server(self._connection, self._transport))
         self._move(SaslState.AUTHENTICATE)
         return AuthenticationStep([answer])
@@ -220,7 +248,7 @@ class SaslServerAuthenticator(Authenticator):
         else:
             request = self._request = _Request(frame)
             if request.api_key != ApiKey.SASL_AUTHENTICATE:
-                raise self._unexpected(request)
+                raise _unexpected(request)
             token = SaslAuthenticateRequest.decode(request.version, frame, request.body_offset).auth_bytes
             self._knows_sessions = self._knows_sessions or request.version > 0
         result = self._evaluated(lambda: server.evaluate(token))
@@ -229,28 +257,20 @@ class SaslServerAuthenticator(Authenticator):
         self._move(SaslState.EVALUATING)
         return AuthenticationStep(pending=lambda resume: self._begin(result, resume))
 
-    @staticmethod
-    def _unexpected(request: _Request) -> AuthenticationFailedError:
-        message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
-        if request.api_key not in ApiKey._value2member_map_:
-            return AuthenticationFailedError(message)
-        module = load(request.api_key)
-        body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
-        response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
-        return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
-
     # ---- outcomes
 
     def _begin(self, task: SaslTask, resume: Callable[[], None]) -> None:
+        self._run = task.run
         if task.submit is not None:
-            task.submit(lambda: self._work(task.run, resume))
+            task.submit(lambda: self._work(resume))
         else:
-            self._drop = self._submit(lambda: self._work(task.run, resume), task.password_of)
+            self._drop = self._submit(lambda: self._work(resume), task.password_of)
 
-    def _work(self, run: Callable[[], SaslChallenge | SaslSuccess], resume: Callable[[], None]) -> bool | None:
-        """On a thread of the authenticator's own: find the outcome, and leave it for `resume`."""
-        if self._server is None:
-            # The channel is closed: nobody waits for it.
+    def _work(self, resume: Callable[[], None]) -> bool | None:
+        """Find the outcome and leave it for `resume`; on a thread of the authenticator's own."""
+        run, self._run = self._run, None
+        if run is None:
+            # The channel is closed.
             return None
         proved = None
         try:
@@ -284,12 +304,11 @@ class SaslServerAuthenticator(Authenticator):
                 self._connection.connection_id,
                 self._mechanism,
             )
-            raise self._refused(
-                f"mechanism {self._mechanism} failed: {error!r}", self._invalid_credentials()
-            ) from error
+            reason = f"mechanism {self._mechanism} failed: {error!r}"
+            raise self._refused(reason, self._invalid_credentials()) from error
 
     def _invalid_credentials(self) -> str:
-        which = "re-authentication" if self._authenticated_before else "authentication"
+        which = f"{'re-' * self._authenticated_before}authentication"
         return f"Authentication failed during {which} due to invalid credentials with SASL mechanism {self._mechanism}"
 
     def _refused(self, reason: str, message: str) -> AuthenticationFailedError:
@@ -310,11 +329,12 @@ class SaslServerAuthenticator(Authenticator):
                 )
                 raise self._refused(message, message)
             lifetime_ms = self._start_session(result)
+            self._register_session(result)
             self._move(_COMPLETE)
             if not self._authenticated_before and not self._knows_sessions:
                 self._cannot_reauthenticate.add()
             self._authenticated_before = True
-            self.close()
+            self._end_exchange()
         elif self._state is SaslState.EVALUATING:
             self._move(SaslState.AUTHENTICATE)
         if self._request is None:
@@ -323,24 +343,43 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Note who it is and until when; for how many milliseconds."""
+        """Record who the client is and until when; returns for how many milliseconds."""
         self._principal = result.principal
-        limits_ms = []
-        if result.expires_ms is not None:
-            limits_ms.append(result.expires_ms - self._clock.wall_ms())
-        if self._max_reauth_ms.get(self._mechanism, 0) > 0:
-            limits_ms.append(self._max_reauth_ms[self._mechanism])
-        if not limits_ms:
-            self._expires_ns = None
-            return 0
-        lifetime_ms = max(0, min(limits_ms))
-        self._expires_ns = self._clock.monotonic_ns() + lifetime_ms * 1_000_000
-        return lifetime_ms
+        lifetime_ms = _lifetime_ms(result, self._max_reauth_ms.get(self._mechanism, 0), self._clock.wall_ms())
+        self._expires_ns = None if lifetime_ms is None else self._clock.monotonic_ns() + lifetime_ms * 1_000_000
+        return lifetime_ms or 0
+
+    def _register_session(self, result: SaslSuccess) -> None:
+        if self._sessions is None:
+            return
+        proof = result.proof or _LASTING
+        changed = self._sessions.add(self, proof.key, proof.why_not, self._expires_ns)
+        if changed is not None:
+            raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
 
     def _fail(self, reason: str, send: Sequence[Buffer] = ()) -> AuthenticationStep:
         self._move(SaslState.FAILED)
-        self.close()
+        self._end_exchange()
         return AuthenticationStep(send, failed=reason)
 
     def _move(self, state: SaslState) -> None:
         self._state = moved(self._state, state)
+
+
+def _unexpected(request: _Request) -> AuthenticationFailedError:
+    message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
+    if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
+        # An answer has the shape of the request, and its cost.
+        return AuthenticationFailedError(message)
+    module = load(request.api_key)
+    body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
+    response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
+    return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
+
+
+def _lifetime_ms(result: SaslSuccess, max_reauth_ms: int, now_ms: int) -> int | None:
+    """For how long a session lasts; None if it has no end."""
+    limits_ms = [] if result.expires_ms is None else [result.expires_ms - now_ms]
+    if max_reauth_ms > 0:
+        limits_ms.append(max_reauth_ms)
+    return max(0, min(limits_ms)) if limits_ms else None

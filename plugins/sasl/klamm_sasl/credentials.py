@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm import ServerServices
-from klamm.sasl import MIN_ITERATIONS, CredentialStore, ScramCredential, ScramMechanism
+from klamm.sasl import MIN_ITERATIONS, CredentialStore, SaslProof, ScramCredential, ScramMechanism
 
 _TABLE: Final = "sasl"
 _SECRET: Final = "unknown_users_secret"  # noqa: S105
@@ -64,6 +64,24 @@ class Credentials:
             if answer is not None:
                 return answer
         return None
+
+    def proof(
+        self, user: str, credential: ScramCredential, mechanism: ScramMechanism | None = None
+    ) -> SaslProof | None:
+        """For a client that has proved it knows that user's password; None where a store takes long to ask.
+
+        Without a mechanism the credential is the one that PLAIN checks.
+        """
+        if self.blocking:
+            return None
+
+        def why_not() -> str | None:
+            found = self.find_for_plain(user) if mechanism is None else self.find(user, mechanism)
+            if found is None:
+                return "the credential was removed"
+            return None if found == credential else "the credential has changed"
+
+        return SaslProof(user, why_not)
 
     def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """The credential of a user that does not exist. Call it for users that exist too: it takes time."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, bind_handlers
+from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, SessionRegistry, bind_handlers
 from klamm.metrics import Counter
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm_sasl import apis
@@ -42,6 +42,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._max_reauth_ms |= settings.mechanism_connections_max_reauth_ms
         self._opened = ExitStack()
         self._checks: CredentialChecks
+        self._sessions: SessionRegistry[SaslServerAuthenticator]
         self._cannot_reauthenticate: Counter
         self._listener_name = ""
 
@@ -62,7 +63,11 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             for store in self._stores:
                 store.open(listener)
                 opened.callback(store.close)
-            context = SaslContext(listener, self._stores)
+            self._sessions = SessionRegistry(listener, SaslServerAuthenticator.revoke)
+            opened.callback(self._sessions.close)
+            for store in self._stores:
+                store.watch(self._sessions.recheck)
+            context = SaslContext(listener, self._stores, self._sessions)
             for name, mechanism in self._mechanisms.items():
                 try:
                     mechanism.open(context)
@@ -102,4 +107,5 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             self._max_reauth_ms,
             self._cannot_reauthenticate,
             lambda check, password_of: checks.submit(check, address, password_of),
+            self._sessions if self.settings.revoke_sessions else None,
         )

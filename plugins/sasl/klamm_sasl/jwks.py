@@ -63,11 +63,12 @@ def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
 
 
 class JwksKeys:
-    """The keys of now, and the thread that renews them. After Kafka's `RefreshingHttpsJwks`.
+    """The present keys, and the thread that fetches them. After Kafka's `RefreshingHttpsJwks`.
 
-    `keys` is a snapshot that never changes. What fails keeps the keys of before, is logged and counted in `failures`,
-    and is tried again after a growing pause. `submit` has work done after a fetch that began later, unless there was
-    one just now.
+    `keys` is a snapshot that never changes, `thumbprints` are theirs; `changed` is called after new keys have come. A
+    fetch that fails keeps the keys, is logged and counted in `failures`, and is tried again after a growing pause.
+    `submit` has work done after a fetch that begins later, unless the last one was less than
+    `jwks_missing_key_interval_ms` ago.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class JwksKeys:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.keys: dict[str, list[Key]] = {}
+        self.thumbprints: frozenset[str] = frozenset()
+        self.changed: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Fetch on a thread from now on."""
@@ -109,8 +112,10 @@ class JwksKeys:
             data = self._fetch()
             if data != self._data:
                 self.keys = parse_jwks(data)
+                self.thumbprints = frozenset(key.thumbprint() for group in self.keys.values() for key in group)
                 self._data = data
                 log.info("%d keys for tokens", sum(map(len, self.keys.values())))
+                self.changed()
         except Exception:
             self._failed_in_a_row += 1
             pause_ms = min(

@@ -14,13 +14,14 @@ from klamm.sasl import (
     SaslError,
     SaslEvaluation,
     SaslMechanism,
+    SaslProof,
     SaslServer,
     SaslSuccess,
     SaslTask,
 )
 from klamm_sasl.jwks import JwksKeys, fetcher
 from klamm_sasl.settings import OAuthBearerSettings
-from klamm_sasl.tokens import TokenError, TokenValidator, UnknownKeyError
+from klamm_sasl.tokens import BearerToken, TokenError, TokenValidator, UnknownKeyError
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
+_SIGNED: Final = ("bearer token",)
+"""The key of all sessions that a signed token has begun."""
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
 
 
@@ -54,13 +57,29 @@ class OAuthBearerMechanism(SaslMechanism):
                 "Fetches of the keys of tokens that failed.",
                 listener=context.listener.name,
             )
+            self._sessions = context.sessions
             name = f"klamm-jwks-{context.listener.name}"
             self.keys = JwksKeys(settings, fetcher(settings), services.clock, failures, name)
             if settings.jwks_file is not None:
                 self.keys.refresh()
+            self.keys.changed = self._keys_changed
             self.keys.start()
         keys = self.keys
         self.validator = TokenValidator(settings, lambda: keys.keys if keys is not None else {}, services.clock.wall_ms)
+
+    def _keys_changed(self) -> None:
+        self._sessions.recheck([_SIGNED])
+
+    def proof(self, token: BearerToken) -> SaslProof | None:
+        """For a client that has brought the token; None if no key has signed it."""
+        keys, thumbprint = self.keys, token.key_thumbprint
+        if keys is None or thumbprint is None:
+            return None
+
+        def why_not() -> str | None:
+            return None if thumbprint in keys.thumbprints else "the key that has signed the token was removed"
+
+        return SaslProof(_SIGNED, why_not)
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> OAuthBearerServer:
         return OAuthBearerServer(self)
@@ -122,7 +141,8 @@ class OAuthBearerServer(SaslServer):
                 f"Authentication failed: Client requested an authorization id ({authzid}) that is different from "
                 f"the token's principal name ({token.name})"
             )
-        return SaslSuccess(KafkaPrincipal(token.name), expires_ms=token.expires_ms)
+        proof = self._mechanism.proof(token)
+        return SaslSuccess(KafkaPrincipal(token.name), expires_ms=token.expires_ms, proof=proof)
 
     def _refuse(self, error: TokenError) -> SaslChallenge:
         answer = {"status": error.status}

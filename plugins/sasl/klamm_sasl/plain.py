@@ -12,9 +12,9 @@ import hmac
 import logging
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klamm import KafkaPrincipal
+from klamm import KafkaPrincipal, clipped
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslContext,
@@ -33,8 +33,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.sasl")
 
-_REMEMBERED: Final = 10_000
-_LOGGED_CHARACTERS: Final = 128
+REMEMBERED: Final = 10_000
+"""So many right passwords are remembered, and as many wrong ones."""
+
+
+class Verdict(NamedTuple):
+    """Whether a password is right, and the credential that it was checked against; None if a store checked it."""
+
+    right: bool
+    credential: ScramCredential | None
 
 
 class PlainMechanism(SaslMechanism):
@@ -53,15 +60,17 @@ class PlainMechanism(SaslMechanism):
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> PlainServer:
         return PlainServer(self)
 
-    def recall(self, user: str, password: str) -> bool | None:
-        """Whether that was right or wrong before, and nothing has changed; None if that is to be checked.
+    def recall(self, user: str, password: str) -> Verdict | None:
+        """The verdict of an earlier check, if nothing has changed since; None if the password has to be checked.
 
         Takes its time also for users that do not exist.
         """
         if not self.knows_passwords:
             return None
         fake = self.credentials.fake_for_plain(user)
-        return self._recall(self._mark(password, self.credentials.find_for_plain(user) or fake))
+        credential = self.credentials.find_for_plain(user) or fake
+        right = self._recall(self._mark(password, credential))
+        return None if right is None else Verdict(right, credential)
 
     def _recall(self, mark: bytes) -> bool | None:
         with self._lock:
@@ -71,12 +80,12 @@ class PlainMechanism(SaslMechanism):
                     return answer
         return None
 
-    def check(self, user: str, password: str) -> bool:
-        """Whether that is the user's password; takes its time also for users that do not exist."""
+    def check(self, user: str, password: str) -> Verdict:
+        """Checks the password; takes its time also for users that do not exist."""
         fake = self.credentials.fake_for_plain(user)
         answer = self.credentials.ask_for_plain(user, password)
         if answer is True:
-            return True
+            return Verdict(True, None)
         credential = answer if isinstance(answer, ScramCredential) else fake
         mark = self._mark(password, credential)
         known = self._recall(mark)
@@ -86,9 +95,9 @@ class PlainMechanism(SaslMechanism):
             memory = self._right if known else self._wrong
             with self._lock:
                 memory[mark] = None
-                if len(memory) > _REMEMBERED:
+                if len(memory) > REMEMBERED:
                     memory.popitem(last=False)
-        return known
+        return Verdict(known, credential)
 
     def _mark(self, password: str, credential: ScramCredential) -> bytes:
         return hmac.digest(self._key, credential.salt + credential.stored_key + password.encode(), "sha256")
@@ -120,16 +129,15 @@ class PlainServer(SaslServer):
 
     def _check(self, authzid: str, user: str, password: str) -> SaslSuccess:
         try:
-            right = self._mechanism.check(user, password)
+            verdict = self._mechanism.check(user, password)
         except Exception as error:
             log.exception("a credential store failed")
             message = "Authentication failed: credentials for user could not be verified"
             raise SaslAuthenticationError(message, reason=f"user {_quoted(user)}: a store failed") from error
-        return self._answer(right, authzid, user)
+        return self._answer(verdict, authzid, user)
 
-    @staticmethod
-    def _answer(right: bool, authzid: str, user: str) -> SaslSuccess:
-        if not right:
+    def _answer(self, verdict: Verdict, authzid: str, user: str) -> SaslSuccess:
+        if not verdict.right:
             raise SaslAuthenticationError(
                 "Authentication failed: Invalid username or password",
                 reason=f"user {_quoted(user)}: wrong password, or no such user",
@@ -139,9 +147,11 @@ class PlainServer(SaslServer):
                 "Authentication failed: Client requested an authorization id that is different from username",
                 reason=f"user {_quoted(user)} asks for the authorization id {_quoted(authzid)}",
             )
-        return SaslSuccess(KafkaPrincipal(user))
+        credential = verdict.credential
+        proof = None if credential is None else self._mechanism.credentials.proof(user, credential)
+        return SaslSuccess(KafkaPrincipal(user), proof=proof)
 
 
 def _quoted(name: str) -> str:
-    """A name that a client has made up, for the log."""
-    return repr(name[:_LOGGED_CHARACTERS])
+    """A name that a client has sent, for the log."""
+    return repr(clipped(name))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import functools
 import hmac
 import re
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from klamm import KafkaPrincipal, ServerServices
+from klamm import KafkaPrincipal, ServerServices, clipped
 from klamm.sasl import (
     DELEGATION_TOKENS,
     DelegationTokenCache,
@@ -20,6 +23,7 @@ from klamm.sasl import (
     SaslError,
     SaslEvaluation,
     SaslMechanism,
+    SaslProof,
     SaslServer,
     SaslSuccess,
     SaslTask,
@@ -30,6 +34,7 @@ from klamm_sasl.credentials import Credentials
 
 if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
+    from klamm.runtime import Timer
 
 _NAME: Final = r"(?:[^\x00=,]|=2C|=3D)+"
 _PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"
@@ -66,6 +71,7 @@ class _Claim:
     credential: ScramCredential
     real: bool
     expires_ms: int | None = None
+    proof: SaslProof | None = None
 
 
 class ScramServerMechanism(SaslMechanism):
@@ -77,6 +83,29 @@ class ScramServerMechanism(SaslMechanism):
         self.services = context.listener.services
         self.credentials = Credentials(context.stores, self.services)
         self.tokens = self.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+        self._sessions = context.sessions
+        self._lock = threading.Lock()
+        # Of tokens with sessions that have changed, by their ids.
+        self._expiry_timers: dict[str, Timer] = {}
+        self.tokens.watch(self._tokens_changed)
+
+    def _tokens_changed(self, token_ids: Sequence[str]) -> None:
+        sessions, clock = self._sessions, self.services.clock
+        for token_id in token_ids:
+            key = _token_key(token_id)
+            with self._lock:
+                timer = self._expiry_timers.pop(token_id, None)
+                if timer is not None:
+                    timer.cancel()
+                if not sessions.has(key):
+                    continue
+                sessions.recheck([key])
+                token = self.tokens.tokens.get(token_id)
+                if token is not None:
+                    # It may end earlier than it would have when the sessions began.
+                    left_ms = max(0, token.expiry_timestamp_ms - clock.wall_ms())
+                    recheck = functools.partial(sessions.recheck, [key])
+                    self._expiry_timers[token_id] = self.services.scheduler.schedule(left_ms, recheck)
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> ScramServer:
         return ScramServer(self.scram, self.credentials, self.tokens, self.services)
@@ -151,7 +180,9 @@ class ScramServer(SaslServer):
     def _user(self, user: str) -> _Claim:
         found = self._credentials.find(user, self._mechanism)
         fake = self._credentials.fake(user, self._mechanism)
-        return _Claim(KafkaPrincipal(user), found or fake, found is not None)
+        if found is None:
+            return _Claim(KafkaPrincipal(user), fake, False)
+        return _Claim(KafkaPrincipal(user), found, True, proof=self._credentials.proof(user, found, self._mechanism))
 
     def _token_owner(self, token_id: str) -> _Claim:
         token = self._tokens.tokens.get(token_id)
@@ -159,7 +190,14 @@ class ScramServer(SaslServer):
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
             return _Claim(KafkaPrincipal(token_id), fake, False)
         owner = KafkaPrincipal(token.owner.name, token.owner.type, token_authenticated=True)
-        return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms)
+        proof = SaslProof(_token_key(token_id), lambda: self._why_no_token(token_id))
+        return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms, proof)
+
+    def _why_no_token(self, token_id: str) -> str | None:
+        token = self._tokens.tokens.get(token_id)
+        if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
+            return "the delegation token has ended"
+        return None
 
     def _challenge(self, bare: str, claim: _Claim) -> SaslChallenge:
         salt = base64.b64encode(claim.credential.salt).decode()
@@ -191,6 +229,10 @@ class ScramServer(SaslServer):
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         proved = hmac.compare_digest(mechanism.hash(client_key), claim.credential.stored_key)
         if not proved or not claim.real:
-            raise SaslError(f"user {claim.principal.name!r}: wrong credentials, or no such user")
+            raise SaslError(f"user {clipped(claim.principal.name)!r}: wrong credentials, or no such user")
         verifier = base64.b64encode(mechanism.hmac(claim.credential.server_key, auth_message)).decode()
-        return SaslSuccess(claim.principal, f"v={verifier}".encode(), claim.expires_ms)
+        return SaslSuccess(claim.principal, f"v={verifier}".encode(), claim.expires_ms, claim.proof)
+
+
+def _token_key(token_id: str) -> tuple[str, str]:
+    return _TOKEN_AUTH, token_id

@@ -85,6 +85,12 @@ class SaslSettings:
         maximum=100,
     )
 
+    revoke_sessions: bool = setting(
+        True,
+        doc="Close the connections of clients at once whose credential, token or signing key has changed or ended."
+        " false: as in Apache Kafka, they last until they authenticate again.",
+    )
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Times for mechanisms that are not there."""
         for name in self.mechanism_connections_max_reauth_ms:

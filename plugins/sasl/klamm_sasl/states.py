@@ -7,7 +7,7 @@ from typing import Final
 
 
 class SaslState(enum.Enum):
-    """Kafka's `SaslServerAuthenticator.SaslState`, with EVALUATING for what takes long.
+    """Kafka's `SaslServerAuthenticator.SaslState`, with EVALUATING for what takes long, and REVOKED.
 
     ```
     INITIAL_REQUEST ─► HANDSHAKE_OR_VERSIONS_REQUEST ──ApiVersions─► HANDSHAKE_REQUEST
@@ -17,8 +17,8 @@ class SaslState(enum.Enum):
         ▲        │                │     └────────task────────►   │
         │        │                ▼ success                      ▼ success
         └────────┼──SaslHandshake── COMPLETE ◄───────────────────┘
-                 ▼
-        REAUTH_BAD_MECHANISM ─► FAILED      (every state but COMPLETE may end in FAILED, for good)
+                 ▼                     │ the proof does not count any more
+        REAUTH_BAD_MECHANISM ─► FAILED ◄─ REVOKED      (every state but COMPLETE may end in FAILED, for good)
     ```
     """
 
@@ -31,6 +31,7 @@ class SaslState(enum.Enum):
     FAILED = enum.auto()
     REAUTH_PROCESS_HANDSHAKE = enum.auto()
     REAUTH_BAD_MECHANISM = enum.auto()
+    REVOKED = enum.auto()
 
 
 _S = SaslState
@@ -40,9 +41,10 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
     _S.HANDSHAKE_REQUEST: frozenset({_S.AUTHENTICATE, _S.FAILED}),
     _S.AUTHENTICATE: frozenset({_S.EVALUATING, _S.COMPLETE, _S.FAILED}),
     _S.EVALUATING: frozenset({_S.AUTHENTICATE, _S.COMPLETE, _S.FAILED}),
-    _S.COMPLETE: frozenset({_S.REAUTH_PROCESS_HANDSHAKE}),
+    _S.COMPLETE: frozenset({_S.REAUTH_PROCESS_HANDSHAKE, _S.REVOKED}),
     _S.REAUTH_PROCESS_HANDSHAKE: frozenset({_S.AUTHENTICATE, _S.REAUTH_BAD_MECHANISM, _S.FAILED}),
     _S.REAUTH_BAD_MECHANISM: frozenset({_S.FAILED}),
+    _S.REVOKED: frozenset({_S.FAILED}),
     _S.FAILED: frozenset(),
 }
 

@@ -34,11 +34,15 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """What a token proves: a name, until a time in milliseconds since the epoch."""
+    """What a token proves: a name, until a time in milliseconds since the epoch.
+
+    `key_thumbprint` is of the key that has signed it (RFC 7638); None for a token that is not signed.
+    """
 
     name: str
     expires_ms: int
     scopes: frozenset[str]
+    key_thumbprint: str | None = None
 
 
 class TokenValidator:
@@ -54,8 +58,10 @@ class TokenValidator:
     def validate(self, token: str) -> BearerToken:
         """Raises UnknownKeyError if other keys may help, TokenError if nothing does."""
         header = _json_of(token.partition(".")[0])
-        claims = self._unsecured(token) if header.get("alg") == "none" else self._signed(token, header)
-        return self._checked(claims)
+        if header.get("alg") == "none":
+            return self._checked(self._unsecured(token), None)
+        claims, key = self._signed(token, header)
+        return self._checked(claims, key.thumbprint())
 
     def _unsecured(self, token: str) -> Mapping[str, Any]:
         if not self._settings.unsecured_development_tokens:
@@ -66,7 +72,7 @@ class TokenValidator:
             raise TokenError("is no unsecured token of three parts")
         return _json_of(payload)
 
-    def _signed(self, token: str, header: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _signed(self, token: str, header: Mapping[str, Any]) -> tuple[Mapping[str, Any], Key]:
         algorithm = header.get("alg")
         if algorithm not in self._settings.algorithms:
             raise TokenError(f"is signed by {str(algorithm)[:32]!r}, which is not accepted")
@@ -81,11 +87,11 @@ class TokenValidator:
             except (JoseError, ValueError, TypeError) as error:
                 reasons.append(repr(error))
                 continue
-            return _object(verified.payload)
+            return _object(verified.payload), key
         # The same id may stand for another key after a change.
         raise UnknownKeyError(f"has a signature that does not fit: {', '.join(sorted(set(reasons)))}")
 
-    def _checked(self, claims: Mapping[str, Any]) -> BearerToken:
+    def _checked(self, claims: Mapping[str, Any], key_thumbprint: str | None) -> BearerToken:
         settings, now_s = self._settings, self._wall_ms() / 1000
         skew_s = settings.clock_skew_seconds
         expires_s = _number(claims, "exp", required=True)
@@ -114,7 +120,7 @@ class TokenValidator:
         name = claims.get(settings.sub_claim_name)
         if not isinstance(name, str) or not name.strip():
             raise TokenError(f"has no name in the claim {settings.sub_claim_name!r}")
-        return BearerToken(name, int(expires_s * 1000), scopes)
+        return BearerToken(name, int(expires_s * 1000), scopes, key_thumbprint)
 
 
 def _json_of(part: str) -> Mapping[str, Any]:

@@ -94,10 +94,14 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """The default context, and when its certificates (by server name), its trust store and its CRLs expire."""
+    """The default context, and when its certificates (by server name), its trust store and its CRLs expire.
+
+    `trust` has the trusted certificates and the revocation lists, in PEM.
+    """
 
     context: ssl.SSLContext
     expirations: Mapping[str, datetime]
+    trust: bytes
 
 
 class SslFiles:
@@ -147,7 +151,7 @@ class SslFiles:
             contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
         default.sni_callback = _choose_by_name(contexts, own_names, refuse)
-        return SslContexts(default, expirations)
+        return SslContexts(default, expirations, trust)
 
     def _context(
         self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
@@ -360,6 +364,11 @@ def _readable_ends(pem: bytes) -> list[datetime]:
 def certificates_of(pem: str) -> Iterator[bytes]:
     """The certificates of a PEM text, in DER. Raises ValueError."""
     return _objects_of(pem, _CERTIFICATE)
+
+
+def revocation_lists_of(pem: str) -> Iterator[bytes]:
+    """The revocation lists of a PEM text, in DER. Raises ValueError."""
+    return _objects_of(pem, _REVOCATION_LIST)
 
 
 def _objects_of(pem: str, kind: str) -> Iterator[bytes]:

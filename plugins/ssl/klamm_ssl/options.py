@@ -133,6 +133,11 @@ class SslOptions:
     reload_interval_ms: int = setting(
         5_000, doc="How often the files are checked for new content; 0 is at SIGHUP only.", minimum=0
     )
+    revoke_sessions: bool = setting(
+        True,
+        doc="Close the connections of clients at once whose certificate has expired, was revoked, or lost its trusted"
+        " authority. false: as in Apache Kafka, they last.",
+    )
     expiry_warning_days: int = setting(
         30, doc="A warning is logged once a day for certificates that expire within this time.", minimum=0
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -10,7 +11,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from klamm import (
     ANONYMOUS,
@@ -23,12 +24,15 @@ from klamm import (
     KafkaPrincipal,
     ListenerContext,
     RateLimitedLog,
+    SessionRegistry,
     Transport,
     TransportLayer,
+    clipped,
 )
 from klamm.metrics import Counter
 from klamm.runtime import Timer
 from klamm_ssl.certificate import subject_name
+from klamm_ssl.client_trust import ClientTrust, chain_of
 from klamm_ssl.contexts import (
     REVOCATION_LISTS_NAME,
     TRUST_STORE_NAME,
@@ -36,6 +40,8 @@ from klamm_ssl.contexts import (
     SslContexts,
     SslFiles,
     SslFilesError,
+    certificates_of,
+    revocation_lists_of,
 )
 from klamm_ssl.handshake_failures import handshake_error
 from klamm_ssl.principal_mapper import NoMatchingRuleError, SslPrincipalMapper
@@ -52,6 +58,10 @@ _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
 }
+_CLOSING: Final = threading.Lock()
+"""Without it `abort` might cut off another connection that has got the number of a socket that is being closed."""
+_DER: Final = 2
+"""`_ssl.ENCODING_DER`."""
 _METRICS: Final = "klamm:type=SslTransport,name="
 
 
@@ -79,6 +89,8 @@ class SslTransport(Transport):
         # Digest and message of the last failure that was reported.
         self._reported_failure: tuple[bytes, str] | None = None
         self._contexts: SslContexts
+        self._client_trust: ClientTrust
+        self._sessions: SessionRegistry[SslTransportLayer] | None = None
         self._listener: ListenerContext
         self._reloads: Counter
         self._reload_failures: Counter
@@ -92,6 +104,9 @@ class SslTransport(Transport):
         self._contexts = files.contexts()
         self._seen = files.digest
         self._listener = listener
+        self._client_trust = self._trust_of(self._contexts)
+        if self.settings.revoke_sessions and self.settings.client_auth != "none":
+            self._sessions = SessionRegistry(listener, _end_session)
         metrics = listener.services.metrics
         labels = {"listener": listener.name}
         self._reloads = metrics.counter(_METRICS + "Reloads", "Changed files that were loaded.", **labels)
@@ -118,8 +133,41 @@ class SslTransport(Transport):
 
     def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
         return SslTransportLayer(
-            sock, self._contexts.context, self._mapper, lambda name: self._note_unknown_name(name, peer)
+            sock,
+            self._contexts.context,
+            self._mapper,
+            lambda name: self._note_unknown_name(name, peer),
+            functools.partial(self._begin_session, self._client_trust) if self._sessions is not None else None,
         )
+
+    def _trust_of(self, contexts: SslContexts) -> ClientTrust:
+        pem = contexts.trust.decode("utf-8", "replace")
+        leaf_only = self.settings.revocation_check == "leaf"
+        return ClientTrust(list(certificates_of(pem)), list(revocation_lists_of(pem)), leaf_only=leaf_only)
+
+    def _begin_session(
+        self, checked_by: ClientTrust, layer: SslTransportLayer, ders: Sequence[bytes], is_whole: bool
+    ) -> Callable[[], object]:
+        """A client has proved that a certificate is its own, which `checked_by` trusts; what is returned forgets it.
+
+        Raises HandshakeError.
+        """
+        sessions, clock = self._sessions, self._listener.services.clock
+        assert sessions is not None
+        chain = chain_of(ders)
+        left_ms = max(0, chain[0].not_after_ms - clock.wall_ms())
+        expires_ns = clock.monotonic_ns() + left_ms * 1_000_000
+
+        def why_not() -> str | None:
+            if clock.wall_ms() >= chain[0].not_after_ms:
+                return "the client certificate has expired"
+            trust = self._client_trust
+            return None if trust is checked_by else trust.why_not(chain, is_whole=is_whole)
+
+        reason = sessions.add(layer, None, why_not, expires_ns)
+        if reason is not None:
+            raise HandshakeError("certificate_invalid", reason)
+        return lambda: sessions.remove(layer)
 
     def _note_unknown_name(self, name: str, peer: Address) -> None:
         self._unknown_names.add()
@@ -149,6 +197,7 @@ class SslTransport(Transport):
                     return
                 self._seen = digest
                 self._contexts = files.contexts()
+                self._client_trust = self._trust_of(self._contexts)
         except SslFilesError as error:
             failure = (digest, str(error))
             if failure != self._reported_failure:
@@ -162,6 +211,8 @@ class SslTransport(Transport):
         self._reloads.add()
         self._listener.services.emit_admin_event("certificate_swapped", listener=self._listener.name)
         log.warning("listener=%s: certificates, keys or trust were reloaded", self._listener.name)
+        if self._sessions is not None:
+            self._sessions.recheck()
         self.warn_of_expiration()
 
     def _reload_changed(self) -> None:
@@ -190,7 +241,14 @@ class SslTransport(Transport):
     def close(self) -> None:
         for timer in self._timers:
             timer.cancel()
+        if self._sessions is not None:
+            self._sessions.close()
         self._remove_metrics()
+
+
+def _end_session(layer: SslTransportLayer, reason: str) -> None:
+    log.info("principal=%s:%s: connection ends: %s", layer.principal.type, clipped(layer.principal.name), reason)
+    layer.abort()
 
 
 class SslTransportLayer(TransportLayer):
@@ -202,8 +260,10 @@ class SslTransportLayer(TransportLayer):
     """
 
     __slots__ = (
+        "_begin_session",
         "_details",
         "_encrypted_bytes",
+        "_end_session",
         "_established",
         "_has_rest",
         "_incoming",
@@ -223,6 +283,7 @@ class SslTransportLayer(TransportLayer):
         context: ssl.SSLContext,
         mapper: SslPrincipalMapper,
         on_unknown_name: Callable[[str], None],
+        begin_session: Callable[[SslTransportLayer, Sequence[bytes], bool], Callable[[], object]] | None = None,
     ) -> None:
         self._socket = sock
         self._incoming = ssl.MemoryBIO()
@@ -231,6 +292,8 @@ class SslTransportLayer(TransportLayer):
         # With a buffer it returns the number of bytes.
         self._read = cast(Callable[[int, memoryview], int], self._tls.read)
         self._on_unknown_name = on_unknown_name
+        self._begin_session = begin_session
+        self._end_session: Callable[[], object] | None = None
         self._mapper = mapper
         self._principal = ANONYMOUS
         self._details: Mapping[str, str] = {}
@@ -296,6 +359,13 @@ class SslTransportLayer(TransportLayer):
         except ValueError as error:
             raise HandshakeError("certificate_invalid", str(error)) from error
         self._principal = KafkaPrincipal(name)
+        if self._begin_session is not None:
+            chain = _verified_chain(tls)
+            self._end_session = self._begin_session(self, chain or [certificate], bool(chain))
+
+    def abort(self) -> None:
+        with _CLOSING, contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def read_into(self, buffer: memoryview) -> int:
         incoming, read = self._incoming, self._read
@@ -416,7 +486,18 @@ class SslTransportLayer(TransportLayer):
                 self._flush()
             except OSError:
                 log.debug("close_notify was not sent")
-        self._socket.close()
+        if self._end_session is not None:
+            self._end_session()
+        with _CLOSING:
+            self._socket.close()
+
+
+def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
+    """The peer's certificate and the authorities above it, in DER; empty where a session was resumed."""
+    # Python 3.13 has it in public.
+    owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
+    chain = owner.get_verified_chain() or ()
+    return [one if isinstance(one, bytes) else one.public_bytes(_DER) for one in chain]
 
 
 def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buffer]:

@@ -202,3 +202,22 @@ def test_damaged_snapshots(open_log: OpenLog, damage: Callable[[bytes], bytes]) 
 
     with pytest.raises(CorruptSnapshotError):
         ProducerStateManager().load(damage(data))
+
+
+@pytest.mark.parametrize("producer_id", [-2, -(2**63)])
+def test_ids_below_minus_one_are_no_producers(open_log: OpenLog, producer_id: int) -> None:
+    book = open_log()
+    for _ in range(2):
+        book.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert book.log.end_offset == 2
+    assert book.log.active_producers() == []
+    book.crash()
+    assert book.log.active_producers() == []
+
+
+def test_the_highest_producer_id(open_log: OpenLog) -> None:
+    book = open_log()
+    assert book.log.highest_producer_id() == -1
+    for producer_id in (5, 7, 2**63 - 1):
+        book.append(b"x", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    assert book.log.highest_producer_id() == 7

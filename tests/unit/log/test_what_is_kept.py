@@ -225,3 +225,23 @@ def test_an_open_log_of_another_topic_is_set_aside(managed: Managed) -> None:
 
     assert again.end_offset == 0
     assert LogManager.get(managed.manager, "topic", 0) is again
+
+
+@pytest.mark.parametrize("call", ["fsync", "unlink"])
+def test_a_start_that_fails_leaves_the_directory_to_the_next_one(
+    managed: Managed, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    managed.log().append(produced(b"kept"), now_ms=START_MS)
+    managed.manager.close()
+
+    def failing(*_arguments: object) -> None:
+        raise OSError(5, "on purpose")
+
+    monkeypatch.setattr(FailingDisk, call, failing)
+    with pytest.raises(OSError, match="on purpose"):
+        managed.start()
+    monkeypatch.undo()
+
+    managed.start()
+    assert str(managed.data_dir) in managed.disk.synced
+    assert values(managed, TOPIC_ID) == [b"kept"]

@@ -7,7 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from klamm import Address, AuthenticationStep, ConnectionContext, KafkaPrincipal, ListenerContext, ServerServices
+from klamm import (
+    Address,
+    AuthenticationStep,
+    ConnectionContext,
+    KafkaPrincipal,
+    ListenerContext,
+    ServerServices,
+    SessionRegistry,
+)
 from klamm.metrics import Counter
 from klamm.sasl import (
     SaslAuthenticationError,
@@ -72,15 +80,29 @@ class Scripted(SaslMechanism):
 
 
 class Playbook:
-    """One connection to a listener with the mechanisms SCRIPTED and OTHER, or those given."""
+    """One connection to a listener with the mechanisms SCRIPTED and OTHER, or those given.
 
-    def __init__(self, mechanisms: dict[str, SaslMechanism] | None = None, max_reauth_ms: int = 0) -> None:
-        self.clock = ManualClock()
-        self.services = ServerServices(self.clock)
-        self.listener = ListenerContext(
-            "playbook", Address("127.0.0.1", 1), Address("127.0.0.1", 1), "SASL_PLAINTEXT", self.services
-        )
-        self.listener.answer_api_versions = ApiVersionsAnswerer(with_api_versions([]))
+    `beside` is another connection to the same listener. Connections that were ended are in `disconnected`.
+    """
+
+    def __init__(
+        self,
+        mechanisms: dict[str, SaslMechanism] | None = None,
+        max_reauth_ms: int = 0,
+        beside: Playbook | None = None,
+    ) -> None:
+        if beside is not None:
+            self.clock, self.services, self.listener = beside.clock, beside.services, beside.listener
+            self.sessions, self.disconnected = beside.sessions, beside.disconnected
+        else:
+            self.clock = ManualClock()
+            self.services = ServerServices(self.clock)
+            self.listener = ListenerContext(
+                "playbook", Address("127.0.0.1", 1), Address("127.0.0.1", 1), "SASL_PLAINTEXT", self.services
+            )
+            self.listener.answer_api_versions = ApiVersionsAnswerer(with_api_versions([]))
+            self.disconnected: list[tuple[SaslServerAuthenticator, str]] = []
+            self.sessions = SessionRegistry(self.listener, self._revoke)
         self.mechanisms = mechanisms or {"SCRIPTED": Scripted(), "OTHER": Scripted()}
         self.connection = ConnectionContext("c-1", self.listener, self.listener.bound, Address("127.0.0.1", 2))
         self.work: deque[Callable[[], Any]] = deque()
@@ -95,6 +117,7 @@ class Playbook:
             dict.fromkeys(self.mechanisms, max_reauth_ms),
             self.cannot_reauthenticate,
             self._submit,
+            self.sessions,
         )
         self._ids = itertools.count(1)
 
@@ -135,6 +158,20 @@ class Playbook:
         self.work.append(check)
         self.passwords_of.append(password_of)
         return lambda: self.dropped.append(check)
+
+    def _revoke(self, authenticator: SaslServerAuthenticator, reason: str) -> None:
+        self.disconnected.append((authenticator, reason))
+        authenticator.revoke(reason)
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass, and timers run at its end."""
+        self.clock.advance_ms(ms)
+        self.services.scheduler.run_due()
+
+    @property
+    def ended(self) -> str | None:
+        """Why the session was ended; None if it was not."""
+        return dict(self.disconnected).get(self.authenticator)
 
     def _note_resumed(self) -> None:
         self.resumed += 1

@@ -22,6 +22,7 @@ from klamm import (
     ConnectionContext,
     ListenerContext,
     ServerServices,
+    SessionRegistry,
     bind_handlers,
     handles,
 )
@@ -144,7 +145,13 @@ class ManyMechanisms(AuthenticatorFactory):
             OAUTH: OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True)),
         }
         for mechanism in self.mechanisms.values():
-            mechanism.open(SaslContext(listener, [DictStore(ALICE, blocking=blocking)]))
+            mechanism.open(
+                SaslContext(
+                    listener,
+                    [DictStore(ALICE, blocking=blocking)],
+                    SessionRegistry(listener, SaslServerAuthenticator.revoke),
+                )
+            )
 
     def authenticator(self, connection, transport):
         limits = dict.fromkeys(self.mechanisms, SESSION_MS)

@@ -76,7 +76,7 @@ def listen(tmp_path):
             given.setdefault("jwks_file", file)
         mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
         book = Playbook({"OAUTHBEARER": mechanism})
-        mechanism.open(SaslContext(book.listener, ()))
+        mechanism.open(SaslContext(book.listener, (), book.sessions))
         opened.append(mechanism)
         book.handshake("OAUTHBEARER")
         return book
@@ -244,7 +244,7 @@ def test_an_authorization_id_of_somebody_else(listen):
 def test_whatever_is_no_token_is_refused(text):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))
     book = Playbook({"OAUTHBEARER": mechanism})
-    mechanism.open(SaslContext(book.listener, ()))
+    mechanism.open(SaslContext(book.listener, (), book.sessions))
     book.handshake("OAUTHBEARER")
     assert not book.token(said(text))[0].complete
 
@@ -455,5 +455,6 @@ def test_keys_from_a_file_url(tmp_path):
 )
 def test_settings_that_cannot_be(given, complaint):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
+    book = Playbook()
     with pytest.raises(ValueError, match=complaint):
-        mechanism.open(SaslContext(Playbook().listener, ()))
+        mechanism.open(SaslContext(book.listener, (), book.sessions))

@@ -236,3 +236,19 @@ def test_the_exchange_is_closed_with_the_channel():
     book.authenticator.close()
     book.authenticator.close()
     assert [server.closed for server in book.mechanisms["SCRIPTED"].servers] == [True]
+
+
+def test_only_a_token_may_be_large_before_authentication():
+    assert "a frame of 9000 bytes before authentication" in Playbook().authenticator.receive(bytes(9000)).failed
+    book = Playbook()
+    book.handshake()
+    assert book.token(b"user " + b"x" * 100_000)[0].complete
+    book = Playbook()
+    book.handshake()
+    step = book.authenticator.receive(framed_metadata(100_000))
+    assert "METADATA during SASL authentication" in step.failed
+    assert step.send == (), "an answer in the shape of a large request costs as much as the request"
+
+
+def framed_metadata(length):
+    return (3).to_bytes(2, "big") + (0).to_bytes(2, "big") + bytes(4) + b"\xff\xff" + bytes(length)

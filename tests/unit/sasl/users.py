@@ -46,7 +46,7 @@ class Silent(CredentialStore):
 def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **settings) -> Playbook:
     """A connection to a listener with one mechanism, whose handshake is done."""
     book = Playbook({name: mechanism}, **settings)
-    mechanism.open(SaslContext(book.listener, stores))
+    mechanism.open(SaslContext(book.listener, stores, book.sessions))
     _, response = book.handshake(name)
     assert response.error_code == 0
     return book
@@ -54,6 +54,6 @@ def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **s
 
 def anew(book: Playbook) -> Playbook:
     """Another connection to the same listener."""
-    other = Playbook(book.mechanisms)
+    other = Playbook(book.mechanisms, beside=book)
     other.handshake(next(iter(book.mechanisms)))
     return other

@@ -86,7 +86,7 @@ def replay_batch(
     producers: ProducerStateManager, file: LogFile, position: int, header: RecordBatchHeader
 ) -> CompletedTransaction | None:
     """Let the producers' state follow a batch of the log; the transaction that it ends, if it does."""
-    if header.producer_id == NO_PRODUCER_ID:
+    if header.producer_id <= NO_PRODUCER_ID:
         return None
     if not header.is_control:
         producers.add_batch(header, header.base_offset, header.max_timestamp_ms)

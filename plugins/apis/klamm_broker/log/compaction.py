@@ -175,7 +175,7 @@ class BatchFilter:
         """Whether it is the last batch of the pass, or of a producer, which continues from its sequence number."""
         if header.last_offset + 1 == self._end_offset:
             return True
-        if header.producer_id == NO_PRODUCER_ID or header.producer_id not in self._producers:
+        if header.producer_id <= NO_PRODUCER_ID or header.producer_id not in self._producers:
             return False
         last_data_offset, producer_epoch = self._producers[header.producer_id]
         if last_data_offset < 0:

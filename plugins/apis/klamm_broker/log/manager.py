@@ -86,6 +86,13 @@ class LogManager:
         """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._directory_lock.take()
+        try:
+            self._take_stock()
+        except BaseException:
+            self._directory_lock.release()
+            raise
+
+    def _take_stock(self) -> None:
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
@@ -97,10 +104,9 @@ class LogManager:
     def forget_clean_shutdown(self) -> None:
         """Remove the note of a shutdown in good order, durably. Raises OSError."""
         operations = self._context.operations
-        marker = self.data_dir / CLEAN_SHUTDOWN
-        if marker.exists():
-            operations.remove(marker)
-            operations.sync_directory(self.data_dir)
+        operations.remove(self.data_dir / CLEAN_SHUTDOWN)
+        # Also if it is not there: an earlier start may have removed it and failed to sync.
+        operations.sync_directory(self.data_dir)
 
     # Logs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
@@ -28,6 +28,9 @@ from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error
 
 log = logging.getLogger("klamm.broker.log")
+
+
+_MAX_PLAUSIBLE_PRODUCER_ID: Final = 2**62
 
 
 class AppendResult(NamedTuple):
@@ -98,7 +101,8 @@ class PartitionLog(SegmentedLog):
                 f"The batch has {size_bytes} bytes, a segment {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
-        is_idempotent = header.producer_id != NO_PRODUCER_ID
+        # Ids below that are none either, as in Kafka.
+        is_idempotent = header.producer_id > NO_PRODUCER_ID
         with self._lock:
             if is_idempotent:
                 duplicate = self._producers.check_batch(header)
@@ -189,9 +193,9 @@ class PartitionLog(SegmentedLog):
             return [entry.copy() for entry in self._producers.entries.values()]
 
     def highest_producer_id(self) -> int:
-        """Of the producers that the log remembers; -1 if there are none."""
+        """Of the producers that the log remembers; -1 if there are none. What nobody was given counts for nothing."""
         with self._lock:
-            return max(self._producers.entries, default=-1)
+            return max((each for each in self._producers.entries if each < _MAX_PLAUSIBLE_PRODUCER_ID), default=-1)
 
     def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Forget producers that have not written for so long."""

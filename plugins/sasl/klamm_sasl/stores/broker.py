@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from klamm import ListenerContext
@@ -55,6 +56,17 @@ class BrokerStore(CredentialStore):
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         return self._now().draw(mechanism, draw)
+
+    def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
+        def note(changes: Mapping[str, Any]) -> None:
+            users = []
+            for key in changes:
+                # A key that is no user's is nobody's session.
+                with contextlib.suppress(ValueError, KeyError):
+                    users.append(ScramMechanism.of_row_key(key)[1])
+            changed(users)
+
+        self._table.watch(note)
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
         return self._now().plain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from klamm import ListenerContext
@@ -31,6 +32,7 @@ class FileStore(UserTableStore):
         # What was wrong at the last look: a digest or the system's words, and what is said of it.
         self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
+        self._changed: Callable[[Iterable[str] | None], object] | None = None
 
     def open(self, listener: ListenerContext) -> None:
         """Raises ValueError or OSError if the file cannot be read or is wrong."""
@@ -62,8 +64,12 @@ class FileStore(UserTableStore):
             message = f"{self._path}: {error}"
             self._failed(digest, message)
             raise ValueError(message) from error
+        before = self._table
         self._table, self._digest, self._failure = table, digest, None
         log.info("%s: %d users", self._path, len(table))
+        if self._changed is not None:
+            # A user that is new may hide one of a later store.
+            self._changed(before.changed_users(table) | table.changed_users(before))
 
     def _failed(self, what: bytes | str, message: str) -> None:
         if self._failure is None or self._failure[0] != what:
@@ -77,6 +83,9 @@ class FileStore(UserTableStore):
         except (OSError, ValueError) as error:
             if self._failure is not before:
                 log.error("users are kept as they were: %s", error)
+
+    def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
+        self._changed = changed
 
     def close(self) -> None:
         self._timer.cancel()

@@ -24,6 +24,11 @@ class UserTable:
         for credential in sorted(self._credentials.values(), key=form):
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
+    def changed_users(self, other: UserTable) -> set[str]:
+        """The users that have other credentials in `other`, or none there."""
+        mine, others = self._credentials, other._credentials
+        return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
+
     def __len__(self) -> int:
         return len(self.plain)
 

@@ -1,0 +1,205 @@
+"""`SessionRegistry`: the authenticated connections of one part, and the end of those whose proof no longer counts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+
+from klamm.logs.escaping import clipped
+
+if TYPE_CHECKING:
+    from klamm.api.context import ListenerContext
+    from klamm.runtime.scheduler import Timer
+    from klamm.shared.principal import KafkaPrincipal
+
+log = logging.getLogger("klamm.sessions")
+
+WhyNot: TypeAlias = Callable[[], str | None]
+"""Says why a session may not go on, or None if it may. From any thread; it must not block."""
+
+RECHECK_DELAY_MS: Final = 50
+"""A client that changes its own credential gets its answer before its connection ends."""
+_NAMED_PRINCIPALS: Final = 20
+
+
+class Authenticated(Protocol):
+    """What has a session: a connection, or its transport."""
+
+    @property
+    def principal(self) -> KafkaPrincipal: ...
+
+
+C = TypeVar("C", bound=Authenticated)
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    key: Hashable
+    why_not: WhyNot
+    timer: Timer | None = None
+
+
+class SessionRegistry(Generic[C]):
+    """Knows the sessions of one listener that were proved by a credential, a token, a key or a certificate.
+
+    A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
+    token, key or certificate has changed. A session that may not go on is ended: its connection is closed, and the log
+    and an administrative event `sessions_ended` say why. A session that only reaches its end in time makes no event.
+
+    `disconnect(connection, reason)` closes a connection, from any thread.
+
+    Thread safe. `close` cancels all timers; no session is ended after it.
+    """
+
+    def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
+        self._listener = listener
+        self._disconnect = disconnect
+        self._lock = threading.Lock()
+        self._sessions: dict[C, _Session] = {}
+        self._by_key: dict[Hashable, dict[C, None]] = {}
+        # What the next recheck looks at: keys, or None for all sessions.
+        self._due: dict[Hashable, None] | None = {}
+        self._recheck_timer: Timer | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def add(self, connection: C, key: Hashable, why_not: WhyNot, expires_ns: int | None = None) -> str | None:
+        """Begin a session, instead of the one that the connection has.
+
+        `key` is what `recheck` selects by, e.g. the name of a user. The connection is closed at the monotonic time
+        `expires_ns` unless the session is renewed before. Returns why the session may not begin, if something has
+        changed since the proof; then it is not added.
+        """
+        session = _Session(key, why_not)
+        with self._lock:
+            self._forget(connection)
+            if self._closed:
+                return None
+            self._sessions[connection] = session
+            self._by_key.setdefault(key, {})[connection] = None
+            if expires_ns is not None:
+                services = self._listener.services
+                delay_ms = max(0.0, (expires_ns - services.clock.monotonic_ns()) / 1e6)
+                session.timer = services.scheduler.schedule(delay_ms, lambda: self._expire(connection, session))
+        # After it was added: whatever changes from here on calls `recheck`, which finds it.
+        reason = self._ask(connection, session)
+        if reason is not None:
+            self.remove(connection)
+        return reason
+
+    def renewing(self, connection: C) -> None:
+        """A client authenticates again: let its session not expire meanwhile."""
+        with self._lock:
+            session = self._sessions.get(connection)
+            if session is not None and session.timer is not None:
+                session.timer.cancel()
+                session.timer = None
+
+    def remove(self, connection: C) -> None:
+        """Forget a connection that is closed; does nothing if it has no session."""
+        with self._lock:
+            self._forget(connection)
+
+    def has(self, key: Hashable) -> bool:
+        """Whether there is a session with that key."""
+        return key in self._by_key
+
+    def recheck(self, keys: Iterable[Hashable] | None = None) -> None:
+        """End the sessions that may not go on: of all sessions, or of those with one of `keys`.
+
+        Does so on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
+        """
+        with self._lock:
+            if keys is None:
+                self._due = None
+            elif self._due is not None:
+                self._due.update(dict.fromkeys(keys))
+            if self._recheck_timer is None and not self._closed:
+                self._recheck_timer = self._listener.services.scheduler.schedule(RECHECK_DELAY_MS, self._recheck)
+
+    def _recheck(self) -> None:
+        with self._lock:
+            self._recheck_timer = None
+            keys, self._due = self._due, {}
+            if keys is None:
+                found = list(self._sessions)
+            else:
+                found = [connection for key in keys for connection in self._by_key.get(key, ())]
+            sessions = [(connection, self._sessions[connection]) for connection in found]
+        ended: dict[str, list[C]] = {}
+        for connection, session in sessions:
+            reason = self._ask(connection, session)
+            if reason is not None and self._take(connection, session):
+                ended.setdefault(reason, []).append(connection)
+        for reason, connections in ended.items():
+            self._report(reason, connections)
+            for connection in connections:
+                self._end(connection, reason)
+
+    def close(self) -> None:
+        """Forget all sessions."""
+        with self._lock:
+            self._closed = True
+            if self._recheck_timer is not None:
+                self._recheck_timer.cancel()
+            for connection in list(self._sessions):
+                self._forget(connection)
+
+    @staticmethod
+    def _ask(connection: C, session: _Session) -> str | None:
+        try:
+            return session.why_not()
+        except Exception:
+            log.exception(
+                "principal=%s: cannot check whether the session may go on", clipped(connection.principal.name)
+            )
+            return None
+
+    def _forget(self, connection: C) -> None:
+        session = self._sessions.pop(connection, None)
+        if session is None:
+            return
+        if session.timer is not None:
+            session.timer.cancel()
+        connections = self._by_key[session.key]
+        del connections[connection]
+        if not connections:
+            del self._by_key[session.key]
+
+    def _take(self, connection: C, session: _Session) -> bool:
+        """Remove a session, unless it was renewed or has ended meanwhile."""
+        with self._lock:
+            if self._sessions.get(connection) is not session:
+                return False
+            self._forget(connection)
+            return True
+
+    def _expire(self, connection: C, session: _Session) -> None:
+        reason = self._ask(connection, session)
+        if not self._take(connection, session):
+            return
+        if reason is not None:
+            self._report(reason, [connection])
+        self._end(connection, reason or "the session has expired and was not renewed")
+
+    def _end(self, connection: C, reason: str) -> None:
+        try:
+            self._disconnect(connection, reason)
+        except Exception:
+            log.exception("principal=%s: the session cannot be ended", clipped(connection.principal.name))
+
+    def _report(self, reason: str, connections: list[C]) -> None:
+        counts: dict[str, int] = {}
+        for connection in connections:
+            principal = f"{connection.principal.type}:{connection.principal.name}"
+            counts[principal] = counts.get(principal, 0) + 1
+        named = ", ".join(f"{clipped(name)} ({count})" for name, count in list(counts.items())[:_NAMED_PRINCIPALS])
+        more = len(counts) - _NAMED_PRINCIPALS
+        detail = f"{reason}: connections of {named}" + (f" and {more} more principals" if more > 0 else "")
+        log.warning("listener=%s: %d sessions end: %s", self._listener.name, len(connections), detail)
+        self._listener.services.emit_admin_event("sessions_ended", detail, listener=self._listener.name)

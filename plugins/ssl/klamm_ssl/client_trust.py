@@ -1,0 +1,112 @@
+"""`ClientTrust`: whether a certificate that a client has shown is trusted and not revoked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+_AUTHORITIES = 1024
+
+
+class CertificateId(NamedTuple):
+    """What is compared of a certificate; names and keys in DER."""
+
+    subject: bytes
+    public_key: bytes
+    issuer: bytes
+    serial: int
+    not_after_ms: int
+    der: bytes
+
+
+Chain: TypeAlias = tuple[CertificateId, ...]
+"""A client's certificate, and the authorities above it as far as the handshake has found them."""
+
+
+def identify(der: bytes) -> CertificateId:
+    """Raises ValueError if it is no certificate."""
+    certificate = x509.load_der_x509_certificate(der)
+    return CertificateId(
+        certificate.subject.public_bytes(),
+        certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        certificate.issuer.public_bytes(),
+        certificate.serial_number,
+        int(certificate.not_valid_after_utc.timestamp() * 1000),
+        der,
+    )
+
+
+# Shared by all connections whose chains end with the same authorities.
+_identify_authority = functools.lru_cache(_AUTHORITIES)(identify)
+
+
+def chain_of(ders: Sequence[bytes]) -> Chain:
+    """Of certificates in DER, the client's first. Raises ValueError if one is no certificate."""
+    return (identify(ders[0]), *map(_identify_authority, ders[1:]))
+
+
+class ClientTrust:
+    """The trust store and the revocation lists of one moment. Immutable; from any thread.
+
+    Less strict than a handshake: a session goes on where a revocation list is missing or out of date.
+    """
+
+    def __init__(self, authorities: Sequence[bytes], revocation_lists: Sequence[bytes], *, leaf_only: bool) -> None:
+        """All in DER."""
+        self._anchors: dict[tuple[bytes, bytes], CertificateId] = {}
+        self._knows_all_anchors = True
+        for der in authorities:
+            try:
+                anchor = identify(der)
+            except (ValueError, x509.InvalidVersion):
+                # OpenSSL may take it nevertheless.
+                self._knows_all_anchors = False
+            else:
+                self._anchors[anchor.subject, anchor.public_key] = anchor
+        self._lists: dict[bytes, list[x509.CertificateRevocationList]] = {}
+        for der in revocation_lists:
+            found = x509.load_der_x509_crl(der)
+            self._lists.setdefault(found.issuer.public_bytes(), []).append(found)
+        self._leaf_only = leaf_only
+
+    def why_not(self, chain: Chain, *, is_whole: bool) -> str | None:
+        """Why a certificate does not count any more, or None.
+
+        A chain is whole if it goes up to what was trusted at the handshake; of a resumed session only the client's own
+        certificate is known.
+        """
+        for certificate in chain[:1] if self._leaf_only else chain:
+            if self._is_revoked(certificate):
+                which = "client certificate" if certificate is chain[0] else "certificate of an authority"
+                return f"the {which} was revoked"
+        if is_whole and self._knows_all_anchors and not self._leads_to_anchor(chain):
+            return "no trusted authority has issued the client certificate"
+        return None
+
+    def _is_revoked(self, certificate: CertificateId) -> bool:
+        return any(
+            one.get_revoked_certificate_by_serial_number(certificate.serial) is not None
+            for one in self._lists.get(certificate.issuer, ())
+        )
+
+    def _leads_to_anchor(self, chain: Chain) -> bool:
+        if any((each.subject, each.public_key) in self._anchors for each in chain):
+            return True
+        # The chain may have ended below an authority that is trusted now.
+        last = chain[-1]
+        return any(anchor.subject == last.issuer and _has_issued(anchor, last) for anchor in self._anchors.values())
+
+
+def _has_issued(authority: CertificateId, certificate: CertificateId) -> bool:
+    try:
+        x509.load_der_x509_certificate(certificate.der).verify_directly_issued_by(
+            x509.load_der_x509_certificate(authority.der)
+        )
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -1,0 +1,138 @@
+"""Connections end when what their clients have proved themselves by has changed, over every transport."""
+
+import time
+
+import pytest
+
+from klamm.sasl import ScramCredential, ScramMechanism
+from klamm.testing import EmbeddedServer
+from klamm.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.sasl_client import log_in, users_setting
+from tests.waiting import wait_until
+
+MECHANISM = ScramMechanism.SCRAM_SHA_256
+WAIT_MS = 30_000
+
+
+def upsertion(user, password):
+    made = ScramCredential.from_password(MECHANISM, password, b"a salt of this test only")
+    salted = MECHANISM.salted_password(password.encode(), made.salt, made.iterations)
+    return ScramCredentialUpsertion(user, MECHANISM.type_code, made.iterations, made.salt, salted)
+
+
+def alter(client, *upsertions, remove=()):
+    deletions = [ScramCredentialDeletion(user, MECHANISM.type_code) for user in remove]
+    results = client.call(AlterUserScramCredentialsRequest(deletions, list(upsertions)), 0).results
+    assert {result.error_code for result in results} == {0}
+
+
+def ended_after_s(client):
+    """How long it takes until the connection is closed."""
+    begun_s = time.monotonic()
+    assert client.at_end()
+    return time.monotonic() - begun_s
+
+
+@pytest.fixture
+def serve(on_channel):
+    """A broker whose users are in its own store, but for the administrator."""
+    servers = []
+
+    def one(*settings):
+        given = [
+            "listeners.default.authenticator=sasl",
+            'listeners.default.sasl.mechanisms=["SCRAM-SHA-256", "PLAIN"]',
+            "listeners.default." + users_setting(admin="root"),
+            *(f"listeners.default.sasl.{setting}" for setting in settings),
+            *on_channel(),
+        ]
+        server = EmbeddedServer(given).start()
+        servers.append(server)
+        server.events = []
+        server.server.services.admin_events.subscribe(server.events.append)
+        return server
+
+    yield one
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def logged_in(connect):
+    def one(server, user, password, mechanism="SCRAM-SHA-256"):
+        client = connect(server)
+        assert log_in(client, mechanism, user, password).error_code == 0
+        return client
+
+    return one
+
+
+def is_served(client):
+    try:
+        return bool(client.call(MetadataRequest(topics=None), 12).brokers)
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+def test_a_changed_password_disconnects_at_once_whatever_the_client_is_doing(serve, logged_in, mechanism):
+    server = serve()
+    server.api_set().topics.create("t", 1, {})
+    admin = logged_in(server, "admin", "root")
+    alter(admin, upsertion("alice", "sesame"), upsertion("bob", "opens"))
+    idle, waiting, bob = (
+        logged_in(server, "alice", "sesame", mechanism),
+        logged_in(server, "alice", "sesame", mechanism),
+        logged_in(server, "bob", "opens", mechanism),
+    )
+    topics = [FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
+    waiting.send(FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, topics=topics), 11)
+    assert is_served(idle)
+    alter(admin, upsertion("alice", "other"))
+    assert ended_after_s(idle) + ended_after_s(waiting) < WAIT_MS / 1000 / 2
+    assert is_served(bob)
+    assert is_served(admin)
+    (event,) = [event for event in server.events if event.action == "sessions_ended"]
+    assert event.detail == "the credential has changed: connections of User:alice (2)"
+    assert is_served(logged_in(server, "alice", "other", mechanism))
+
+
+def test_a_user_that_changes_its_own_password_gets_its_answer(serve, logged_in):
+    server = serve()
+    alter(logged_in(server, "admin", "root"), upsertion("alice", "sesame"))
+    alice = logged_in(server, "alice", "sesame")
+    alter(alice, upsertion("alice", "other"))
+    assert alice.at_end()
+
+
+def test_a_removed_user_is_disconnected(serve, logged_in):
+    server = serve()
+    admin = logged_in(server, "admin", "root")
+    alter(admin, upsertion("alice", "sesame"))
+    alice = logged_in(server, "alice", "sesame")
+    alter(admin, remove=["alice"])
+    assert alice.at_end()
+
+
+def test_a_setting_keeps_kafkas_way(serve, logged_in):
+    server = serve("revoke_sessions=false", "connections_max_reauth_ms=200")
+    admin = logged_in(server, "admin", "root")
+    alter(admin, upsertion("alice", "sesame"))
+    alice = logged_in(server, "alice", "sesame")
+    alter(logged_in(server, "admin", "root"), remove=["alice"])
+    assert is_served(alice)
+    assert not [event for event in server.events if event.action == "sessions_ended"]
+    # The session expires, which shows with the next request.
+    wait_until(lambda: not is_served(alice))
+
+
+def test_a_session_that_is_not_renewed_ends_in_time(serve, logged_in):
+    server = serve("connections_max_reauth_ms=200")
+    admin = logged_in(server, "admin", "root")
+    assert admin.at_end()

@@ -1,0 +1,281 @@
+"""Sessions end when what they were proved by has changed or is gone, and only then."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from klamm.api.sessions import RECHECK_DELAY_MS
+from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS, DelegationTokenCache, SaslContext, ScramMechanism
+from klamm_sasl.oauthbearer import OAuthBearerMechanism
+from klamm_sasl.plain import PlainMechanism
+from klamm_sasl.scram import ScramSha256, ScramSha512
+from klamm_sasl.settings import FileStoreSettings, OAuthBearerSettings
+from klamm_sasl.stores.broker import BrokerStore
+from klamm_sasl.stores.file import FileStore
+from klamm_sasl.stores.inline import InlineStore
+from tests.unit.sasl import test_plain, test_scram
+from tests.unit.sasl.playbook import Playbook
+from tests.unit.sasl.test_oauthbearer import EC, OTHER_RSA, RSA, jwks, said, signed, unsecured
+from tests.unit.sasl.users import DictStore, anew, credential
+
+SHA_256, SHA_512 = ScramMechanism
+FILE_REFRESH_MS = 1000
+
+
+class BrokerUsers:
+    """The store `broker`, whose rows a test changes."""
+
+    def __init__(self, book, _path):
+        self.book = book
+        self.store = BrokerStore()
+        self.store.open(book.listener)
+
+    def put(self, user, mechanism, found):
+        row = None if found is None else found.to_row()
+        self.book.services.shared.table(SCRAM_CREDENTIALS).update({mechanism.row_key(user): row})
+        self.book.pass_time(RECHECK_DELAY_MS)
+
+
+class FileUsers:
+    """The store `file`, whose lines a test changes."""
+
+    def __init__(self, book, path):
+        self.book, self.path, self.users = book, path / "users", {}
+        self.path.write_text("# nobody\n")
+        self.store = FileStore(FileStoreSettings(self.path, FILE_REFRESH_MS))
+        self.store.open(book.listener)
+
+    def put(self, user, mechanism, found):
+        self.users[user, mechanism] = found
+        lines = [f"{user}:{one.to_text()}\n" for (user, _), one in self.users.items() if one is not None]
+        self.path.write_text("".join(lines))
+        self.book.pass_time(FILE_REFRESH_MS)
+        self.book.pass_time(RECHECK_DELAY_MS)
+
+
+MECHANISMS = {"PLAIN": PlainMechanism, "SCRAM-SHA-256": ScramSha256, "SCRAM-SHA-512": ScramSha512}
+
+
+@pytest.fixture(params=itertools.product(MECHANISMS, (BrokerUsers, FileUsers)), ids=str)
+def users(request, tmp_path):
+    """A listener with alice and bob, and connections of both."""
+    name, kind = request.param
+    mechanism = MECHANISMS[name]()
+    book = Playbook({name: mechanism})
+    users = kind(book, tmp_path)
+    users.store.watch(book.sessions.recheck)
+    mechanism.open(SaslContext(book.listener, [users.store], book.sessions))
+    users.mechanism = SHA_512 if name == "SCRAM-SHA-512" else SHA_256
+    for user in ("alice", "bob"):
+        users.put(user, users.mechanism, credential("sesame", users.mechanism))
+    users.alice, users.bob = log_in(book, "alice"), log_in(book, "bob")
+    yield users
+    users.store.close()
+
+
+def log_in(book, user, password="sesame"):  # noqa: S107
+    other = anew(book)
+    (name,) = book.mechanisms
+    if name == "PLAIN":
+        step, _ = other.token(test_plain.said(user, password))
+    else:
+        step, _ = test_scram.log_in(other, user, password, ScramMechanism.named(name))
+    assert step.complete
+
+    return other
+
+
+def test_a_changed_password_ends_the_sessions_of_the_user(users):
+    again = log_in(users.book, "alice")
+    users.put("alice", users.mechanism, credential("other", users.mechanism, salt=b"x" * 24))
+    assert users.alice.ended == again.ended == "the credential has changed"
+    assert users.bob.ended is None
+    assert log_in(users.book, "alice", "other").ended is None
+
+
+def test_a_removed_user_has_no_sessions(users):
+    users.put("alice", users.mechanism, None)
+    assert users.alice.ended == "the credential was removed"
+    assert users.bob.ended is None
+
+
+def test_what_is_written_again_unchanged_ends_nothing(users):
+    users.put("alice", users.mechanism, credential("sesame", users.mechanism))
+    users.put("carol", users.mechanism, credential("sesame", users.mechanism))
+    assert users.alice.ended is None
+    assert users.bob.ended is None
+
+
+def test_a_connection_that_is_closed_is_not_ended(users):
+    users.alice.authenticator.close()
+    users.put("alice", users.mechanism, None)
+    assert users.alice.ended is None
+
+
+def test_a_change_during_an_exchange_refuses_it(users):
+    book = anew(users.book)
+    (name,) = book.mechanisms
+
+    def change(text=""):
+        users.put("alice", users.mechanism, credential("other", users.mechanism, salt=b"x" * 24))
+        return text
+
+    if name == "PLAIN":
+        # A password that is not remembered is checked on a thread, and the answer waits for the processor.
+        users.put("alice", users.mechanism, credential("new", salt=b"y" * 24))
+        note, book._note_resumed = book._note_resumed, lambda: (note(), change())
+        step, _ = book.token(test_plain.said("alice", "new"))
+    else:
+        step, _ = test_scram.log_in(book, "alice", "sesame", users.mechanism, change=change)
+    assert "the credential has changed while the client authenticated" in step.failed
+    assert not book.authenticator.complete
+
+
+def test_the_event_names_the_user_and_nothing_secret(users):
+    events = []
+    users.book.services.admin_events.subscribe(events.append)
+    users.put("alice", users.mechanism, None)
+    assert [(event.action, event.detail) for event in events] == [
+        ("sessions_ended", "the credential was removed: connections of User:alice (1)")
+    ]
+
+
+def test_a_user_of_an_earlier_store_hides_the_later_one(tmp_path):
+    mechanism = ScramSha256()
+    book = Playbook({"SCRAM-SHA-256": mechanism})
+    first = FileUsers(book, tmp_path)
+    first.store.watch(book.sessions.recheck)
+    stores = [first.store, InlineStore({"alice": credential("sesame").to_text()})]
+    mechanism.open(SaslContext(book.listener, stores, book.sessions))
+    alice = log_in(book, "alice")
+    first.put("alice", SHA_256, credential("sesame", salt=b"x" * 24))
+    assert alice.ended == "the credential has changed"
+
+
+def test_a_store_that_takes_long_is_not_asked_again():
+    mechanism = ScramSha256()
+    book = Playbook({"SCRAM-SHA-256": mechanism})
+    store = DictStore([("alice", credential("sesame"))], blocking=True)
+    mechanism.open(SaslContext(book.listener, [store], book.sessions))
+    alice = log_in(book, "alice")
+    asked = store.asked
+    book.sessions.recheck()
+    book.pass_time(RECHECK_DELAY_MS)
+    assert (store.asked, alice.ended) == (asked, None)
+
+
+# ---- what ends in time
+
+
+def test_a_session_that_is_not_renewed_ends_at_its_end():
+    book = Playbook(max_reauth_ms=60_000)
+    book.handshake()
+    assert book.token(b"user alice")[0].complete
+    book.pass_time(59_999)
+    assert book.ended is None
+    book.pass_time(1)
+    assert book.ended == "the session has expired and was not renewed"
+
+
+def test_a_session_that_is_being_renewed_does_not_end():
+    book = Playbook(max_reauth_ms=60_000)
+    book.handshake()
+    book.token(b"user alice")
+    book.pass_time(59_000)
+    book.handshake()
+    book.pass_time(5_000)
+    assert book.ended is None
+    assert book.token(b"user alice")[0].complete
+    book.pass_time(59_999)
+    assert book.ended is None
+    book.pass_time(1)
+    assert book.ended is not None
+
+
+# ---- delegation tokens
+
+
+@pytest.fixture
+def owner():
+    """A connection by a token, and what replaces the token."""
+    book = test_scram.with_token()
+    step, _ = test_scram.log_in(book, "token-1", "the hmac", extensions=",tokenauth=true")
+    assert step.complete
+    book.connection.principal = book.authenticator.principal
+    cache = book.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+
+    def change(**fields):
+        (token,) = cache.tokens.values()
+        cache.tokens = {"token-1": dataclasses.replace(token, **fields)}
+        book.pass_time(RECHECK_DELAY_MS)
+
+    book.change, book.cache = change, cache
+    return book
+
+
+def test_a_token_that_is_ended_ends_its_sessions(owner):
+    user = anew(owner)
+    assert test_scram.log_in(user, "token-1", "not the token")[0].complete
+    owner.cache.tokens = {}
+    owner.pass_time(RECHECK_DELAY_MS)
+    assert owner.ended == "the delegation token has ended"
+    assert user.ended is None, "the user of that name has nothing to do with it"
+
+
+def test_a_token_that_is_renewed_ends_with_the_session(owner):
+    owner.change(expiry_timestamp_ms=owner.clock.wall_ms() + 10**6)
+    assert owner.ended is None
+    owner.pass_time(60_000)
+    assert owner.ended == "the session has expired and was not renewed"
+
+
+def test_a_token_that_is_to_end_earlier_ends_its_sessions_then(owner):
+    expiry_ms = owner.clock.wall_ms() + 5_000
+    owner.change(expiry_timestamp_ms=owner.clock.wall_ms() + 1_000)
+    owner.change(expiry_timestamp_ms=expiry_ms)
+    owner.pass_time(expiry_ms - owner.clock.wall_ms() - 1)
+    assert owner.ended is None
+    owner.pass_time(1)
+    owner.pass_time(RECHECK_DELAY_MS)
+    assert owner.ended == "the delegation token has ended"
+
+
+# ---- bearer tokens
+
+
+@pytest.fixture
+def bearer(tmp_path):
+    file = tmp_path / "jwks.json"
+    file.write_bytes(jwks(RSA, EC))
+    mechanism = OAuthBearerMechanism(OAuthBearerSettings(jwks_file=file, unsecured_development_tokens=True))
+    book = Playbook({"OAUTHBEARER": mechanism})
+    mechanism.open(SaslContext(book.listener, (), book.sessions))
+    book.file, book.mechanism = file, mechanism
+    yield book
+    mechanism.close()
+
+
+def bring(book, token):
+    other = anew(book)
+    assert other.token(said(token))[0].complete
+
+    return other
+
+
+def test_a_key_that_is_removed_ends_the_sessions_of_its_tokens(bearer):
+    by_rsa, by_ec, by_nobody = bring(bearer, signed()), bring(bearer, signed(EC, "ES256")), bring(bearer, unsecured())
+    bearer.file.write_bytes(jwks(OTHER_RSA, EC))
+    bearer.mechanism.reload()
+    bearer.pass_time(RECHECK_DELAY_MS)
+    assert by_rsa.ended == "the key that has signed the token was removed"
+    assert by_ec.ended is None
+    assert by_nobody.ended is None
+
+
+def test_a_bearer_token_ends_its_session(bearer):
+    alice = bring(bearer, signed())
+    bearer.pass_time(599_999)
+    assert alice.ended is None
+    bearer.pass_time(1)
+    assert alice.ended is not None

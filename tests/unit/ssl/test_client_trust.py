@@ -1,0 +1,126 @@
+"""What a change of the trust store, of revocation lists and of time means for certificates that were accepted."""
+
+from datetime import UTC, datetime
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from klamm import Address, KafkaPrincipal, ListenerContext, ServerServices
+from klamm.testing import ManualClock
+from klamm_ssl.client_trust import ClientTrust, chain_of
+from klamm_ssl.contexts import certificates_of, revocation_lists_of
+from klamm_ssl.issuing import CertificateAuthority
+from klamm_ssl.settings import SslSettings
+from klamm_ssl.transport import SslTransport
+from tests.tls_files import TlsFiles, revocation_list
+
+NOW = datetime.now(UTC)
+UNTRUSTED = "no trusted authority has issued the client certificate"
+
+
+def der(certificate):
+    return certificate.public_bytes(Encoding.DER)
+
+
+ROOT = CertificateAuthority.create("CN=root", now=NOW)
+BELOW = ROOT.intermediate("CN=below", now=NOW)
+NAMESAKE = CertificateAuthority.create("CN=root", now=NOW)
+ALICE, BOB = BELOW.issue("CN=alice", now=NOW), BELOW.issue("CN=bob", now=NOW)
+(ROOT_DER,) = certificates_of(ROOT.root_pem.decode())
+(NAMESAKE_DER,) = certificates_of(NAMESAKE.root_pem.decode())
+BELOW_DER = der(BELOW.identity.certificate)
+WHOLE = chain_of([der(ALICE.certificate), BELOW_DER, ROOT_DER])
+SHORT = chain_of([der(ALICE.certificate), BELOW_DER])
+ALONE = chain_of([der(ALICE.certificate)])
+
+
+def lists(authority, *revoked):
+    return list(revocation_lists_of(revocation_list(authority, revoked, now=NOW).decode()))
+
+
+def trust(*authorities, revoked=(), leaf_only=False):
+    return ClientTrust(authorities, revoked, leaf_only=leaf_only)
+
+
+@pytest.mark.parametrize(
+    ("authorities", "chain", "reason"),
+    [
+        ((ROOT_DER,), WHOLE, None),
+        ((BELOW_DER,), WHOLE, None),
+        ((der(ALICE.certificate),), WHOLE, None),
+        ((NAMESAKE_DER, ROOT_DER), WHOLE, None),
+        ((NAMESAKE_DER,), WHOLE, UNTRUSTED),
+        ((), WHOLE, UNTRUSTED),
+        # The handshake ended at an authority in the middle; now the one above it is trusted instead.
+        ((ROOT_DER,), SHORT, None),
+        ((NAMESAKE_DER,), SHORT, UNTRUSTED),
+        ((NAMESAKE_DER, b"not readable"), WHOLE, None),
+    ],
+)
+def test_a_certificate_needs_a_trusted_authority(authorities, chain, reason):
+    assert trust(*authorities).why_not(chain, is_whole=True) == reason
+
+
+def test_of_a_resumed_session_the_authorities_are_not_known():
+    assert trust(NAMESAKE_DER).why_not(ALONE, is_whole=False) is None
+    revoked = lists(BELOW, ALICE.certificate)
+    assert trust(NAMESAKE_DER, revoked=revoked).why_not(ALONE, is_whole=False) == "the client certificate was revoked"
+
+
+@pytest.mark.parametrize("leaf_only", [True, False])
+def test_revocation_lists(leaf_only):
+    def why_not(*revoked):
+        return trust(ROOT_DER, revoked=revoked, leaf_only=leaf_only).why_not(WHOLE, is_whole=True)
+
+    assert why_not(*lists(BELOW, ALICE.certificate)) == "the client certificate was revoked"
+    assert why_not(*lists(BELOW, BOB.certificate)) is None
+    # The same serial number, of another authority.
+    assert why_not(*lists(NAMESAKE, ALICE.certificate)) is None
+    of_authority = why_not(*lists(ROOT, BELOW.identity.certificate))
+    assert of_authority == (None if leaf_only else "the certificate of an authority was revoked")
+
+
+def test_authorities_are_kept_once():
+    other = chain_of([der(BOB.certificate), BELOW_DER, ROOT_DER])
+    assert other[1] is WHOLE[1]
+    assert other[2] is WHOLE[2]
+
+
+class Layer:
+    """A connection's transport."""
+
+    principal = KafkaPrincipal("alice")
+
+    def __init__(self):
+        self.aborted = False
+
+    def abort(self):
+        self.aborted = True
+
+
+def test_a_certificate_that_expires_ends_its_connection_with_an_event(tmp_path):
+    files = TlsFiles(tmp_path)
+    clock = ManualClock(wall_ms=int(files.now.timestamp() * 1000))
+    here = Address("127.0.0.1", 1)
+    services = ServerServices(clock)
+    listener = ListenerContext("front", here, here, "SSL", services)
+    events = []
+    services.admin_events.subscribe(events.append)
+    transport = SslTransport(SslSettings(certificate=files.server.both, trust_store=files.ca, client_auth="required"))
+    transport.open(listener)
+    soon = files.issue("soon", "CN=alice", days=1)
+    layer, other = Layer(), Layer()
+    transport._begin_session(transport._client_trust, layer, [der(soon.identity.certificate)], True)
+    forget = transport._begin_session(transport._client_trust, other, [der(soon.identity.certificate)], True)
+    forget()
+    left_ms = int(soon.identity.certificate.not_valid_after_utc.timestamp() * 1000) - clock.wall_ms()
+    clock.advance_ms(left_ms - 1)
+    services.scheduler.run_due()
+    assert not layer.aborted
+    clock.advance_ms(1)
+    services.scheduler.run_due()
+    assert layer.aborted
+    assert not other.aborted
+    ended = [event.detail for event in events if event.action == "sessions_ended"]
+    assert ended == ["the client certificate has expired: connections of User:alice (1)"]
+    transport.close()
