@@ -3,11 +3,11 @@
 A data directory has one directory per partition and the checkpoints of all:
 
     .lock                                 held while a process uses the directory
-    .kafka_cleanshutdown                  there while no process does, if the last one closed it in good order
+    .kafka_cleanshutdown                  present after a clean shutdown, until the next start
     recovery-point-offset-checkpoint      per partition, the offset up to which the disk has everything
     log-start-offset-checkpoint           per partition, the first offset that readers may see
     cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
-    checkpoint-topic-ids                  per partition, the id of the topic that those three speak of
+    checkpoint-topic-ids                  per partition, the topic id of the entries in those three
     TOPIC-PARTITION/
         partition.metadata                the topic's id
         leader-epoch-checkpoint           where each leader epoch starts
@@ -17,8 +17,8 @@ A data directory has one directory per partition and the checkpoints of all:
         00000000000000000042.txnindex     aborted transactions, if there are any
         00000000000000000042.snapshot     the producers' state at offset 42
 
-Suffixes tell of work in progress: `.deleted` and `-delete` wait to be removed, `.cleaned` and `.swap` are compaction's.
-What cannot be used, and may be worth something, is kept as `.set-aside`, whole directories as `-stray`.
+Suffixes mark work in progress: `.deleted` and `-delete` will be removed, `.cleaned` and `.swap` belong to compaction.
+Data that cannot be used is kept as `.set-aside`, whole directories as `-stray`.
 
 Threads: `LogFlusher` has one, for syncs that others wait for. A log has one lock, for changes; readers take none, and
 see what `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic work is done

@@ -52,7 +52,7 @@ def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
 
 
 def read_batches(file: LogFile, start: int, end: int) -> Iterator[PlacedBatch]:
-    """The sound batches of a part of a file, up to the first that is cut short, has a wrong CRC or goes back."""
+    """The valid batches in a part of a file, up to the first that is truncated, has a wrong CRC or a lower offset."""
     position = start
     chunk, chunk_start = memoryview(b""), start
     next_offset = -1

@@ -1,8 +1,8 @@
 """Compaction of a log's segments. Follows Kafka's `LogCleaner` and `Cleaner`.
 
 A pass looks at the dirty part of a log, from where the last pass ended to the first segment that must be left alone,
-and then writes the segments up to there anew. A new file has the suffix `.cleaned` until it is complete and synced,
-then `.swap` until the files in whose place it comes are renamed; `klamm_broker.log.recovery` tells what a crash leaves.
+and then rewrites the segments up to there. A new file has the suffix `.cleaned` until it is complete and synced, then
+`.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles what a crash leaves.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Cleaner:
         batches: BatchFilter,
         cleaned_index: list[AbortedTransaction],
     ) -> None:
-        """Write a group of segments anew, as one, and put that in their place."""
+        """Rewrite a group of segments as one, which replaces them."""
         cleaned = LogSegment(
             target.directory,
             group[0].base_offset,

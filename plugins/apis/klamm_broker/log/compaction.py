@@ -53,7 +53,7 @@ class OffsetMap:
 
 
 class TransactionFilter:
-    """Tells batches of aborted transactions, and markers that no batch needs any more, from the others.
+    """Finds batches of aborted transactions, and markers whose transactions have no batches left.
 
     It is shown every batch, in order. Follows Kafka's `CleanedTransactionMetadata`.
     """
@@ -103,7 +103,7 @@ class TransactionFilter:
 
 
 class BatchFilter:
-    """Decides what is kept of each batch. It is shown every batch, in order.
+    """Decides which records of each batch are kept. It must see every batch, in order.
 
     `end_offset` is where the pass ends: the batch before it is kept, if only empty, so that the offsets of the log do
     not end earlier than they did.
@@ -172,7 +172,7 @@ class BatchFilter:
         return value is not None or horizon_ms is None or self._now_ms < horizon_ms
 
     def _must_stay(self, header: RecordBatchHeader) -> bool:
-        """Whether it is the last batch of a producer, who goes on from its sequence number, or of the pass."""
+        """Whether it is the last batch of the pass, or of a producer, which continues from its sequence number."""
         if header.last_offset + 1 == self._end_offset:
             return True
         if header.producer_id <= NO_PRODUCER_ID or header.producer_id not in self._producers:

@@ -14,7 +14,7 @@ _CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for c
 
 
 class LogConfig:
-    """Made of topic configs as text, by Kafka's names; those not given have Kafka's defaults. Does not change.
+    """Parsed from topic configs as text, by Kafka's names; missing ones have Kafka's defaults. Immutable.
 
     An attribute is a config's name with underscores. Besides: `codec` is what the broker compresses with (None: it
     keeps what the producer chose) at `codec_level`, `compact` and `delete` say what the cleanup policy has,

@@ -16,7 +16,7 @@ _FILE_MODE: Final = 0o644
 
 
 class FileOperations:
-    """The calls that change or read files. Tests hand in one whose calls fail."""
+    """The calls that change or read files. Tests replace it by one whose calls fail."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class FileOperations:
     unlink = staticmethod(os.unlink)
 
     def open(self, path: str | Path, flags: int) -> int:
-        """A descriptor of the file, which is made if `flags` have O_CREAT."""
+        """A descriptor of the file, which is created if `flags` have O_CREAT."""
         return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
 
     def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -43,7 +43,7 @@ class FileOperations:
                 written += self.pwrite(descriptor, view[written:], position + written)
 
     def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
-        """Let the file have this content: the old or the new one is found there after a crash, never a part."""
+        """Replace the file's content atomically: after a crash it has the old or the new content, never a part."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -80,7 +80,7 @@ class FileOperations:
 
 
 class FileHandle:
-    """An open descriptor and the number of those who use it; the last one closes it."""
+    """An open descriptor with a count of its users; the last one closes it."""
 
     __slots__ = ("_lock", "_operations", "_users", "fd")
 
@@ -107,7 +107,7 @@ class FileHandle:
 
 
 class FileRegion:
-    """A stretch of an open file, good until `close` whatever becomes of the file's name and of its log."""
+    """A region of an open file, valid until `close` even if the file is renamed or its log deleted."""
 
     __slots__ = ("_handle", "position", "size_bytes")
 
@@ -135,7 +135,7 @@ class FileRegion:
         return self.read(self.position, self.size_bytes)
 
     def close(self) -> None:
-        """Let go of the file. Again does nothing."""
+        """Release the file. A second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.release()
@@ -194,7 +194,7 @@ class LogFile:
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:
-        """The handle, one more user of which the caller is. Raises OSError."""
+        """The handle, with the caller counted as a user. Raises OSError."""
         self.used = True
         handle = self._handle
         if handle is not None and handle.try_acquire():
@@ -213,7 +213,7 @@ class LogFile:
         return handle
 
     def create(self) -> None:
-        """Make the file, empty, if it is not there."""
+        """Create the file if it does not exist."""
         self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
 
     def modified_ms(self) -> int:
@@ -236,7 +236,7 @@ class LogFile:
         with self._lock:
             handle = self._handle
             if handle is not None:
-                # Nobody can let go of it meanwhile, so it needs no further user.
+                # It cannot be released meanwhile, so it needs no further user.
                 self.used = True
                 self.operations.write_all(handle.fd, data, position)
                 return
@@ -262,13 +262,13 @@ class LogFile:
             handle.release()
 
     def move(self, path: Path) -> None:
-        """Rename the file; who has it open reads on."""
+        """Rename the file; those that have it open keep reading."""
         with self._lock:
             self.operations.rename(self.path, path)
             self.path = path
 
     def let_go(self) -> None:
-        """Close the descriptor once those who use it now are done; the next use opens the file again."""
+        """Close the descriptor once its users have released it; the next use opens the file again."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:

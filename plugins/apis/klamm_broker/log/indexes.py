@@ -1,7 +1,7 @@
 """The indexes of a segment, in the bytes that Kafka's `OffsetIndex`, `TimeIndex` and `TransactionIndex` have on disk.
 
-Entries are gathered in memory and appended to the file when the segment is flushed, rolled or closed: a crash in
-between makes recovery build the index anew from the segment. An index that is not in use is not in memory either.
+Entries are buffered in memory and appended to the file when the segment is flushed, rolled or closed. After a crash in
+between, recovery rebuilds the index from the segment. An index that is not in use is not in memory.
 """
 
 from __future__ import annotations

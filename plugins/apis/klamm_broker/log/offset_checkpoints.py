@@ -1,8 +1,8 @@
 """`OffsetCheckpoints`: the offset checkpoints of a data directory, and the topics that their entries belong to.
 
-Kafka's files name a topic and not its id, so an entry can outlive its topic and meet another one of that name. Two
-rules keep that from doing harm. An entry goes from the files before a directory of its name is made. And a file of
-klamm's own, `checkpoint-topic-ids`, has the id behind each entry: one of another id counts for nothing.
+Kafka's files name a topic and not its id, so an entry can outlive its topic and apply to a new topic of that name. Two
+rules prevent that. An entry is removed before a directory of its name is created. And a file of klamm's own,
+`checkpoint-topic-ids`, has the topic id of each entry: an entry with another id is ignored.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class OffsetCheckpoints:
                 self._topic_ids.pop(key, None)
 
     def replace(self, name: str, collect: Collect) -> None:
-        """Write a file anew: as it is, but for what is open, durably. Raises OSError."""
+        """Rewrite a file durably, with new values for the open logs. Raises OSError."""
         with self._lock:
             opened, offsets = collect()
             taken = set(opened)

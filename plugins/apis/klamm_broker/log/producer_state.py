@@ -89,7 +89,7 @@ class ProducerStateEntry:
         return self.current_transaction_first_offset != NO_OFFSET
 
     def copy(self) -> ProducerStateEntry:
-        """The same, for whoever looks at it without the lock."""
+        """A copy for readers that do not hold the lock."""
         copied = ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -137,7 +137,7 @@ class ProducerStateManager:
         return next(iter(self._ongoing), None)
 
     def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:
-        """Whether a producer may append this batch; what the log has of it, if it was appended before.
+        """Check that a producer may append this batch; for a duplicate, what the log has of it.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for a batch outside
         the transaction that its producer has open.
@@ -262,7 +262,7 @@ class ProducerStateManager:
         return bytes(out)
 
     def load(self, snapshot: bytes) -> None:
-        """Replace what is known by a snapshot. Raises CorruptSnapshotError, and then nothing changes."""
+        """Replace the state by a snapshot. Raises CorruptSnapshotError without having changed anything."""
         self._replace(_read_snapshot(snapshot))
 
     def _replace(self, entries: Iterable[ProducerStateEntry]) -> None:

@@ -16,7 +16,7 @@ from klamm_broker.log.timestamps import TimestampedOffset, first_record_since
 _T = TypeVar("_T")
 
 Tail: TypeAlias = tuple[int, LogSegment, int, int]
-"""End offset, active segment, its size in bytes, last stable offset: all of one moment."""
+"""A consistent view: end offset, active segment, its size in bytes, last stable offset."""
 
 _base_offset: Final = attrgetter("base_offset")
 

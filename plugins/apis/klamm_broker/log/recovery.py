@@ -51,7 +51,7 @@ _FILE: Final = re.compile(
 
 
 class LoadedLog(NamedTuple):
-    """What was found: at least one segment, the last of which is the active one."""
+    """The recovered log: at least one segment; the last is the active one."""
 
     segments: list[LogSegment]
     log_start_offset: int
@@ -70,7 +70,7 @@ def load_log(
     recovery_point: int,
     is_clean: bool,
 ) -> LoadedLog:
-    """Open all segments of a directory. `is_clean`: it was closed in good order, so what is there is right.
+    """Open all segments of a directory. `is_clean`: it was closed in good order, so its files are complete.
 
     The offsets are those of the checkpoints. Raises OSError.
     """
@@ -143,7 +143,7 @@ def _open_segments(directory: Path, context: LogContext, files: dict[tuple[int, 
 def _first_doubtful_offset(
     segments: list[LogSegment], files: dict[tuple[int, str], int], recovery_point: int, *, is_clean: bool
 ) -> int | None:
-    """The offset from where segments must be checked; None if all is known to be right."""
+    """The offset from which segments must be checked; None if no check is needed."""
     without_index = (
         segment.base_offset
         for segment in segments
@@ -157,7 +157,7 @@ def _first_doubtful_offset(
 
 
 class _Recovery:
-    """Checks what may have suffered in a crash."""
+    """Checks what a crash may have damaged."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
 
 
 def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext) -> None:
-    """Keep a part of a file under a name that nobody opens, durably. Raises OSError."""
+    """Copy a part of a file, durably, to a name with the suffix `.set-aside`. Raises OSError."""
     operations = context.operations
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     descriptor = operations.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -253,7 +253,7 @@ def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext
 
 
 def _set_aside(segments: list[LogSegment], context: LogContext) -> None:
-    """Keep the batches of segments under names that nobody opens; their indexes go. Raises OSError."""
+    """Rename the batch files of segments to the suffix `.set-aside`, and remove their indexes. Raises OSError."""
     for segment in segments:
         segment.close()
         for path in segment.paths():
@@ -278,7 +278,7 @@ def _list_files(directory: Path) -> dict[tuple[int, str, str], int]:
 def _finish_unfinished(
     directory: Path, files: dict[tuple[int, str, str], int], context: LogContext
 ) -> dict[tuple[int, str], int]:
-    """Finish what compaction and deletion left; the files by offset and kind, with their sizes."""
+    """Finish interrupted compactions and deletions. Returns the files by offset and kind, with their sizes."""
     first_cleaned = min((offset for offset, _kind, suffix in files if suffix == CLEANED_SUFFIX), default=None)
     swapped: dict[tuple[int, str], int] = {}
     plain: dict[tuple[int, str], int] = {}
@@ -303,7 +303,7 @@ def _finish_unfinished(
 def _remove_replaced(
     directory: Path, context: LogContext, offset: int, size_bytes: int, plain: dict[tuple[int, str], int]
 ) -> None:
-    """Remove the segments in whose place a compacted one was about to come."""
+    """Remove the segments that a compacted one was about to replace."""
     swap = LogSegment(
         directory,
         offset,

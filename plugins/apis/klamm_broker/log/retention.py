@@ -1,4 +1,4 @@
-"""Which segments a log no longer keeps, by age and by size. Follows Kafka's `UnifiedLog.deleteOldSegments`."""
+"""Which segments of a log are deleted, by age and by size. Follows Kafka's `UnifiedLog.deleteOldSegments`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LogSegment`: one stretch of a log, as a file of batches with its indexes. Follows Kafka's `LogSegment`."""
+"""`LogSegment`: a file of batches with its indexes. Follows Kafka's `LogSegment`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECENT_BATCHES: Final = 4096
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
-    """Kafka's name of a file that starts at an offset: 20 digits and what it is."""
+    """Kafka's name of a file that starts at an offset: 20 digits and a suffix."""
     return f"{offset:020d}{suffix}"
 
 
@@ -43,8 +43,8 @@ def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
 class LogSegment:
     """Batches from `base_offset` on; the last segment of a log, its active one, grows.
 
-    One thread at a time appends, truncates and moves, under the lock of the log. Any thread reads, up to a size that it
-    was told of: bytes behind it may be half-written.
+    One thread at a time appends, truncates and moves, under the lock of the log. Any thread reads, up to the size that
+    was published: bytes after it may be half-written.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class LogSegment:
             self._torn = False
 
     def seal(self) -> None:
-        """No batch will follow: complete the time index, bring the indexes to the disk, free what appending needed."""
+        """The segment is full: complete the time index, write the indexes to disk, free the buffers of appending."""
         self.cut_torn_tail()
         self._complete_time_index()
         self.flush_indexes()
@@ -215,7 +215,7 @@ class LogSegment:
         self.resume()
 
     def start_over(self) -> None:
-        """Forget the indexes and the size, to build them anew from the file by `account`."""
+        """Clear the indexes and the size, to rebuild them from the file with `account`."""
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -262,7 +262,7 @@ class LogSegment:
         return next_offset
 
     def offset_beyond(self, position: int) -> int | None:
-        """An offset that no record before `position` reaches; None if the index does not tell."""
+        """An offset that no record before `position` reaches; None if the index has no such entry."""
         relative_offset = self.offset_index.offset_at(position)
         return None if relative_offset is None else self.base_offset + relative_offset
 

@@ -1,4 +1,4 @@
-"""`SegmentedLog`: the segments of a log as they come and go."""
+"""`SegmentedLog`: the segments of a log."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class SegmentedLog(LogReader):
         raise NotImplementedError
 
     def _publish(self, end_offset: int) -> None:
-        """Let readers see what was written."""
+        """Publish what was written to readers."""
         active = self._segments[-1]
         undecided = self._producers.first_undecided_offset
         stable_offset = end_offset if undecided is None else max(undecided, self.log_start_offset)
@@ -275,5 +275,5 @@ class SegmentedLog(LogReader):
 
 
 def storage_error(error: OSError) -> KafkaError:
-    """What a client is told of it."""
+    """What a client gets for a failed call of the disk."""
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -13,7 +13,7 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class ProducerSnapshots:
-    """The snapshots of one log, by the offset up to which they tell. Guarded by the lock of the log."""
+    """The snapshots of one log, by the offset where they were taken. Guarded by the log's lock."""
 
     __slots__ = ("_directory", "_operations", "offsets")
 
