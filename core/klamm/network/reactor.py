@@ -53,7 +53,7 @@ class Reactor:
         ledger = RequestLedger(
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
         )
-        cache = ResponseCache() if runtime.requests.may_cache else None
+        cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
         self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
         self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)

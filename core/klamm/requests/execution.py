@@ -37,11 +37,10 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
 
     Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer.
     """
-    timed = request.received_ns
-    monotonic_ns = parts.clock.monotonic_ns
-    if timed:
-        request.handler_start_ns = monotonic_ns()
     route, context = request.route, request.context
+    timed = request.received_ns
+    if timed:
+        request.handler_start_ns = parts.clock.monotonic_ns()
     try:
         message = route.decode(context.api_version, request.frame, request.body_offset)
     except WireError as error:
@@ -62,9 +61,15 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     except Exception as error:
         response = error
     if timed:
-        request.local_end_ns = monotonic_ns()
+        request.local_end_ns = parts.clock.monotonic_ns()
     if isinstance(response, Pending) and response is LATER:
         return response
+    if not timed and not passed and not isinstance(response, (Exception, Pending)):
+        # Without times there are no observers and no throttles either: the short way of most requests.
+        try:
+            return _encode(request, route, response)
+        except Exception as error:
+            response = error
     return finish(request, parts, response, passed)
 
 

@@ -62,6 +62,7 @@ class RequestLedger:
         self._monotonic_ns = clock.monotonic_ns
         self._listener = listener
         self._recorder = recorder
+        self._apis = recorder.apis if recorder is not None else None
         self._slow_log = slow_log
         self._observers = observers
 
@@ -74,8 +75,8 @@ class RequestLedger:
 
     def begin(self, request: PendingRequest, now_ns: int) -> None:
         """A request has come, and is going to run on this thread: count it, and decide whether it is timed."""
-        if self._recorder is not None:
-            api = self._recorder.apis[request.route.api_key]
+        if self._apis is not None:
+            api = self._apis[request.route.api_key]
             count = api.by_version[request.context.api_version] if request.supported else api.unknown
             until_sample = count.until_sample = count.until_sample - 1
             if until_sample < 0:

@@ -84,34 +84,27 @@ class PendingRequest:
     that the handler answers later, `lost` that the connection is gone, `ended` that the ledger has its end.
     """
 
-    __slots__ = (
-        "body_offset",
-        "channel",
-        "completed_ns",
-        "context",
-        "dequeued_ns",
-        "ended",
-        "error_code",
-        "errors",
-        "failed",
-        "frame",
-        "handler_start_ns",
-        "local_end_ns",
-        "lost",
-        "message",
-        "network_ns",
-        "outcome",
-        "owner",
-        "parked",
-        "received_ns",
-        "response",
-        "response_bytes",
-        "result",
-        "route",
-        "stage",
-        "supported",
-        "weight",
-    )
+    # Defaults of the class, not of each request: most requests need few of them.
+    stage = _S.RUNNING
+    supported = True
+    message: Any = None
+    response: Any = None
+    result: Result | None = None
+    response_bytes = 0
+    received_ns = 0
+    handler_start_ns = 0
+    local_end_ns = 0
+    completed_ns = 0
+    dequeued_ns = 0
+    network_ns = 0
+    weight = 0
+    error_code = 0
+    errors: ErrorCounts | None = None
+    outcome: RequestOutcome | None = None
+    failed = False
+    ended = False
+    parked = False
+    lost = False
 
     def __init__(
         self, context: RequestContext, owner: RequestOwner, route: Route, frame: Any, body_offset: int, channel: Any
@@ -122,26 +115,6 @@ class PendingRequest:
         self.frame = frame
         self.body_offset = body_offset
         self.channel = channel
-        self.stage = _S.RUNNING
-        self.supported = True
-        self.message: Any = None
-        self.response: Any = None
-        self.result: Result | None = None
-        self.response_bytes = 0
-        self.received_ns = 0
-        self.handler_start_ns = 0
-        self.local_end_ns = 0
-        self.completed_ns = 0
-        self.dequeued_ns = 0
-        self.network_ns = 0
-        self.weight = 0
-        self.error_code = 0
-        self.errors: ErrorCounts | None = None
-        self.outcome: RequestOutcome | None = None
-        self.failed = False
-        self.ended = False
-        self.parked = False
-        self.lost = False
 
     @property
     def size_bytes(self) -> int:

@@ -78,8 +78,9 @@ class RequestPipeline:
         Raises InvalidRequestError: the connection is to be closed, and the request has its end.
         """
         request = self._parse(frame, channel, connection, now_ns)
-        request.network_ns = network_ns
-        if request.context.size_bytes > request.route.inline_max_bytes and request.supported:
+        if network_ns:
+            request.network_ns = network_ns
+        if len(frame) > request.route.inline_max_bytes and request.supported:
             self._ledger.begin_queued(request, now_ns)
             try:
                 self._enqueue(request)
@@ -92,7 +93,7 @@ class RequestPipeline:
             result: Result
             if not request.supported:
                 result = encode_unsupported(request)
-            elif request.route.unchanged_while is not None and self.cache is not None:
+            elif self.cache is not None and self.cache.is_wanted and request.route.unchanged_while is not None:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)

@@ -7,7 +7,7 @@ answer holds on connections that have said so already. Only for listeners where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from klamm.api.context import ConnectionContext
@@ -26,38 +26,52 @@ _Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestCo
 
 
 class ResponseCache:
-    """The answers of one processor, which alone uses it.
+    """The answers of one processor, which alone uses it. `api_keys` are the APIs whose answers may be kept.
 
-    A request that is due to be timed is not answered from here: it is the sample for those that are.
+    A request that is due to be timed is not answered from here: it is the sample for those that are. An answer is kept
+    when its request comes for the second time: requests that differ, as most do, then cost little more than without a
+    cache. `is_wanted` says so of the request that `find` has looked for last.
     """
 
-    __slots__ = ("_answers", "_api_keys")
+    __slots__ = ("_answers", "_api_keys", "_seen", "is_wanted")
 
-    def __init__(self) -> None:
-        self._api_keys: set[int] = set()
+    def __init__(self, api_keys: Collection[int]) -> None:
+        self._api_keys = frozenset(api_keys)
         self._answers: dict[bytes, _Entry] = {}
+        self._seen: set[bytes] = set()
+        self.is_wanted = False
 
     def find(self, frame: Buffer, connection: ConnectionContext) -> bytes | None:
         """The whole frame to send for a request frame, or None if the request has to be executed."""
-        try:
-            # The lower byte of the API key: most requests are of APIs of which nothing is ever kept.
-            if frame[1] not in self._api_keys:
-                return None
-        except IndexError:
+        self.is_wanted = False
+        # The lower byte of the API key: of most APIs nothing is ever kept.
+        if not 1 < len(frame) <= _REQUEST_UP_TO_BYTES or frame[1] not in self._api_keys:
             return None
-        entry = self._answers.get(bytes(frame[:4]) + frame[8:])
+        key = bytes(frame[:4]) + frame[8:]
+        entry = self._answers.get(key)
         if entry is None:
+            self._note_miss(key)
             return None
         unchanged_while, token, size, rest, count, software = entry
         if unchanged_while() != token:
+            self.is_wanted = True
             return None
         if software is not None and software != (connection.client_software_name, connection.client_software_version):
+            self.is_wanted = True
             return None
         if count is not None:
             if count.until_sample < 1:
                 return None
             count.until_sample -= 1
         return size + frame[4:8] + rest
+
+    def _note_miss(self, key: bytes) -> None:
+        if key in self._seen:
+            self.is_wanted = True
+            return
+        if len(self._seen) >= _CAPACITY:
+            self._seen.clear()
+        self._seen.add(key)
 
     def keep(
         self,
@@ -69,7 +83,7 @@ class ResponseCache:
         count: RequestCount | None,
     ) -> None:
         """Remember what answered a request frame; `token` is from before the handler ran."""
-        if len(frame) > _REQUEST_UP_TO_BYTES or not isinstance(result, list) or len(result) != 1:
+        if not isinstance(result, list) or len(result) != 1:
             return
         answer = result[0]
         if not isinstance(answer, bytes) or len(answer) > _ANSWER_UP_TO_BYTES:
@@ -81,6 +95,5 @@ class ResponseCache:
             software = connection.client_software_name, connection.client_software_version
         if len(self._answers) >= _CAPACITY:
             self._answers.clear()
-        self._api_keys.add(frame[1])
         key = bytes(frame[:4]) + frame[8:]
         self._answers[key] = (unchanged_while, token, answer[:4], answer[8:], count, software)

@@ -113,6 +113,13 @@ class Routes:
         return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
 
     @property
+    def cacheable(self) -> frozenset[int]:
+        """The APIs whose answers may be kept in a `ResponseCache`."""
+        return frozenset(
+            route.api_key for route in self._by_key if route is not None and route.unchanged_while is not None
+        )
+
+    @property
     def served(self) -> list[tuple[int, range]]:
         """API keys and versions."""
         return [

@@ -27,7 +27,7 @@ def keep_in(cache, *, count=None, frame=FRAME, result=None, software=("unknown",
 
 
 def kept(**options):
-    cache = ResponseCache()
+    cache = ResponseCache({3, 18})
     keep_in(cache, **options)
     return cache
 
@@ -60,7 +60,7 @@ def test_an_equal_request_gets_the_answer_with_its_own_correlation_id(count):
 )
 def test_any_other_frame_gets_none(frame):
     assert kept().find(frame, client()) is None
-    assert ResponseCache().find(frame, client()) is None
+    assert ResponseCache({3, 18}).find(frame, client()) is None
 
 
 def test_each_answer_is_counted_and_a_request_that_is_due_to_be_sampled_is_executed():
@@ -104,7 +104,7 @@ def test_large_requests_are_not_kept():
 
 
 def test_the_cache_is_bounded():
-    cache = ResponseCache()
+    cache = ResponseCache({3, 18})
     for number in range(2000):
         keep_in(cache, frame=FRAME + number.to_bytes(4, "big"))
     assert sum(cache.find(FRAME + number.to_bytes(4, "big"), client()) is not None for number in range(2000)) <= 256
@@ -119,3 +119,22 @@ def test_an_answer_to_api_versions_that_names_the_client_software_is_for_connect
         assert cache.find(frame, client(other)) is None
     old = b"\0\22\0\2" + FRAME[4:]
     assert kept(frame=old).find(old, client(("any", "1"))) == ANSWER
+
+
+def test_a_request_is_worth_keeping_when_it_comes_for_the_second_time():
+    cache = ResponseCache({3})
+    for wanted in (False, True, True):
+        assert cache.find(FRAME, client()) is None
+        assert cache.is_wanted is wanted
+        assert cache.find(FRAME + b"another", client()) is None
+    assert cache.find(FRAME[:1] + b"\4" + FRAME[2:], client()) is None
+    assert not cache.is_wanted
+    keep_in(cache)
+    assert cache.find(EQUAL, client()) is not None
+
+
+def test_what_was_seen_once_is_forgotten_when_it_is_too_much():
+    cache = ResponseCache({3})
+    for number in range(1000):
+        cache.find(FRAME + number.to_bytes(4, "big"), client())
+    assert len(cache._seen) <= 256

@@ -72,7 +72,7 @@ class Line:
             recorder = self.metrics.add(RequestRecorder(self.routes.served, lambda api_key: False))
         self.recorder = recorder
         self.ledger = RequestLedger(self.clock, self.listener, recorder, None, parts.observers)
-        cache = self.cache = ResponseCache() if cached else None
+        cache = self.cache = ResponseCache(parts.routes.cacheable) if cached else None
         self.pipeline = RequestPipeline(parts, self.ledger, cache, self.queue.append, self.delivered.append)
 
     def frame(self, message, version, client_id="client"):
