@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Final
 
@@ -73,6 +74,6 @@ class ChannelExpiry:
         """A channel has gone to another processor."""
         self._aged.discard(channel)
 
-    def least_recently_used(self) -> KafkaChannel | None:
-        """The channel that can best be done without; Kafka's `lowestPriorityChannel`."""
-        return min(self._channels.values(), key=lambda channel: channel.last_active_ns, default=None)
+    def least_recently_used(self, count: int) -> list[KafkaChannel]:
+        """The channels that can best be done without; Kafka's `lowestPriorityChannel`."""
+        return heapq.nsmallest(count, self._channels.values(), key=lambda channel: channel.last_active_ns)

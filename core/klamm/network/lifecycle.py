@@ -53,7 +53,7 @@ class ChannelLifecycle:
         self._pipeline = pipeline
         self._cache = pipeline.cache
         self._call_soon = call_soon
-        self._delayed_closes = DelayedCloses()
+        self.delayed_closes = DelayedCloses()
         self._authentication = ChannelAuthentication(runtime, selector, self)
         self.unfinished: deque[KafkaChannel] = deque()
 
@@ -263,16 +263,11 @@ class ChannelLifecycle:
 
     def close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
         """After the delay send `reply`, if there is one, and close the channel for its `close_reason`."""
-        self._delayed_closes.add(self._selector.now_ns + delay_ns, channel, reply)
-
-    @property
-    def next_close_ns(self) -> int | None:
-        """When `close_due` next has work."""
-        return self._delayed_closes.next_ns
+        self.delayed_closes.add(self._selector.now_ns + delay_ns, channel, reply)
 
     def close_due(self, now_ns: int) -> None:
         """Answer and close the channels whose delay is over."""
-        while (due := self._delayed_closes.pop_due(now_ns)) is not None:
+        while (due := self.delayed_closes.pop_due(now_ns)) is not None:
             channel, reply = due
             if reply and channel.state is not _CLOSED:
                 try:
@@ -281,7 +276,7 @@ class ChannelLifecycle:
                     log.debug("%s: peer is gone before its refusal", describe(channel))
                 except Exception:
                     log.exception("%s: channel failed", describe(channel))
-                self._delayed_closes.add_after_reply(now_ns, channel)
+                self.delayed_closes.add_after_reply(now_ns, channel)
                 continue
             self.close(channel, channel.close_reason)
 

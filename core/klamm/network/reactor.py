@@ -33,6 +33,8 @@ log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
 _ACCEPTS_A_TURN: Final = 4
+# How often channels are looked through for those that have been there, or idle, for too long.
+_LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
 
 
@@ -57,10 +59,12 @@ class Reactor:
         self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
         self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
+        self._delayed_closes = self.lifecycle.delayed_closes.heap
         self.migration = ChannelMigration(self.selector, self.lifecycle)
         self._proxied = self._proxy_admission()
         self._connection_index = itertools.count()
         self._configured_last = False
+        self._next_look_ns = 0
         self._acceptor: Acceptor | None = None
         self._stopped_listening = threading.Event()
         self._stopped_listening.set()
@@ -99,16 +103,14 @@ class Reactor:
         self._stopped_listening.wait()
 
     def _accept(self, acceptor: Acceptor) -> None:
-        if self.selector.listening != acceptor.descriptor:
+        if self.selector.listening < 0:
             self.selector.listen(acceptor.descriptor)
-        paused = bool(acceptor.paused_until_ns)
-        if paused or self.selector.has_connections:
-            self.selector.has_connections = False
-            # A few a turn: connected clients must not wait for a crowd that is not.
-            acceptor.accept_some(_ACCEPTS_A_TURN)
-            # A channel that has nothing to negotiate is ready in the turn that accepts it.
-            self._process_completed()
-            self.selector.watch_listening(not acceptor.paused_until_ns)
+        self.selector.has_connections = False
+        # A few a turn: connected clients must not wait for a crowd that is not.
+        acceptor.accept_some(_ACCEPTS_A_TURN)
+        # A channel that has nothing to negotiate is ready in the turn that accepts it.
+        self._process_completed()
+        self.selector.watch_listening(not acceptor.paused_until_ns)
 
     def _forget_listening(self) -> None:
         self.selector.stop_listening()
@@ -162,13 +164,17 @@ class Reactor:
             self.waiting.retry()
         self._poll()
         self._process_completed()
-        if self._acceptor is not None:
-            self._accept(self._acceptor)
+        acceptor = self._acceptor
+        if acceptor is not None:
+            if self.selector.has_connections or acceptor.paused_until_ns or self.selector.listening < 0:
+                self._accept(acceptor)
         elif not self._stopped_listening.is_set():
             self._forget_listening()
         if inbox.connections or self.selector.setup:
             self._set_up_one()
-        self._close_excess_connections()
+        if inbox.evictions or self._delayed_closes or self.selector.now_ns >= self._next_look_ns:
+            self._next_look_ns = self.selector.now_ns + _LOOK_EVERY_NS
+            self._close_excess_connections()
         if self.lifecycle.unfinished:
             self.lifecycle.take_turns()
 
@@ -185,8 +191,8 @@ class Reactor:
 
     def _poll(self) -> None:
         timeout_s = _POLL_S
-        if self.lifecycle.next_close_ns is not None:
-            timeout_s = min(timeout_s, max(0.0, (self.lifecycle.next_close_ns - self._clock.monotonic_ns()) / 1e9))
+        if self._delayed_closes:
+            timeout_s = min(timeout_s, max(0.0, (self._delayed_closes[0].due_ns - self._clock.monotonic_ns()) / 1e9))
         if self._draining:
             timeout_s = min(timeout_s, 0.01)
         acceptor = self._acceptor
@@ -304,7 +310,9 @@ class Reactor:
         now_ns, expiry, lifecycle = self.selector.now_ns, self.expiry, self.lifecycle
         lifecycle.close_due(now_ns)
         if self.inbox.evictions:
-            self._evict(self.inbox.take_evictions())
+            for channel in expiry.least_recently_used(self.inbox.take_evictions()):
+                log.info("%s: closed to make room: least recently used", describe(channel))
+                lifecycle.close(channel, "closed to make room")
         for channel in expiry.overdue(now_ns):
             lifecycle.authentication.time_out(channel)
         for channel in expiry.aged(now_ns):
@@ -312,14 +320,6 @@ class Reactor:
         for channel in expiry.idle(now_ns):
             self._runtime.counts.idle_closed.add()
             lifecycle.close(channel, "idle for longer than connections.max.idle.ms")
-
-    def _evict(self, count: int) -> None:
-        for _ in range(count):
-            channel = self.expiry.least_recently_used()
-            if channel is None:
-                return
-            log.info("%s: closed to make room: least recently used", describe(channel))
-            self.lifecycle.close(channel, "closed to make room")
 
     def drained(self) -> bool:
         """Whether the thread may end."""
