@@ -43,24 +43,14 @@ def wait_until(holds, alive, what):
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(400)
-def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
-    from klamm_spark import compact, ship
-    from klamm_spark.lake import Lake, committed_files
+def _in_a_process(tmp_path, lake, write, size):
+    """The first life: a process of its own, ended in the middle of it all."""
     from klamm_spark.tables import TABLES
-
-    (tmp_path / "klamm.toml").write_text(FILE)
-    pipeline = read_pipeline(tmp_path / "klamm.toml", {})
-    spool, lake = pipeline.spool, Lake(pipeline.settings.lake, "parquet")
-    events = list(sample_events(EVENTS, step_us=250_000))
-    size = EVENTS // PARTS
-    parts = iter([events[first : first + size] for first in range(0, EVENTS, size)])
 
     def batches(name):
         return len(list((lake.table_checkpoint(name) / "commits").glob("[0-9]*")))
 
-    # The first life: a process of its own, ended in the middle of it all.
-    write_sample_spool(spool, next(parts))
+    write()
     log = tmp_path / "said"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -77,9 +67,9 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
             return process.poll() is None
 
         wait_until(lambda: f"batch 0: {size} events" in log.read_text(), alive, log.read_text)
-        write_sample_spool(spool, next(parts))
+        write()
         wait_until(lambda: all(batches(table.name) for table in TABLES), alive, log.read_text)
-        write_sample_spool(spool, next(parts))
+        write()
         wait_until(lambda: log.read_text().count(f": {size} events") == 3, alive, log.read_text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
@@ -91,11 +81,18 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
     assert "nothing behind the spool" in log.read_text()
     assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
-    # The second life goes on, and is compacted while it runs.
+
+def _in_this_process(spark, pipeline, lake, write):
+    """The second life goes on, and is compacted while it runs; what it returned."""
+    from klamm_spark import compact, ship
+    from klamm_spark.lake import committed_files
+    from klamm_spark.tables import TABLES
+
     said, stop, left = [], threading.Event(), []
 
     def go_on():
-        left.append(ship.run(spark, Pipeline(spool, pipeline.settings), once=False, say=said.append, stop=stop))
+        own = Pipeline(pipeline.spool, pipeline.settings)
+        left.append(ship.run(spark, own, once=False, say=said.append, stop=stop))
 
     def catch_up():
         """Until the lake has all of the spool, and the tables all of the lake."""
@@ -107,23 +104,43 @@ def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(s
     def running():
         return {query.name: query for query in spark.streams.active}
 
-    write_sample_spool(spool, next(parts))
+    write()
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
         catch_up()
-        write_sample_spool(spool, next(parts))
+        write()
         catch_up()
         before = len(committed_files(lake.events))
         assert compact.run(spark, pipeline, keep_hours=1, say=said.append) == 0
         assert len(committed_files(lake.events)) < before
-        write_sample_spool(spool, next(parts))
+        write()
         catch_up()
     finally:
         stop.set()
         thread.join(60)
         spark.sparkContext.setLogLevel("ERROR")
-    assert (left, list(parts)) == ([0], [])
+    return left
+
+
+@pytest.mark.timeout(400)
+def test_events_and_tables_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
+    from klamm_spark.lake import Lake
+    from klamm_spark.tables import TABLES
+
+    (tmp_path / "klamm.toml").write_text(FILE)
+    pipeline = read_pipeline(tmp_path / "klamm.toml", {})
+    lake = Lake(pipeline.settings.lake, "parquet")
+    events = list(sample_events(EVENTS, step_us=250_000))
+    size = EVENTS // PARTS
+    parts = iter([events[first : first + size] for first in range(0, EVENTS, size)])
+
+    def write():
+        write_sample_spool(pipeline.spool, next(parts))
+
+    _in_a_process(tmp_path, lake, write, size)
+    assert _in_this_process(spark, pipeline, lake, write) == [0]
+    assert list(parts) == []
     seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
     assert sorted(seqs) == list(range(EVENTS))
     wanted = expected(events, pipeline.settings)

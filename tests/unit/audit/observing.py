@@ -5,6 +5,7 @@ import json
 from klamm import (
     Address,
     ConnectionContext,
+    ErrorCode,
     KafkaPrincipal,
     ListenerContext,
     RequestContext,
@@ -15,6 +16,7 @@ from klamm import (
 )
 from klamm.acl import AclOperation, ResourceType
 from klamm.testing import ManualClock
+from klamm.wire.messages import heartbeat, produce
 from klamm.wire.response_errors import first_error
 from klamm_spark.audit import AuditFilter, AuditObserver
 from klamm_spark.settings import AuditSettings
@@ -97,3 +99,24 @@ class Observing:
 
     def requests(self):
         return [event for event in self.events() if event["kind"] == "request"]
+
+
+def ping(audit, connection, **options):
+    return audit.request(connection, heartbeat.HeartbeatRequest("group"), heartbeat.HeartbeatResponse(), **options)
+
+
+def refused(audit, connection):
+    code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ping(audit, connection, outcome=RequestOutcome.REFUSED)._replace(error_code=code)
+
+
+def produced(audit, connection, topic="orders", error=0, records=b"x" * 70, **options):
+    data = [produce.PartitionProduceData(0, records), produce.PartitionProduceData(1, records)]
+    answers = [produce.PartitionProduceResponse(0, error), produce.PartitionProduceResponse(1, error)]
+    return audit.request(
+        connection,
+        produce.ProduceRequest(acks=1, topic_data=[produce.TopicProduceData(topic, partition_data=data)]),
+        produce.ProduceResponse([produce.TopicProduceResponse(topic, partition_responses=answers)]),
+        version=9,
+        **options,
+    )

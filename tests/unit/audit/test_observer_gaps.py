@@ -1,0 +1,243 @@
+"""A full queue, a full disk, an unclean stop: events wait, requests are refused, a gap says what is lost."""
+
+import threading
+
+import jsonschema
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages import create_topics
+from klamm_spark.audit import AuditFilter
+from klamm_spark.event import json_schema
+from tests.unit.audit.observing import Observing, ping, produced
+
+
+def test_what_finds_no_room_is_counted_in_a_gap(make):
+    audit = make(queue_capacity=5, aggregate_above_per_second=-1)
+    connection = audit.connection()
+    for _ in range(8):
+        audit.complete(ping(audit, connection))
+    audit.observer.authentication_failed(connection, "no", False)
+    events = audit.events()
+    assert [event["kind"] for event in events] == ["request"] * 5 + ["authentication", "audit_gap"]
+    gap = events[-1]
+    assert (gap["action"], gap["reason"], gap["gap_count"]) == ("dropped", "queue_full", 3)
+    assert (gap["gap_boot"], gap["gap_first_seq"], gap["gap_last_seq"], gap["seq"]) == (gap["boot"], 6, 8, 9)
+    assert audit.sink.events_dropped == 3
+
+
+def test_a_full_disk_loses_nothing_while_the_queue_has_room(make):
+    audit = make(queue_capacity=10, aggregate_above_per_second=-1)
+    connection = audit.connection()
+    audit.complete(ping(audit, connection))
+    audit.flush()
+    audit.files.room = 0
+    for _ in range(5):
+        audit.complete(ping(audit, connection))
+        audit.flush()
+        audit.clock.advance_ms(300)
+    assert audit.sink.write_errors == 2, "it is tried once a second"
+    audit.files.room = 1 << 40
+    audit.clock.advance_ms(1000)
+    assert [event["seq"] for event in audit.requests()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
+    audit = make(queue_capacity=3, aggregate_above_per_second=-1)
+    connection = audit.connection()
+    audit.files.room = 0
+    for _ in range(10):
+        audit.complete(ping(audit, connection))
+        audit.flush()
+    audit.files.room = 1 << 40
+    audit.clock.advance_ms(1000)
+    events = audit.events()
+    missing = set(range(events[-1]["seq"] + 1)) - {event["seq"] for event in events}
+    told = {
+        seq
+        for event in events
+        if event["kind"] == "audit_gap"
+        for seq in range(event["gap_first_seq"], event["gap_last_seq"] + 1)
+    }
+    assert missing == told
+    assert len(told) == 7
+
+
+def refusal(subject, event):
+    """The error code with which the filter refuses a request; None if it lets it through."""
+    try:
+        assert subject.on_request(event.request, event.context) is event.request
+    except KafkaError as error:
+        return error.error_code
+    return None
+
+
+def filtered(make, **settings):
+    audit = make(queue_capacity=2, aggregate_above_per_second=0, **settings)
+    subject = AuditFilter(audit.settings)
+    subject.open(audit.listener)
+    return audit, subject
+
+
+def test_refuse_answers_with_what_clients_try_again_after(make):
+    audit, subject = filtered(make, on_full="refuse")
+    connection = audit.connection()
+    first = ping(audit, connection)
+    assert refusal(subject, first) is None
+    for _ in range(2):
+        audit.observer.connection_opened(connection)
+    assert refusal(subject, first) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(subject, produced(audit, connection)) is ErrorCode.KAFKA_STORAGE_ERROR
+    creation = audit.request(connection, create_topics.CreateTopicsRequest(), create_topics.CreateTopicsResponse())
+    assert refusal(subject, creation) is ErrorCode.REQUEST_TIMED_OUT
+    audit.flush()
+    assert refusal(subject, first) is None
+
+
+def test_api_versions_is_never_refused(make):
+    _, subject = filtered(make, on_full="refuse")
+    assert ApiKey.API_VERSIONS not in subject.api_keys
+    assert {ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(subject.api_keys)
+
+
+@pytest.mark.parametrize("on_full", ["drop", "block"])
+def test_without_refuse_the_filter_lets_all_through(make, on_full):
+    audit, subject = filtered(make, on_full=on_full)
+    connection = audit.connection()
+    for _ in range(2):
+        audit.observer.connection_opened(connection)
+    assert audit.sink.queue.full
+    assert refusal(subject, ping(audit, connection)) is None
+
+
+def test_refuse_needs_the_filter_on_the_listener(tmp_path):
+    with pytest.raises(ValueError, match='on_full = "refuse" needs filters'):
+        Observing(tmp_path, filters=False, on_full="refuse")
+
+
+def test_an_event_that_cannot_be_recorded_is_a_gap_and_stops_nothing(audit):
+    connection = audit.connection()
+    audit.complete(ping(audit, connection, client_id=object()))
+    audit.complete(ping(audit, connection))
+    gap, request = audit.events()
+    assert (gap["reason"], gap["gap_count"], request["kind"]) == ("not_recordable", 1, "request")
+
+
+def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
+    first = Observing(tmp_path)
+    first.complete(ping(first, first.connection()))
+    (event,) = first.events()
+    (path,) = first.sink.spool.path.glob("*.open")
+    with path.open("ab") as file:
+        file.write(b'{"schema_ver')
+    first.files.close(first.sink.spool._lock)
+    second = Observing(tmp_path)
+    gap = second.events()[-1]
+    assert (gap["kind"], gap["action"], gap["gap_boot"], gap["gap_first_seq"]) == (
+        "audit_gap",
+        "torn_tail",
+        event["boot"],
+        1,
+    )
+    assert gap["detail"] == "12 bytes of a torn event were cut off"
+    assert "gap_count" not in gap
+    assert second.events()[0] == event
+
+
+def test_what_cannot_be_read_at_the_start_is_told_and_counted(tmp_path):
+    first = Observing(tmp_path)
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    (path,) = first.sink.spool.path.glob("*.seal")
+    path.write_bytes(b"rubbish")
+    second = Observing(tmp_path)
+    event, gap = second.events()
+    assert (gap["kind"], gap["action"], gap["reason"]) == ("audit_gap", "unclean_stop", "unreadable")
+    assert (gap["gap_boot"], gap["gap_first_seq"]) == (event["boot"], 1)
+    assert "gap_count" not in gap
+    assert gap["detail"] == f"{path.name}.unreadable: Expecting value: line 1 column 1 (char 0)"
+    assert list(jsonschema.Draft202012Validator(json_schema()).iter_errors(gap)) == []
+    values = {family.name: family.samples[0].value for family in second.services.metrics.collect()}
+    assert values["klamm:type=Audit,name=UnreadableFiles"] == 1
+
+
+def _at_the_limit(make, **settings):
+    """A spool with one event that is as large as it may be, and one that waits for room."""
+    audit = make(retention_bytes=1500, on_limit="stop", aggregate_above_per_second=-1, **settings)
+    connection = audit.connection()
+    audit.complete(ping(audit, connection))
+    audit.flush()
+    audit.complete(ping(audit, connection))
+    audit.flush()
+    assert audit.sink.write_errors == 1
+    return audit
+
+
+def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make):
+    audit = _at_the_limit(make, fsync_interval_ms=100, segment_age_ms=5000, retention_ms=60_000)
+    folder = audit.sink.spool.path
+    audit.clock.advance_ms(100)
+    audit.flush()
+    assert audit.files.fsyncs == 1
+    audit.clock.advance_ms(5000)
+    audit.flush()
+    assert len(list(folder.glob("*.jsonl"))) == 1
+    audit.clock.advance_ms(60_001)
+    audit.flush()
+    assert list(folder.glob("*.jsonl")) == []
+    audit.clock.advance_ms(1000)
+    events = audit.events()
+    assert [(event["kind"], event["seq"]) for event in events] == [("request", 1), ("audit_gap", 2)]
+    assert (events[1]["action"], events[1]["gap_first_seq"], events[1]["gap_last_seq"]) == ("segments_deleted", 0, 0)
+
+
+def test_an_orderly_stop_that_loses_events_is_told_by_the_next_boot(tmp_path):
+    first = _at_the_limit(lambda **settings: Observing(tmp_path, **settings))
+    boot = first.sink.spool.boot
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    gap = Observing(tmp_path).events()[-1]
+    assert (gap["action"], gap["gap_boot"], gap["gap_first_seq"]) == ("unclean_stop", boot, 1)
+
+
+def test_an_orderly_stop_that_loses_nothing_tells_nothing(tmp_path):
+    first = Observing(tmp_path)
+    first.complete(ping(first, first.connection()))
+    first.sink.close()
+    assert [event["kind"] for event in Observing(tmp_path).events()] == ["request"]
+
+
+def test_events_that_the_disk_did_not_confirm_are_told(make):
+    audit = make(fsync_interval_ms=100)
+    audit.complete(ping(audit, audit.connection()))
+    audit.flush()
+    audit.files.broken = {"fsync"}
+    audit.clock.advance_ms(100)
+    audit.flush()
+    audit.files.broken = set()
+    audit.clock.advance_ms(1000)
+    gap = audit.events()[-1]
+    assert (gap["action"], gap["reason"], gap["gap_first_seq"], gap["gap_last_seq"]) == (
+        "torn_tail",
+        "fsync_failed",
+        0,
+        0,
+    )
+
+
+def test_a_thread_that_waits_for_room_does_not_hold_up_the_writer(make):
+    audit = make(queue_capacity=1, on_full="block", aggregate_above_per_second=0)
+    connection = audit.connection()
+    audit.complete(ping(audit, connection), ping(audit, connection))
+    audit.observer.connection_opened(connection)
+    audit.clock.advance_ms(1000)
+    # The row of the second that is over finds no room until the writer has looked at this very client.
+    thread = threading.Thread(target=audit.complete, args=(ping(audit, connection),))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    audit.flush()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [event.get("repeat_count") for event in audit.requests()] == [2]
