@@ -63,7 +63,7 @@ class Listener:
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
         self._parts: ListenerParts | None = None
-        self._runtime: ListenerRuntime
+        self.runtime: ListenerRuntime
         self._socket: socket.socket | None = None
         self._handshakers: Workers | None = None
         self.context: ListenerContext
@@ -134,7 +134,7 @@ class Listener:
             always_timed = requests.slow_log.watches if requests.slow_log is not None else _never
             return request_metrics.add(RequestRecorder(requests.routes.served, always_timed))
 
-        runtime = self._runtime = ListenerRuntime(
+        runtime = self.runtime = ListenerRuntime(
             context=self.context,
             limits=_limits(self.plan),
             clock=clock,
@@ -232,7 +232,7 @@ class Listener:
             self._accepting_processor = self.processors[0]
             self._accepting_processor.listen(self.acceptor)
             return
-        thread = AcceptorThread(self.acceptor, self._runtime.clock, self._runtime.limits.poller)
+        thread = AcceptorThread(self.acceptor, self.runtime.clock, self.runtime.limits.poller)
         self._acceptor_thread = thread
         thread.start()
 
@@ -252,7 +252,7 @@ class Listener:
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
             # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
-            processor = Processor(self._next_index, self._runtime)
+            processor = Processor(self._next_index, self.runtime)
             self._next_index += 1
             processor.start()
             kept.append(processor)
