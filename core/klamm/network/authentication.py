@@ -26,6 +26,7 @@ from klamm.wire.chunks import Buffer, Chunk
 log = logging.getLogger("klamm.network")
 
 _SIZE: Final = Struct(">i")
+SESSION_EXPIRED: Final = "the session has expired and was not renewed"
 _NOT_READY_IN_TIME: Final = "not ready within connection_setup_timeout_ms"
 _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
@@ -90,13 +91,21 @@ class ChannelAuthentication:
         authenticator = channel.authenticator
         assert authenticator is not None
         if not authenticator.reauthenticates(int.from_bytes(frame[:2], "big", signed=True)):
-            if channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns:
-                self._counts.expired.add()
-                if self._observers is not None:
-                    self._observers.session_expired(channel.connection)
-                raise InvalidRequestError("the session has expired and was not renewed")
+            if self.has_expired(channel):
+                raise InvalidRequestError(SESSION_EXPIRED)
             return None
         return self._take_step(channel, authenticator.receive(frame))
+
+    def has_expired(self, channel: KafkaChannel) -> bool:
+        """Whether the session of a channel was to be renewed and was not."""
+        return channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns
+
+    def end_expired(self, channel: KafkaChannel) -> None:
+        """A READY channel whose session has expired is closed, by its next request or by its authenticator."""
+        channel.session_expires_ns = None
+        self._counts.expired.add()
+        if self._observers is not None:
+            self._observers.session_expired(channel.connection)
 
     def resume(self, channel: KafkaChannel) -> None:
         """The outcome of a pending step is there."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NO_RESPONSE
-from klamm.network.authentication import ChannelAuthentication
+from klamm.network.authentication import SESSION_EXPIRED, ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
 from klamm.network.delayed_closes import DelayedCloses
 from klamm.network.gate_calls import release_gates
@@ -35,6 +35,7 @@ _READY: Final = ChannelState.READY
 _CLOSING: Final = ChannelState.CLOSING
 _CLOSED: Final = ChannelState.CLOSED
 _NOT_MUTED: Final = MuteState.NOT_MUTED
+_SERVED: Final = frozenset({_READY, _CLOSING})
 _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
@@ -284,6 +285,9 @@ class ChannelLifecycle:
         """Close a channel, end its requests and give back all it held; once, whatever state it is in."""
         if channel.state is _CLOSED:
             return
+        if channel.state in _SERVED and self._authentication.has_expired(channel):
+            self._authentication.end_expired(channel)
+            reason = SESSION_EXPIRED
         self._selector.close(channel)
         self._end_sending(channel, RequestOutcome.LOST_AFTER)
         if channel.in_flight is not None:

@@ -168,25 +168,38 @@ def test_a_store_that_takes_long_is_not_asked_again():
 # ---- what ends in time
 
 
-def test_a_session_that_is_not_renewed_ends_at_its_end():
-    book = Playbook(max_reauth_ms=60_000)
+def until(book, lifetime_ms):
+    """A token that ends after that time."""
+    return b"until %d" % (book.clock.wall_ms() + lifetime_ms)
+
+
+def test_a_session_ends_with_its_token():
+    book = Playbook()
     book.handshake()
-    assert book.token(b"user alice")[0].complete
+    assert book.token(until(book, 60_000))[0].complete
     book.pass_time(59_999)
     assert book.ended is None
     book.pass_time(1)
     assert book.ended == "the session has expired and was not renewed"
 
 
-def test_a_session_that_is_being_renewed_does_not_end():
+def test_a_session_that_was_to_be_renewed_is_left_to_its_next_request():
     book = Playbook(max_reauth_ms=60_000)
     book.handshake()
-    book.token(b"user alice")
+    assert book.token(b"user alice")[0].complete
+    book.pass_time(100_000)
+    assert book.ended is None
+
+
+def test_a_session_that_is_being_renewed_does_not_end():
+    book = Playbook()
+    book.handshake()
+    book.token(until(book, 60_000))
     book.pass_time(59_000)
     book.handshake()
     book.pass_time(5_000)
     assert book.ended is None
-    assert book.token(b"user alice")[0].complete
+    assert book.token(until(book, 60_000))[0].complete
     book.pass_time(59_999)
     assert book.ended is None
     book.pass_time(1)
