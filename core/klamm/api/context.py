@@ -122,7 +122,7 @@ class ListenerContext:
     active. `throttles_changed()` has klamm read again which are active, from any thread.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
-    `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
+    `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
     """
 

@@ -1,4 +1,4 @@
-"""`ConnectionCounts`: what became of a listener's connections, in numbers; Kafka's `Selector` metrics."""
+"""`ConnectionCounts`: counts events of a listener's connections; Kafka's `Selector` metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klamm.metrics.registry import Counter
 
 
 class ConnectionCounts:
-    """One per listener, for all of its processors, which come and go. All events are rare beside requests."""
+    """One per listener, shared by all of its processors. Its events are rare compared to requests."""
 
     def __init__(self) -> None:
         self.created = Counter()

@@ -87,7 +87,7 @@ class Inbox:
         self._sleeping = True
 
     def awake(self) -> None:
-        """The processor looks by itself again."""
+        """The processor is awake and checks `has_work` itself."""
         self._sleeping = False
 
     @property
@@ -112,6 +112,6 @@ class Inbox:
         return self._ended
 
     def end(self) -> None:
-        """From now on `adopt` refuses."""
+        """Refuse channels in `adopt` from now on."""
         with self._lock:
             self._ended = True

@@ -93,7 +93,7 @@ class Processor:
         self.inbox.wakeup()
 
     def close_least_recently_used(self) -> bool:
-        """Close, in the next turn, the connection that can best be done without. False: there is none.
+        """Close, in the next turn, the connection with the lowest priority. False: there is none.
 
         Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
         """

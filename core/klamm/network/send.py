@@ -1,4 +1,4 @@
-"""`NetworkSend` and `FileSend`: one response on its way out, in buffers and file regions."""
+"""`NetworkSend` and `FileSend`: a response that is being sent, in buffers and file regions."""
 
 from __future__ import annotations
 
@@ -96,6 +96,6 @@ class NetworkSend:
         self._chunks.extend(chunks)
 
     def close(self) -> None:
-        """Let go of files that were not sent."""
+        """Close the files that were not sent."""
         close_chunks(self._chunks)
         self._chunks.clear()

@@ -15,11 +15,11 @@ _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _AUTHENTICATE: Final = ChannelState.AUTHENTICATE
 _NOT_SET_UP: Final = frozenset({_HANDSHAKE, _AUTHENTICATE})
 UNWATCHED: Final = -1
-"""Instead of an interest, of a channel that the poller does not know for now."""
+"""The interest of a channel that is not registered with the poller."""
 
 
 class ChannelIo(Protocol):
-    """What a step does to its channel: the `Selector`."""
+    """What steps need of the `Selector`."""
 
     completed_receives: list[KafkaChannel]
     proxied: list[KafkaChannel]
@@ -43,8 +43,8 @@ class ChannelIo(Protocol):
 class SetupQueue:
     """Channels that are not READY and have something to do, in the order in which they came.
 
-    A step takes as long as many requests, so it comes after them. With `handshakes`, steps of handshakes are taken by
-    the threads of those.
+    A step takes as long as many requests, so it comes after them. With `handshakes`, its threads take the steps of
+    handshakes.
     """
 
     def __init__(self, io: ChannelIo, handshakes: HandshakeOffload | None) -> None:

@@ -21,7 +21,7 @@ DEFAULT_URL: Final = "http://127.0.0.1:9404/metrics"
 _TIMEOUT_S: Final = 5.0
 _ROWS: Final = 12
 _BAR: Final = 10
-# A pool without a limit says 2^63 - 1.
+# A pool without a limit reports 2^63 - 1.
 _NO_LIMIT: Final = 1 << 62
 
 
@@ -57,7 +57,7 @@ def complete_url(text: str) -> str:
 
 
 def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
-    """One look. Raises UnreachableError."""
+    """Read the metrics once. Raises UnreachableError."""
     if not url.startswith(("http://", "https://")):
         raise UnreachableError(f"{url} is no address of the web")
     try:
@@ -249,7 +249,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _plain(text: str) -> str:
-    # What a client says of itself must not move the cursor or be read as markup.
+    # A name that a client chose must not move the cursor or be read as markup.
     return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
 
 

@@ -44,7 +44,7 @@ class GroupCoordinator:
     Sans-I/O: it answers through the replies it is given, at once or later, from the caller's thread, the scheduler's
     or the store's, and never while it holds a group. It has no thread of its own and never waits for the disk.
 
-    Life: `load()` → requests and timers → `close()`.
+    Life cycle: `load()` → requests and timers → `close()`.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class GroupCoordinator:
                 group.answer(reply, result)
                 return
 
-            # As in Kafka, a departure stands even if the empty group could not be written.
+            # As in Kafka, members have left even if the empty group could not be written.
             def on_durable(_error: StoreError | None) -> None:
                 with group:
                     group.answer(reply, result)

@@ -189,7 +189,7 @@ class Group(GroupLock):
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that a member that has rejoined leads. False when there is none."""
+        """Make a member that has rejoined the leader if the leader has not. False if no member has rejoined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaits_join:

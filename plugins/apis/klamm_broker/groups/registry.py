@@ -17,7 +17,7 @@ class GroupRegistry:
     """Finds and makes groups.
 
     Groups are removed on the store's thread only, so what runs there (the callbacks that confirm writes) never finds
-    a group that dies under its hands. Everyone else may: a group that is DEAD when it is held has just been deleted.
+    a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -19,7 +19,7 @@ SET_ASIDE_SUFFIX: Final = ".set-aside"
 
 
 class DelayedDeletions:
-    """Files and directories that were renamed and go after a while, as `file.delete.delay.ms` says."""
+    """Renamed files and directories, which are deleted after `file.delete.delay.ms`."""
 
     __slots__ = ("_due", "_lock", "_remove")
 

@@ -126,10 +126,10 @@ class LogManager:
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
     ) -> PartitionLog:
-        """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError.
+        """The log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises OSError.
 
         `is_new`: the partition is being created. A directory of another topic of that name is set aside, with the
-        suffix `-stray`; for a new partition also one that does not say whose it is. A directory that was made is
+        suffix `-stray`; for a new partition also one without a topic id. A directory that was made is
         durable after `sync_directory`.
         """
         key = (topic, partition)
@@ -203,7 +203,7 @@ class LogManager:
             raise failure
 
     def delete_all(self, topic: str, partitions: Iterable[int]) -> OSError | None:
-        """Drop partitions, open or not, if they are there; their files go after `file.delete.delay.ms`.
+        """Delete partitions, open or not, if they exist; their files are deleted after `file.delete.delay.ms`.
 
         Durable on return, with what the checkpoints have of them. One that fails does not keep the others: the first
         failure is returned. A partition that failed takes no more records.

@@ -34,10 +34,10 @@ _MAX_PLAUSIBLE_PRODUCER_ID: Final = 2**62
 
 
 class AppendResult(NamedTuple):
-    """Where a batch has got its place. `log_append_time_ms` is -1 if records keep their own timestamps.
+    """The offsets of an appended batch. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    `duplicate`: an idempotent producer has sent it before, and this is the place it got then. `flush_due`: the settings
-    want it synced before its producer hears of it, which was left to the caller.
+    `duplicate`: an idempotent producer has sent it before, and these are its offsets. `flush_due`: the settings
+    want it synced before its producer gets the response, which is left to the caller.
     """
 
     base_offset: int
