@@ -1,7 +1,8 @@
-"""Counting the requests that are too many to be told of one by one.
+"""Aggregation of requests that are too many to be recorded one by one.
 
-That happens where requests are served, before anything is queued: a thread that did it later would take the interpreter
-from the server for much longer. What is told of by itself goes to the writer's thread; of the rest only sums are kept.
+Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
+interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
+others only sums are kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm import RequestOutcome
 from klamm_spark.encoder import connection_fields, listener_fields
-from klamm_spark.policy import ADDED_UP, ADMINISTRATIVE, EVERYTHING, NOTHING, Policy
+from klamm_spark.policy import ADMINISTRATIVE, EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.resources import AUTHORIZATION_ERRORS, Summary, TopicNames, add_produced_and_fetched, summarize
 
 if TYPE_CHECKING:
@@ -31,22 +32,22 @@ REFUSED: Final = 5
 ADMIN_EVENT: Final = 6
 
 WINDOW_NS: Final = 1_000_000_000
-_ADDED_UP_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
+_SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})
 _ALWAYS: Final = 1 << 62
 _MEASURED_FIRST: Final = 16
 _MEASURED_EVERY: Final = 8
-"""Of a window, the times of so many and then of every so-many-th request are measured."""
+"""A window measures the times of its first `_MEASURED_FIRST` requests, then of each `_MEASURED_EVERY`-th."""
 _KEPT_UP_TO_BYTES: Final = 2048
-"""Requests that moved more are read on the spot, so that nobody holds their frames."""
+"""Larger requests are summarized at once, so that the queue does not hold their frames."""
 MAX_WINDOWS: Final = 64
-"""Of one connection. Who has more client ids, APIs and results in a second has the others told of one by one."""
+"""Windows of one connection. Requests for which there is no window are recorded one by one."""
 _NO_CLIENT_ID_YET: Final = object()
 
 
 class ListenerAudit:
-    """What one listener wants to be told of. `put` is the queue's; `begun` takes the clients that begin to count."""
+    """What is recorded of one listener. `put` is the queue's; `new_counting` receives clients that begin to count."""
 
-    __slots__ = ("aggregate_above", "begun", "fields", "max_resources", "policy", "put", "topics")
+    __slots__ = ("aggregate_above", "fields", "max_resources", "new_counting", "policy", "put", "topics")
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class ListenerAudit:
         settings: AuditSettings,
         topics: TopicNames,
         put: Callable[..., None],
-        begun: deque[Client],
+        new_counting: deque[Client],
     ) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
@@ -63,28 +64,28 @@ class ListenerAudit:
         self.max_resources = settings.max_resources
         self.topics = topics
         self.put = put
-        self.begun = begun
+        self.new_counting = new_counting
 
 
 class Window:
-    """Requests of one connection, client id, API and result in one second: some alone, the others summed up.
+    """Requests of one connection, client id, API and result in one second, which begins with the first of them.
 
-    The sums of the moments that a request passes are enough to tell the means of its stages: `received_ns`,
-    `started_ns`, `completed_ns` and `sent_ns`; of many requests only a part is `measured`. `left` more are told of by
-    themselves. The second begins with the first of them.
+    The next `individual_left` requests are recorded one by one, the others are summed up if `recorded`. The means of
+    the stages follow from the sums of `received_ns`, `started_ns`, `completed_ns` and `sent_ns`; of many requests only
+    a part is `measured`.
     """
 
     __slots__ = (
-        "added_up",
         "completed_ns",
         "count",
         "end_ns",
         "first",
+        "individual_left",
         "last_ns",
-        "left",
         "longest_ns",
         "measured",
         "received_ns",
+        "recorded",
         "remote_ns",
         "request_bytes",
         "response_bytes",
@@ -93,15 +94,15 @@ class Window:
         "start_ns",
         "started_ns",
         "throttle_ms",
-        "told",
         "topics",
+        "topics_summed",
     )
 
-    def __init__(self, end_ns: int, left: int, *, told: bool, added_up: bool) -> None:
+    def __init__(self, end_ns: int, individual_left: int, *, recorded: bool, topics_summed: bool) -> None:
         self.end_ns = end_ns
-        self.left = left
-        self.told = told
-        self.added_up = added_up
+        self.individual_left = individual_left
+        self.recorded = recorded
+        self.topics_summed = topics_summed
         self.first: RequestEvent | None = None
         self.measured = 0
         self.count = self.request_bytes = self.response_bytes = self.throttle_ms = 0
@@ -150,9 +151,9 @@ class Client:
         self.windows: dict[Any, Window] = {}
         self.client_id: Any = _NO_CLIENT_ID_YET
         self.counting = False
-        self._take_over()
+        self._copy_connection()
 
-    def _take_over(self) -> None:
+    def _copy_connection(self) -> None:
         connection = self.connection
         self.principal = connection.principal
         self.software = connection.client_software_name
@@ -161,23 +162,23 @@ class Client:
         self.levels: dict[int, int] = {}
 
     def refresh(self) -> None:
-        """Take over what the connection says of itself now, if that has changed."""
+        """Copy the principal and the software of the connection again, if they have changed."""
         connection = self.connection
         if self.principal is not connection.principal or self.software is not connection.client_software_name:
-            self._take_over()
+            self._copy_connection()
 
     def level(self, api_key: int) -> int:
-        """How much of its requests of an API is told."""
+        """How much is recorded of its requests of an API."""
         level = self.levels.get(api_key)
         if level is None:
             level = NOTHING if self.excluded else self.listener.policy.level(str(self.principal), api_key)
             self.levels[api_key] = level
         return level
 
-    def take_in(self, events: Sequence[RequestEvent]) -> None:
+    def add_events(self, events: Sequence[RequestEvent]) -> None:
         """Hand over the requests that are recorded one by one, and add up the others."""
-        alone: list[RequestEvent] = []
-        over: list[Window] = []
+        individual: list[RequestEvent] = []
+        ended: list[Window] = []
         windows, client_id = self.windows, self.client_id
         with self.lock:
             for event in events:
@@ -186,8 +187,8 @@ class Client:
                 if context.client_id != client_id:
                     key = self._key_of_other(context)
                     client_id = self.client_id
-                if event.outcome not in _ADDED_UP_OUTCOMES or (event.error_code and _is_denial(event)):
-                    alone.append(event)
+                if event.outcome not in _SUMMED_OUTCOMES or (event.error_code and _is_denial(event)):
+                    individual.append(event)
                     continue
                 refused = event.outcome is RequestOutcome.REFUSED
                 if event.error_code or refused or context.throttle_time_ms:
@@ -197,19 +198,19 @@ class Client:
                 if window is None or end_ns >= window.end_ns:
                     if window is None and len(windows) >= MAX_WINDOWS:
                         if refused or self.level(context.api_key) != NOTHING:
-                            alone.append(event)
+                            individual.append(event)
                         continue
-                    window = self._begin(key, context.api_key, end_ns, over, refused=refused)
-                if window.left:
-                    window.left -= 1
-                    alone.append(event)
-                elif window.told:
+                    window = self._begin(key, context.api_key, end_ns, ended, refused=refused)
+                if window.individual_left:
+                    window.individual_left -= 1
+                    individual.append(event)
+                elif window.recorded:
                     self._add(window, event)
-        # Putting may have to wait for the writer, which must then be able to take the lock.
-        for window in over:
+        # `put` may wait for the writer, which must then be able to take the lock.
+        for window in ended:
             self.listener.put((WINDOW, self, window), request=True)
-        if alone:
-            kept = [without_messages(event, self.listener) for event in alone]
+        if individual:
+            kept = [without_messages(event, self.listener) for event in individual]
             self.listener.put((REQUESTS, self, kept), len(kept), request=True)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
@@ -223,32 +224,34 @@ class Client:
                 window.first = without_messages(event, self.listener)
                 window.start_ns = event.times.end_ns
         window.throttle_ms += event.context.throttle_time_ms
-        if window.added_up:
+        if window.topics_summed:
             add_produced_and_fetched(event, window.topics, self.listener.topics)
 
     def _key_of_other(self, context: RequestContext) -> Any:
-        """The key of a request that is not of the connection's client id; the first to come makes its own that."""
+        """The key of a request with another client id than the connection's, which is that of its first request."""
         if self.client_id is _NO_CLIENT_ID_YET:
             self.client_id = context.client_id
             return context.api_key
         return context.api_key, context.client_id
 
-    def _begin(self, key: Any, api_key: int, now_ns: int, over: list[Window], *, refused: bool) -> Window:
+    def _begin(self, key: Any, api_key: int, now_ns: int, ended: list[Window], *, refused: bool) -> Window:
         old = self.windows.get(key)
         if old is not None and old.count:
-            over.append(old)
+            ended.append(old)
         if not self.counting:
             self.counting = True
-            self.listener.begun.append(self)
+            self.listener.new_counting.append(self)
         level = self.level(api_key)
-        left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
-        added_up = level == EVERYTHING and api_key in ADDED_UP
-        told = level != NOTHING or refused
-        window = self.windows[key] = Window(now_ns + WINDOW_NS, left, told=told, added_up=added_up)
+        individual_left = _ALWAYS if api_key in ADMINISTRATIVE else self.listener.aggregate_above
+        topics_summed = level == EVERYTHING and api_key in SUMMED_BY_TOPIC
+        recorded = level != NOTHING or refused
+        window = self.windows[key] = Window(
+            now_ns + WINDOW_NS, individual_left, recorded=recorded, topics_summed=topics_summed
+        )
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:
-        """Take out those that have ended, or all; the ones that have something to tell."""
+        """Remove the windows that have ended, or all with None; those with requests in them."""
         with self.lock:
             ended = [key for key, window in self.windows.items() if now_ns is None or now_ns >= window.end_ns]
             taken = [self.windows.pop(key) for key in ended]

@@ -65,7 +65,7 @@ class AuditObserver(RequestObserver):
         sink = self._sink = shared_sink(settings, listener)
         if settings.on_full == REFUSE and listener.name not in sink.filtered_listeners:
             raise ValueError('on_full = "refuse" needs filters = ["audit"] on the listener')
-        self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.begun)
+        self._listener = ListenerAudit(listener, settings, sink.topics, sink.queue.put, sink.new_counting)
         sink.acquire(settings)
         self._put = sink.queue.put
         self._now_ns = services.clock.monotonic_ns
@@ -76,7 +76,7 @@ class AuditObserver(RequestObserver):
     def completed_many(self, events: Sequence[RequestEvent]) -> None:
         connection = events[0].context.connection
         client: Client | None = connection.state.get(_STATE)
-        (client or self._client(connection)).take_in(events)
+        (client or self._client(connection)).add_events(events)
 
     def _client(self, connection: ConnectionContext) -> Client:
         client: Client | None = connection.state.get(_STATE)

@@ -41,7 +41,7 @@ ADMINISTRATIVE: Final = frozenset(
     }
 )
 """APIs that change what others rely on; never aggregated."""
-ADDED_UP: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 """Their aggregated events have the bytes of all requests by topic; those of other APIs have the first's resources."""
 
 

@@ -1,4 +1,4 @@
-"""From what observers were told to lines of JSON: outcomes, resources, times. Runs on the writer's thread."""
+"""`Recorder`: from observed events to lines of JSON: outcomes, resources, times. Runs on the writer's thread."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _REASONS: Final = frozenset(
 class Recorder:
     """Collects lines until `take`. Sequence numbers are given in the order of the calls."""
 
-    def __init__(self, encoder: LineEncoder, clock: Clock, begun: deque[Client]) -> None:
+    def __init__(self, encoder: LineEncoder, clock: Clock, new_counting: deque[Client]) -> None:
         self._encoder = encoder
         self._clock = clock
-        self._begun = begun
+        self._new_counting = new_counting
         self._lines: list[str] = []
         self._wall_offset_ns = 0
         self._counting: set[Client] = set()
@@ -48,18 +48,18 @@ class Recorder:
         self.set_time()
 
     def set_time(self) -> None:
-        """Compare the wall clock with the other, whose readings become wall-clock times."""
+        """Read the offset of the wall clock to the monotonic clock, by which event times are converted."""
         self._wall_offset_ns = self._clock.wall_us() * 1000 - self._clock.monotonic_ns()
 
     def take(self) -> bytes:
-        """The lines that have come together."""
+        """The collected lines; they are removed."""
         data = "".join(self._lines).encode("ascii")
         self._lines = []
         return data
 
     @property
     def count(self) -> int:
-        """How many lines have come together."""
+        """How many lines are collected."""
         return len(self._lines)
 
     def _line(self, monotonic_ns: int, kind: str, action: str, outcome: str, fields: str) -> None:
@@ -73,7 +73,7 @@ class Recorder:
         client.refresh()
         for event in events:
             summary = self._summary(client, event)
-            if self._is_told(client, event) or summary.denied or event.outcome is RequestOutcome.REFUSED:
+            if self._is_recorded(client, event) or summary.denied or event.outcome is RequestOutcome.REFUSED:
                 fields = (
                     f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
                     f"{stage_times(event)}"
@@ -85,10 +85,10 @@ class Recorder:
         client.refresh()
         event, count = window.first, window.count
         assert event is not None
-        if not self._is_told(client, event) and event.outcome is not RequestOutcome.REFUSED:
+        if not self._is_recorded(client, event) and event.outcome is not RequestOutcome.REFUSED:
             return
         summary = self._summary(client, event)
-        if window.added_up:
+        if window.topics_summed:
             summary.add_topics(window.topics, client.listener.max_resources)
         times = ""
         if window.measured:
@@ -108,7 +108,7 @@ class Recorder:
         )
         self._request_line(client, event, summary, fields, window.last_ns)
 
-    def _is_told(self, client: Client, event: RequestEvent) -> bool:
+    def _is_recorded(self, client: Client, event: RequestEvent) -> bool:
         excluded_ids = client.listener.policy.excluded_client_ids
         return client.level(event.context.api_key) != NOTHING and event.context.client_id not in excluded_ids
 
@@ -137,13 +137,13 @@ class Recorder:
         )
 
     def sweep(self, *, everything: bool = False) -> None:
-        """Put out the rows of the seconds that are over; does nothing more than once a second."""
+        """Record the windows that have ended, at most once a second; with `everything` all windows."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._next_sweep_ns and not everything:
             return
         self._next_sweep_ns = now_ns + WINDOW_NS
-        while self._begun:
-            self._counting.add(self._begun.popleft())
+        while self._new_counting:
+            self._counting.add(self._new_counting.popleft())
         for client in list(self._counting):
             for window in client.take_windows(None if everything else now_ns):
                 self.window(client, window)
@@ -153,7 +153,7 @@ class Recorder:
     # ---- everything else
 
     def authentication(self, client: Client, action: str, reason: str, now_ns: int) -> None:
-        """A client has, or has not, proved who it is."""
+        """A client has authenticated, or failed to."""
         client.refresh()
         failed = action.endswith("failure")
         if client.excluded and not failed:
@@ -170,7 +170,7 @@ class Recorder:
             self._line(now_ns, CONNECTION, "opened", "ok", client.fields)
 
     def closed(self, client: Client, reason: str, now_ns: int) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         client.refresh()
         if client.excluded:
             return
@@ -184,7 +184,7 @@ class Recorder:
         self._line(now_ns, CONNECTION, "closed", "closed", client.fields + fields)
 
     def refused(self, listener: ListenerAudit, address: Address, reason: str, detail: str, now_ns: int) -> None:
-        """A gate did not let a connection in."""
+        """A gate refused a connection."""
         fields = f"{listener.fields}{address_fields(address)}{fields_of(reason=reason, detail=detail)}"
         self._line(now_ns, CONNECTION, "refused", "refused", fields)
 
@@ -199,14 +199,14 @@ class Recorder:
         self._line(self._clock.monotonic_ns(), AUDIT_GAP, action, "error", fields_of(reason=reason, **gap))
 
     def dropped(self, boot: str, count: int, reason: str) -> None:
-        """`count` events had no room: their numbers are used up, and a gap tells so."""
+        """`count` events had no room: a gap event reports their sequence numbers."""
         first = self._encoder.next_seq
         self._encoder.next_seq = first + count
         self.gap("dropped", reason, gap_boot=boot, gap_first_seq=first, gap_last_seq=first + count - 1, gap_count=count)
 
 
 def _outcome(event: RequestEvent, summary: Summary) -> str:
-    """What became of the act that was asked for, whether or not the client has heard of it."""
+    """The outcome of the request, whether or not the client has received the response."""
     if event.outcome is RequestOutcome.REFUSED:
         return "refused"
     if summary.denied:

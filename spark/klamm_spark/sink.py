@@ -50,7 +50,7 @@ class AuditSink:
         self.queue = EventQueue(settings.queue_capacity, settings.on_full)
         self.filtered_listeners: set[str] = set()
         self.topics = TopicNames()
-        self.begun: deque[Client] = deque()
+        self.new_counting: deque[Client] = deque()
         self._recorder: Recorder
         self._encoder: LineEncoder
         self._users = 0
@@ -96,7 +96,7 @@ class AuditSink:
         """Start everything except the thread."""
         recovered = self.spool.open(self._services.random_bytes(4).hex())
         self._encoder = LineEncoder(self.node, self.spool.boot)
-        self._recorder = recorder = Recorder(self._encoder, self._clock, self.begun)
+        self._recorder = recorder = Recorder(self._encoder, self._clock, self.new_counting)
         self._handlers = (
             recorder.requests,
             recorder.window,

@@ -22,7 +22,7 @@ class ConnectionCounts:
         self.expired = Counter()
 
     def note_closed(self, connection: ConnectionContext) -> None:
-        """A connection is gone; what it moved stays in the sums."""
+        """A connection is closed; its bytes stay in the sums."""
         self.closed_received_bytes.add(connection.received_bytes)
         self.closed_sent_bytes.add(connection.sent_bytes)
         self.closed.add()

@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.network")
 
 
 class BalancedProcessor(Protocol):
-    """What is asked of a processor."""
+    """What the balancer needs of a processor."""
 
     index: int
     inbox: Inbox

@@ -70,7 +70,7 @@ class ChannelExpiry:
         return due
 
     def forget(self, channel: KafkaChannel) -> None:
-        """A channel has gone to another processor."""
+        """A channel has migrated to another processor."""
         self._aged.discard(channel)
 
     def least_recently_used(self) -> KafkaChannel | None:

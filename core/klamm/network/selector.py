@@ -1,4 +1,4 @@
-"""`Selector`: the channels of one processor: what can be read, sent, or is gone.
+"""`Selector`: the channels of one processor: what can be read or sent, and what is disconnected.
 
 Not thread safe: one processor thread uses it. What happens in one `poll` is left in `completed_receives`,
 `completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never leaves it.
@@ -107,15 +107,15 @@ class Selector(WatchedChannels):
             self._read_buffered()
 
     def _process_timed(self, events: list[tuple[int, int]]) -> None:
-        begun_ns = self.now_ns
+        start_ns = self.now_ns
         for event in events:
             channel = self.channels.get(event[0])
             self._process((event,))
             ended_ns = self._clock.monotonic_ns()
             if channel is not None:
-                channel.busy_ns += ended_ns - begun_ns
-                channel.network_ns += ended_ns - begun_ns
-            begun_ns = ended_ns
+                channel.busy_ns += ended_ns - start_ns
+                channel.network_ns += ended_ns - start_ns
+            start_ns = ended_ns
 
     def _process(self, events: Iterable[tuple[int, int]]) -> None:
         now_ns = self.now_ns
@@ -209,7 +209,7 @@ class Selector(WatchedChannels):
                 self.failed(channel, error)
 
     def look_for_buffered(self, channel: KafkaChannel) -> None:
-        """Ask a channel's transport whether bytes wait inside it."""
+        """Check whether bytes wait inside a channel's transport."""
         try:
             if channel.transport.has_buffered_data:
                 self.buffered.add(channel)
@@ -273,7 +273,7 @@ class Selector(WatchedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
-        """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""
+        """The peer has disconnected. Frames received before that are still served: Kafka's closing channels."""
         if channel.state is _HANDSHAKE and not channel.close_reason:
             self._failures.count("closed_by_peer")
         channel.close_reason = channel.close_reason or reason

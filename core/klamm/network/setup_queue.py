@@ -78,7 +78,7 @@ class SetupQueue:
         if channel is self._current or channel.state not in _NOT_SET_UP:
             return False
         if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
-            # Not even an interest in nothing: the poller would report a peer that is gone all the time.
+            # Not even an interest in nothing: the poller would report a disconnected peer all the time.
             self._io.unwatch(channel)
             channel.interest = UNWATCHED
             self._handshakes.begin(channel)
@@ -137,7 +137,7 @@ class SetupQueue:
         self._io.watch(channel, interest)
 
     def done(self, channel: KafkaChannel) -> None:
-        """A channel became READY, or failed to: its time is not limited any more."""
+        """A channel became READY, or failed to: its time limit ends."""
         self.setting_up.discard(channel)
 
     def forget(self, channel: KafkaChannel) -> bool:

@@ -43,7 +43,7 @@ class ConnectionMetrics:
     def _gauges(self) -> MetricTable:
         return {
             SOCKET_SERVER + "connection-accept-rate": (
-                "Connections taken in per second, over the last eleven seconds.",
+                "Connections accepted per second, over the last eleven seconds.",
                 lambda: [
                     ({"listener": name}, acceptor.accept_rate()) for name, acceptor in acceptors_of(self._listeners)
                 ],
@@ -58,7 +58,7 @@ class ConnectionMetrics:
     def _of_listeners(self) -> MetricTable:
         return {
             SOCKET_SERVER + "connection-creation-total": (
-                "Connections that processors have taken in.",
+                "Connections that processors have registered.",
                 self._counts("created"),
             ),
             SOCKET_SERVER + "connection-close-total": (
@@ -71,11 +71,11 @@ class ConnectionMetrics:
             ),
             SOCKET_SERVER + "outgoing-byte-total": ("Bytes written to connections.", lambda: self._bytes("sent_bytes")),
             SOCKET_SERVER + "successful-authentication-total": (
-                "Connections that have proved who they are.",
+                "Connections that have authenticated.",
                 self._counts("authenticated"),
             ),
             SOCKET_SERVER + "failed-authentication-total": (
-                "Connections that could not prove who they are.",
+                "Connections that failed to authenticate.",
                 self._counts("failed_authentication"),
             ),
             SOCKET_SERVER + "successful-reauthentication-total": (
@@ -99,7 +99,7 @@ class ConnectionMetrics:
     def _of_acceptors(self) -> MetricTable:
         return {
             "klamm:type=Acceptor,name=ConnectionsAccepted": (
-                "Connections that were let in.",
+                "Connections that were accepted.",
                 lambda: [({"listener": name}, acceptor.accepted) for name, acceptor in acceptors_of(self._listeners)],
             ),
             "klamm:type=Acceptor,name=ConnectionsRefused": (

@@ -1,4 +1,4 @@
-"""The metrics of the network side. They are read when somebody collects them, and cost nothing before."""
+"""The metrics of the network side. They are read when they are collected, and cost nothing until then."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def register_server_metrics(
     started_ms = clock.wall_ms()
     registry.gauge(
         "kafka.server:type=app-info,name=start-time-ms",
-        "When the server started, in milliseconds since the epoch; the label tells its version.",
+        "When the server started, in milliseconds since the epoch; the label is its version.",
         lambda: started_ms,
         version=__version__,
     )

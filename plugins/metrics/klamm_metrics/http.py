@@ -1,7 +1,7 @@
-"""A small HTTP server for a few pages. Clients that send or read slowly keep nobody else from an answer.
+"""A small HTTP server for a few pages. Clients that send or read slowly keep no other client from an answer.
 
 At most `CONNECTIONS` connections are open, each with a thread and a deadline for everything: request and answer. When a
-further one comes, the oldest connection of the address that has the most is closed. So somebody who opens many
+further one comes, the oldest connection of the address that has the most is closed. So a client that opens many
 connections loses its own, and a client that sends its request at once is answered.
 """
 
@@ -132,7 +132,7 @@ class HttpServer(ThreadingHTTPServer):
             # Wakes the thread that reads or writes it.
             connection.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            log.debug("peer=%s: gone already", connection.host)
+            log.debug("peer=%s: closed already", connection.host)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What an exporter said at one moment, and what happened between two such moments."""
+"""The metrics of an exporter at one moment, and their change between two moments."""
 
 from __future__ import annotations
 

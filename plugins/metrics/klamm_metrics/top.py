@@ -1,4 +1,4 @@
-"""`klamm top`: a live view of a running server, from what its extension `prometheus` tells."""
+"""`klamm top`: a live view of a running server, from the metrics of its extension `prometheus`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class UnreachableError(Exception):
-    """The server does not tell its metrics; the message says why."""
+    """The metrics of the server cannot be read; the message says why."""
 
 
 def main(arguments: list[str]) -> int:

@@ -142,7 +142,7 @@ class GroupCoordinator:
                 self._rejoin(group, request, member, reply)
 
     def _accepts_joining(self, group: Group, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. In the join phase those count that wait, not those that may be gone."""
+        """Whether `group.max.size` leaves room. In the join phase only members that wait are counted."""
         if group.state in (EMPTY, DEAD):
             return True
         member = group.members.get(member_id)
@@ -189,7 +189,7 @@ class GroupCoordinator:
     # Sync
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Ask for the assignment. `reply` is called when the leader has sent it and it is durable."""
+        """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
         if not request.group_id:
             reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
             return

@@ -224,7 +224,7 @@ class OffsetManager:
             self._delete_held(group, doomed, on_durable)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone."""
+        """Delete the offsets of deleted topics."""
         for group in self._registry.all():
             with group:
                 doomed = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]

@@ -47,7 +47,7 @@ class Rebalancer:
     # Joining
 
     def add_member(self, group: Group, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
-        """Take in a new member, whose join waits for the end of the join phase."""
+        """Add a new member, whose join waits for the end of the join phase."""
         member = Member(
             member_id,
             request.group_instance_id,
@@ -236,7 +236,7 @@ class Rebalancer:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.storing_generation_id = -1
-                # A rebalance may have begun meanwhile; then every sync was answered.
+                # Another rebalance may have begun; then every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:
@@ -251,7 +251,7 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def note_sync(self, group: Group, member_id: str) -> None:
-        """A member has asked for its assignment."""
+        """A member has requested its assignment."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             cancel_timer(group.sync_timer)

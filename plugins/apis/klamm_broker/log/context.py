@@ -1,4 +1,4 @@
-"""What all logs of a data directory share: file calls, open files, the clock, chance, and files on their way out."""
+"""What all logs of a data directory share: file calls, open files, clock, random numbers, and files to be deleted."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LogContext:
             log.warning("%s cannot be removed: %s", path, error)
 
     def set_aside(self, path: Path) -> Path:
-        """Keep what is not to be used, under a name that nobody opens: the path with `.set-aside`. Raises OSError."""
+        """Rename a file or directory that must not be used to its path with `.set-aside`. Raises OSError."""
         target = path.with_name(path.name + SET_ASIDE_SUFFIX)
         number = 0
         while target.exists():
