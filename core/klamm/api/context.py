@@ -78,7 +78,7 @@ class ServerServices:
 
 
 class AuthorizesRequests(Protocol):
-    """What a request asks of `klamm.Authorizer`, whose contract names requests in turn."""
+    """The part of `klamm.Authorizer` that requests call; that contract names requests in turn."""
 
     def authorize(
         self,
@@ -96,7 +96,7 @@ class AuthorizesRequests(Protocol):
 
 
 class ChargesRequests(Protocol):
-    """What a request is charged by: `klamm.Throttle`, whose contract names requests in turn."""
+    """The part of `klamm.Throttle` that requests call; that contract names requests in turn."""
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...
 
@@ -108,7 +108,7 @@ class ChargesRequests(Protocol):
 
 
 def _no_api_versions(frame: Buffer, connection: ConnectionContext) -> bytes:
-    raise NotImplementedError("this listener answers nobody")
+    raise NotImplementedError("this listener has no handler set")
 
 
 @dataclass(slots=True)
@@ -116,14 +116,14 @@ class ListenerContext:
     """One listener as its plugins see it.
 
     `transport` is the name of its transport.
-    `bound` is where it listens, port 0 resolved; `advertised` what clients are told to connect to.
+    `bound` is where it listens, port 0 resolved; `advertised` the address that Metadata gives to clients.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
-    active. `throttles_changed()` has klamm ask them again which are, from any thread.
+    active. `throttles_changed()` has klamm read again which are active, from any thread.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
-    `close_least_recently_used()` closes the connection of this listener that can best be done without, from any
-    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate ask it again now.
+    `close_least_recently_used()` closes the least recently used connection of this listener, from any
+    thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
     """
 
     name: str
@@ -150,7 +150,7 @@ class ServerContext:
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory goes away with the server.
     `services`    what the server has for every part: shared tables, metrics.
-    `configs()`   the server's own settings as they are now, for who asks for the configs of a broker.
+    `configs()`   the server's own settings as they are now, for DescribeConfigs of a broker.
     """
 
     data_dir: Path
@@ -169,10 +169,10 @@ class ConnectionContext:
 
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
     peer, or the real client behind a trusted proxy, which is `proxy_address` then. `principal` is ANONYMOUS until
-    authentication has finished. `client_software_name` and `client_software_version` are what ApiVersions v3 told
-    (KIP-511), else "unknown". `transport_details` is what the transport tells of itself once its handshake is done,
+    authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
+    (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done,
     e.g. `tls_version`; `sasl_mechanism` is empty where there was none. `received_bytes` and `sent_bytes` are what the
-    transport moved, `client_id` is what the first request said.
+    transport moved, `client_id` is that of the first request.
     `state` is the handler set's own, e.g. what it keeps per connection.
     """
 
@@ -205,9 +205,9 @@ class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
     `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
-    its length. `throttle_time_ms` is what the request has earned so far (KIP-219). `decisions` lists what `authorize`
-    was asked and what it said, None if nothing. A handler returns the response, or `context.later()` and calls
-    `respond` once, from any thread.
+    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists
+    the calls of `authorize` with their results, None if there were none. A handler returns the response, or
+    `context.later()` and calls `respond` once, from any thread.
     """
 
     __slots__ = (
@@ -299,12 +299,12 @@ class RequestContext:
     @property
     def max_record_bytes(self) -> int | None:
         """The most bytes of records that the answer should carry, because of quotas; None any number."""
-        limits = self._ask_throttles(lambda throttle: throttle.max_record_bytes(self))
+        limits = self._call_throttles(lambda throttle: throttle.max_record_bytes(self))
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
         """Whether quotas let records of that size be sent now; else the answer has none (KIP-219)."""
-        times_ms = self._ask_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
+        times_ms = self._call_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
         self._throttle(times_ms)
         return not any(times_ms)
 
@@ -313,7 +313,7 @@ class RequestContext:
 
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be done.
         """
-        times_ms = self._ask_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
+        times_ms = self._call_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
         self._throttle(times_ms)
         if strict and any(times_ms):
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -321,11 +321,11 @@ class RequestContext:
     def _throttle(self, times_ms: list[int]) -> None:
         self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
 
-    def _ask_throttles(self, ask: Callable[[ChargesRequests], T]) -> list[T]:
+    def _call_throttles(self, call: Callable[[ChargesRequests], T]) -> list[T]:
         listener, answers = self.connection.listener, []
         for throttle in listener.throttles:
             try:
-                answers.append(ask(throttle))
+                answers.append(call(throttle))
             except Exception:
                 # A throttle that fails limits nothing, and costs no client an answer.
                 throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
@@ -336,7 +336,7 @@ class RequestContext:
         return LATER
 
     def no_response(self) -> Pending:
-        """What a handler returns whose request has no answer."""
+        """What a handler returns for a request that gets no response."""
         return NO_RESPONSE
 
     def respond(self, response: Any) -> None:

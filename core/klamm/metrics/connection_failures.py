@@ -1,4 +1,4 @@
-"""`ConnectionFailures`: how many connections of a listener came to nothing, by reason."""
+"""`ConnectionFailures`: counts the failed connections of a listener, by reason."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ConnectionFailures:
         self._counters: dict[str, Counter] = {}
 
     def count(self, reason: str) -> None:
-        """One more."""
+        """Count one failure."""
         self._counters.setdefault(reason, Counter()).add()
 
     def of(self, reason: str) -> int:
-        """How many there were."""
+        """The count of a reason."""
         counter = self._counters.get(reason)
         return counter.value if counter is not None else 0
 

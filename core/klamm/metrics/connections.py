@@ -1,4 +1,4 @@
-"""`ConnectionCounts`: what became of a listener's connections, in numbers; Kafka's `Selector` metrics."""
+"""`ConnectionCounts`: counts events of a listener's connections; Kafka's `Selector` metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klamm.metrics.registry import Counter
 
 
 class ConnectionCounts:
-    """One per listener, for all of its processors, which come and go. All events are rare beside requests."""
+    """One per listener, shared by all of its processors. Its events are rare compared to requests."""
 
     def __init__(self) -> None:
         self.created = Counter()
@@ -22,7 +22,7 @@ class ConnectionCounts:
         self.expired = Counter()
 
     def note_closed(self, connection: ConnectionContext) -> None:
-        """A connection is gone; what it moved stays in the sums."""
+        """A connection is closed; its bytes stay in the sums."""
         self.closed_received_bytes.add(connection.received_bytes)
         self.closed_sent_bytes.add(connection.sent_bytes)
         self.closed.add()

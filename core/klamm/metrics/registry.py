@@ -1,4 +1,4 @@
-"""`MetricsRegistry`: what the server and its plugins measure, by Kafka's names. Collected only when somebody asks.
+"""`MetricsRegistry`: what the server and its plugins measure, by Kafka's names. Collected only on demand.
 
 A counter is a plain attribute that its owner adds to, a histogram a list of them; a gauge is a function that is called
 at collection. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`; where

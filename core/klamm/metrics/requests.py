@@ -87,7 +87,7 @@ _STAGES: Final = {
 class RequestCount:
     """Requests of one API and version on one processor.
 
-    Whoever counts one takes 1 from `until_sample`; below 0 a sample is due.
+    Each request that is counted takes 1 from `until_sample`; below 0 a sample is due.
     """
 
     __slots__ = ("_always", "_every", "_next_sample", "_sampled_ns", "_stood_for", "until_sample")
@@ -174,7 +174,7 @@ class RequestRecorder:
 
 
 class RequestMetrics:
-    """All recorders of a server, those of processors that are gone included: a counter never falls."""
+    """All recorders of a server, those of stopped processors included: a counter never falls."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
         self._lock = threading.Lock()
@@ -245,7 +245,7 @@ class RequestMetrics:
             yield {"request": self._name_of(api_key), "error": _error_name(code)}, count
 
     def _stage(self, attribute: str) -> Callable[[], Iterable[tuple[Labels, HistogramValue]]]:
-        # Recorded in microseconds, told in milliseconds.
+        # Recorded in microseconds, reported in milliseconds.
         return lambda: self._histograms(attribute, 0.001, _TIME_BITS)
 
     def _histograms(self, attribute: str, scale: float, bits: range) -> Iterable[tuple[Labels, HistogramValue]]:

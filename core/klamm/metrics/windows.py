@@ -1,4 +1,4 @@
-"""What a growing number grew by lately. It is read when a metric is; whoever counts pays nothing for it."""
+"""Growth of a total over a recent window. Computed when a metric is read; counting costs nothing more."""
 
 from __future__ import annotations
 

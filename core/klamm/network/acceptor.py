@@ -1,4 +1,4 @@
-"""`Acceptor`: accepts connections, asks the gates, and gives each connection to a processor. It never waits."""
+"""`Acceptor`: accepts connections, calls the gates, and gives each connection to a processor. It never waits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Acceptor:
         # One loop takes over from another while the number of processors changes.
         self._accepting = threading.Lock()
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
-        self.wake: Callable[[], None] = _nobody_waits
+        self.wake: Callable[[], None] = _no_loop
         self._rate = Rate()
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
@@ -106,7 +106,7 @@ class Acceptor:
             self._place = place or self._place_by_balancer
 
     def resume(self) -> None:
-        """If it pauses for a gate, ask that now; from any thread."""
+        """If it pauses for a gate, call that again now; from any thread."""
         self._resume_requested = True
         self.wake()
 
@@ -191,7 +191,7 @@ class Acceptor:
         proxies = self._runtime.proxies
         if proxies is not None:
             if proxies.trusts(held.peer):
-                # The gates are asked for the proxy's client, whose address the processor will know.
+                # The gates decide on the client behind the proxy, whose address only the processor reads.
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
@@ -264,5 +264,5 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 
 
-def _nobody_waits() -> None:
+def _no_loop() -> None:
     """Before a loop runs."""

@@ -1,4 +1,4 @@
-"""Asking the gates of a listener, by the acceptor or, behind a proxy, by a processor."""
+"""Calls to the gates of a listener, by the acceptor or, behind a proxy, by a processor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GateOutcomes:
         self.paused: Counter[str] = Counter()
 
     def count(self, refusal: Refuse | Delay) -> None:
-        """A connection was not let in, or has to wait."""
+        """A connection was refused, or has to wait."""
         counts = self.refused
         if isinstance(refusal, Delay):
             counts = self.paused if refusal.pause_acceptor else self.delayed
@@ -36,12 +36,12 @@ class GateOutcomes:
 def ask_gates(
     listener: str, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
-    """Ask, in order, the gates that are not in `admitted` yet, which grows by those that admit; None if all do."""
+    """Call, in order, the gates that are not in `admitted` yet, and add those that admit; None if all do."""
     for gate in gates[len(admitted) :]:
         try:
             answer = gate.admit(address)
         except Exception:
-            # A gate that fails protects nothing: it must not be a way in.
+            # A gate that fails refuses, as it must not admit everything.
             log.exception("listener=%s peer=%s: gate %r failed", listener, address, gate)
             return Refuse("gate_failed")
         if answer is not None:
@@ -51,5 +51,5 @@ def ask_gates(
 
 
 def describe_refusal(refusal: Refuse | Delay) -> str:
-    """What observers are told beside the reason."""
+    """The detail that observers get beside the reason."""
     return refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"

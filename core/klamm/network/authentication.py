@@ -1,4 +1,4 @@
-"""`ChannelAuthentication`: what brings a channel to READY, and asks it again later (KIP-368).
+"""`ChannelAuthentication`: brings a channel to READY, and re-authenticates it (KIP-368).
 
 Runs on the processor's thread. Failed channels get their answer and are closed after a delay (KIP-306).
 """
@@ -128,7 +128,7 @@ class ChannelAuthentication:
         self._owner.proceed(channel)
 
     def _take_step(self, channel: KafkaChannel, step: AuthenticationStep) -> list[Chunk]:
-        """Do what a step asks for, of a first authentication or a further one; what is to be sent at once."""
+        """Apply the result of a step of an authentication or re-authentication; returns what is to be sent at once."""
         reply = with_sizes(step.send)
         if step.failed is not None:
             self._failures.count("authentication_failed")

@@ -1,4 +1,4 @@
-"""`LoadBalancer`: measures the processors of one listener, and moves connections as its assigner says."""
+"""`LoadBalancer`: measures the processors of one listener, and moves connections as its assigner decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.network")
 
 
 class BalancedProcessor(Protocol):
-    """What is asked of a processor."""
+    """What the balancer needs of a processor."""
 
     index: int
     inbox: Inbox
@@ -60,7 +60,7 @@ class LoadBalancer:
         return self._assigner.assign(peer, loads)
 
     def tick(self) -> None:
-        """One interval is over: work the loads out, and have connections moved."""
+        """At the end of an interval, compute the loads and move connections."""
         processors = self.processors
         if len(processors) < 2:
             self._measured = ()

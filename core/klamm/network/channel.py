@@ -22,7 +22,7 @@ log = logging.getLogger("klamm.network")
 
 
 class IllegalTransitionError(Exception):
-    """A state machine was asked for the impossible: a bug, which closes the channel."""
+    """A transition that the table of states does not allow: a bug, which closes the channel."""
 
 
 class ChannelState(enum.Enum):
@@ -30,7 +30,7 @@ class ChannelState(enum.Enum):
 
     ```
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ──► CLOSED
-        │              │             │     (peer gone, received frames left)
+        │              │             │     (disconnected, received frames left)
         ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
@@ -118,7 +118,7 @@ class KafkaChannel:
     is read. Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating`
     says that it goes to another processor at its next quiet point. `requests` counts those taken up. `busy_ns` and
     `network_ns` are the time it has cost its processor, and the part of that spent on reading and writing since the
-    last request; both are counted only where somebody needs them.
+    last request; both are counted only where they are needed.
     """
 
     __slots__ = (

@@ -33,8 +33,8 @@ class DelayedCloses:
         heapq.heappush(self.heap, DelayedClose(due_ns, next(self._order), channel, reply))
 
     def add_after_reply(self, now_ns: int, channel: KafkaChannel) -> None:
-        """Close a channel that has just got its last answer: some clients look at the end of a connection before what
-        came ahead of it."""
+        """Close a channel that has just got its last answer: some clients notice the end of a connection before they
+        read what was sent ahead of it."""
         self.add(now_ns + _AFTER_LAST_ANSWER_NS, channel, [])
 
     def pop_due(self, now_ns: int) -> tuple[KafkaChannel, list[Chunk]] | None:

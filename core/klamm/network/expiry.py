@@ -1,4 +1,4 @@
-"""`ChannelExpiry`: which channels have been there, or been idle, for too long."""
+"""`ChannelExpiry`: which channels are too old, or have been idle for too long."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChannelExpiry:
     def idle(self, now_ns: int) -> list[KafkaChannel]:
         """Channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
 
-        One whose answer does not leave because its peer does not read is idle too.
+        A channel whose peer does not read its response is idle too.
         """
         if self._idle_ns <= 0 or now_ns < self._next_idle_ns:
             return []
@@ -45,7 +45,7 @@ class ChannelExpiry:
     def overdue(self, now_ns: int) -> list[KafkaChannel]:
         """Channels whose handshake and authentication take longer than they may.
 
-        Counted from the beginning: a peer that sends a byte now and then does not put it off.
+        The time counts from the accept: a peer that sends a byte now and then does not extend it.
         """
         if not self._setting_up or self._setup_ns <= 0 or now_ns < self._next_setup_ns:
             return []
@@ -71,9 +71,9 @@ class ChannelExpiry:
         return due
 
     def forget(self, channel: KafkaChannel) -> None:
-        """A channel has gone to another processor."""
+        """A channel has migrated to another processor."""
         self._aged.discard(channel)
 
     def least_recently_used(self, count: int) -> list[KafkaChannel]:
-        """The channels that can best be done without; Kafka's `lowestPriorityChannel`."""
+        """The channels to close first when room is needed; Kafka's `lowestPriorityChannel`."""
         return heapq.nsmallest(count, self._channels.values(), key=lambda channel: channel.last_active_ns)

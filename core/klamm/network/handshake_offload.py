@@ -16,7 +16,7 @@ from klamm.shared.addresses import source_of
 class HandshakeOffload:
     """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
 
-    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and nobody else may touch it:
+    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and no other may touch it:
     a channel that is closed meanwhile keeps its transport open until then. `done` is what waits for `take_back`. The
     selector's thread calls all of this.
     """

@@ -1,4 +1,4 @@
-"""`Inbox`: what other threads hand to a processor: new connections, migrated channels, calls, wishes to close."""
+"""`Inbox`: what other threads hand to a processor: new connections, migrated channels, calls, requests to close."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ class Inbox:
     # ---- on the processor's thread
 
     def going_to_sleep(self) -> None:
-        """Called before the last look at `has_work`: whoever adds to it then either wakes or is seen."""
+        """Called before the last check of `has_work`: what is added after it wakes the processor."""
         self._sleeping = True
 
     def awake(self) -> None:
-        """The processor looks by itself again."""
+        """The processor is awake and checks `has_work` itself."""
         self._sleeping = False
 
     @property
@@ -112,6 +112,6 @@ class Inbox:
         return self._ended
 
     def end(self) -> None:
-        """From now on `adopt` refuses."""
+        """Refuse channels in `adopt` from now on."""
         with self._lock:
             self._ended = True

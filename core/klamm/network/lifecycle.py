@@ -108,7 +108,7 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """A send that had to wait has gone out whole."""
+        """A send that had to wait is complete."""
         self._end_sending(channel, _ANSWERED)
         if channel.answering:
             channel.answering = False
@@ -209,10 +209,10 @@ class ChannelLifecycle:
             self._end_sending(channel, RequestOutcome.LOST_AFTER)
             return True
         if throttled := self._listener.throttles:
-            begun_ns = self._clock.monotonic_ns()
+            start_ns = self._clock.monotonic_ns()
         whole = self._selector.send(channel, chunks)
         if throttled:
-            channel.network_ns += self._clock.monotonic_ns() - begun_ns
+            channel.network_ns += self._clock.monotonic_ns() - start_ns
         if whole and answers_of:
             self._end_sending(channel, _ANSWERED)
         return whole

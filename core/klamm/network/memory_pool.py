@@ -36,18 +36,18 @@ class MemoryPool:
     each other for ever. So:
 
     1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
-    2. Whoever would be refused while nobody is first becomes first. While the first lacks memory, what is given back
-       goes to nobody else.
-    3. If the first lacks memory and nothing complete is held, no waiting helps. A peer that was first, did not come to
-       its end and has been silent for a second is closed then. If there is none, the first goes over the limit; if
-       somebody else has gone over it already, the one of those that were first is closed which was so most often.
+    2. A claim that would be refused while there is no first one becomes the first. While the first lacks memory, no
+       other claim gets memory that is given back.
+    3. If the first lacks memory and nothing complete is held, no waiting helps. A connection that was first before, is
+       not complete and has been silent for a second is closed then. If there is none, the first exceeds the limit; if
+       another one exceeds it already, the connection that was first most often is closed.
     4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
-       that asks is first. Who asks has bytes to store, so a peer that has gone quiet holds nobody up; and one that has
-       lost its turn gets another only when nobody else wants it.
+       claim that needs memory is first. It has bytes to store, so a silent connection does not hold up the others; one
+       that has lost its turn gets another only when no other claim needs it.
 
-    Hence the first always comes to its end or loses its turn to one that does, and each end frees memory: nobody waits
-    for ever. The limit is exceeded by less than one request at any time, and not at all while no request is larger than
-    half of the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
+    Hence the first is completed or loses its turn to one that is, and each end frees memory: no request waits for ever.
+    The limit is exceeded by less than one request at any time, and not at all while no request is larger than half of
+    the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
     """
 
     def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
@@ -88,7 +88,7 @@ class MemoryPool:
 
     @property
     def depleted_ns(self) -> int:
-        """The time for which somebody has been refused and nothing been given back since, ever growing; the metric
+        """The total time in nanoseconds between a refusal and the next release of memory; the metric
         MemoryPoolDepletedTimeTotal, and its rate MemoryPoolAvgDepletedPercent."""
         since_ns = self._depleted_since_ns
         return self._depleted_ns + (self._clock.monotonic_ns() - since_ns if since_ns is not None else 0)
@@ -165,7 +165,7 @@ class MemoryPool:
                 self._end_depletion()
 
     def abandon(self, claim: Claim) -> None:
-        """The connection is gone: what it holds for a partial request goes back, and its place too."""
+        """The connection is closed: release what it holds for a partial request, and its place."""
         with self._lock:
             self._available += claim.held_bytes
             self._partial -= claim.held_bytes
@@ -194,7 +194,7 @@ class MemoryPool:
         if size_bytes <= self._available:
             self._first_lacks = False
             return True
-        # It is not to blame for waiting.
+        # The time in which it waits for memory does not count against its turn.
         self._first_lacks = True
         self._first_until_ns = now_ns + _TENURE_NS
         if self.used_bytes > self._partial or self._evicted:

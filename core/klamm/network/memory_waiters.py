@@ -51,7 +51,7 @@ class MemoryWaiters:
         """Let channels go on that get memory now, and close those that the pool has taken it from; how long to poll."""
         assert self._pool is not None
         if self._waiting:
-            # Memory may come back on another processor, which wakes nobody.
+            # Memory may come back on another processor, which does not wake this one.
             timeout_s = 0.0 if self._resume() else min(timeout_s, _MEMORY_POLL_S)
         if self._pool.evictions != self._seen_evictions:
             self._seen_evictions = self._pool.evictions

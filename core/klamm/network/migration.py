@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Target(Protocol):
-        """A processor, as the one that gives it a channel sees it."""
+        """The processor that a channel migrates to."""
 
         def adopt(self, channel: KafkaChannel) -> bool: ...
 
@@ -54,7 +54,7 @@ class ChannelMigration:
         self._heirs = heirs
 
     def step(self, adopt_again: Callable[[KafkaChannel], None], *, draining: bool) -> list[KafkaChannel]:
-        """Hand over the channels that are quiet now; those that have left. One that its target refuses stays here."""
+        """Migrate the channels that are quiet now, and return them. One that its target refuses stays here."""
         while self._wanted:
             channel, target = self._wanted.popleft()
             self._begin(channel, target)

@@ -1,4 +1,4 @@
-"""Readiness: epoll where there is one, else what `selectors` gives, behind the same four calls."""
+"""Readiness: epoll where there is one, else what `selectors` gives, with the same four methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HANG_UP: Final = 16
 class Poller(Protocol):
     """Level-triggered readiness of file descriptors; masks are of READ, WRITE, and on return ERROR, HANG_UP too.
 
-    `select.epoll` is one as it is.
+    `select.epoll` has this interface.
     """
 
     def register(self, descriptor: int, mask: int, /) -> None: ...
@@ -52,7 +52,7 @@ class SelectorsPoller:
     def modify(self, descriptor: int, mask: int, /) -> None:
         events = self._events(mask)
         if not events:
-            # `selectors` knows no empty mask.
+            # `selectors` has no empty mask.
             if descriptor not in self._paused:
                 self._selector.unregister(descriptor)
                 self._paused.add(descriptor)
@@ -115,7 +115,7 @@ class Waker:
                 self._pair[1].send(b"\0")
 
     def drain(self) -> None:
-        """Forget the wake-ups that came."""
+        """Consume the wake-ups."""
         with contextlib.suppress(BlockingIOError):
             if self._pair is None:
                 os.eventfd_read(self._event)
@@ -124,7 +124,7 @@ class Waker:
                     pass
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         if self._pair is None:
             os.close(self._event)
         else:

@@ -52,8 +52,8 @@ class Processor:
 
     def idle_ns_until(self, now_ns: int) -> int:
         """The time spent waiting, with the wait it may be in."""
-        begun_ns = self._reactor.poll_begun_ns
-        return self._reactor.idle_ns + (max(0, now_ns - begun_ns) if begun_ns else 0)
+        start_ns = self._reactor.poll_start_ns
+        return self._reactor.idle_ns + (max(0, now_ns - start_ns) if start_ns else 0)
 
     @property
     def turn_ns(self) -> int:
@@ -93,7 +93,7 @@ class Processor:
         self.inbox.wakeup()
 
     def close_least_recently_used(self) -> bool:
-        """Close, in the next turn, the connection that can best be done without. False: there is none.
+        """Close, in the next turn, the connection with the lowest priority. False: there is none.
 
         Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
         """
@@ -125,6 +125,6 @@ class Processor:
                     self.index,
                     error=error,
                 )
-                # The last net, so this is a bug; if it meets every turn, other threads still have the machine.
+                # Only a bug comes here. Should every turn fail, other threads still get the processor.
                 self._pause.wait(_PAUSE_S)
         self._reactor.end()

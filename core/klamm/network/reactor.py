@@ -73,7 +73,7 @@ class Reactor:
         self._drain_deadline_ns = 0
         self._grace_end_ns = 0
         self.idle_ns = 0
-        self.poll_begun_ns = 0
+        self.poll_start_ns = 0
 
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
@@ -106,7 +106,7 @@ class Reactor:
         if self.selector.listening < 0:
             self.selector.listen(acceptor.descriptor)
         self.selector.has_connections = False
-        # A few a turn: connected clients must not wait for a crowd that is not.
+        # A few a turn: connected clients must not wait for many new connections.
         acceptor.accept_some(_ACCEPTS_A_TURN)
         # A channel that has nothing to negotiate is ready in the turn that accepts it.
         self._process_completed()
@@ -183,9 +183,9 @@ class Reactor:
         for _ in range(len(calls)):
             channel, callback, argument = calls.popleft()
             if self.balanced:
-                begun_ns = self._clock.monotonic_ns()
+                start_ns = self._clock.monotonic_ns()
                 callback(argument)
-                channel.busy_ns += self._clock.monotonic_ns() - begun_ns
+                channel.busy_ns += self._clock.monotonic_ns() - start_ns
             else:
                 callback(argument)
 
@@ -212,12 +212,12 @@ class Reactor:
             or selector.proxied
         ):
             timeout_s = 0.0
-        begun_ns = self.poll_begun_ns = self._clock.monotonic_ns() if timeout_s else 0
+        start_ns = self.poll_start_ns = self._clock.monotonic_ns() if timeout_s else 0
         selector.poll(timeout_s)
         self.inbox.awake()
         if timeout_s:
-            self.poll_begun_ns = 0
-            self.idle_ns += selector.now_ns - begun_ns
+            self.poll_start_ns = 0
+            self.idle_ns += selector.now_ns - start_ns
 
     def _process_completed(self) -> None:
         selector, lifecycle = self.selector, self.lifecycle
@@ -248,14 +248,14 @@ class Reactor:
 
     def _advance_measured(self, channels: Sequence[KafkaChannel]) -> None:
         for channel in channels:
-            begun_ns = self._clock.monotonic_ns()
+            start_ns = self._clock.monotonic_ns()
             self.lifecycle.advance(channel)
-            channel.busy_ns += self._clock.monotonic_ns() - begun_ns
+            channel.busy_ns += self._clock.monotonic_ns() - start_ns
 
     # ---- connections
 
     def _set_up_one(self) -> None:
-        # One a turn: that takes as long as many requests, and connected clients must not wait for a crowd outside.
+        # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
         # Kafka takes up to 20 new connections a turn, and every step that can be taken.
         setup = self.selector.setup
         self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
@@ -281,10 +281,10 @@ class Reactor:
         connection = ConnectionContext(
             self._connection_id(local, peer), runtime.context, local, peer, opened_ns=self._clock.monotonic_ns()
         )
-        # Asked before a transport takes the socket over.
+        # Read before the transport takes the socket over.
         descriptor = sock.fileno()
         proxies = runtime.proxies
-        layer = runtime.transport.wrap(sock, peer) if proxies is None else proxies.layer(sock, peer)
+        layer = runtime.transport.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
         receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
         channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
         if proxies is None:
@@ -303,7 +303,7 @@ class Reactor:
         try:
             self.selector.adopt(channel)
         except Exception as error:
-            # No other processor has it any more: nobody else would close it.
+            # This processor owns it now: no other one would close it.
             self.lifecycle.close(channel, f"cannot be moved: {error!r}")
 
     def _close_excess_connections(self) -> None:

@@ -45,7 +45,7 @@ class NetworkReceive:
                      ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
                      └──────────────────┴──┘
     ```
-    Frames are bytearrays, or memoryviews for large ones: writable, and nobody else's. With a pool, `reserve` goes
+    Frames are bytearrays, or memoryviews for large ones: writable, and not shared. With a pool, `reserve` goes
     before each read and `settle` after it; while `waiting_for_memory` nothing may be read until `resume` returns True.
     """
 
@@ -210,7 +210,7 @@ class NetworkReceive:
             self._pool.release(frame_bytes)
 
     def discard(self) -> None:
-        """The channel is gone: everything that is held goes back to the pool."""
+        """The channel is closed: release everything it holds to the pool."""
         if self._pool is not None:
             assert self._claim is not None
             self._pool.abandon(self._claim)

@@ -1,4 +1,4 @@
-"""`Selector`: the channels of one processor: what can be read, sent, or is gone.
+"""`Selector`: the channels of one processor: what can be read or sent, and what is disconnected.
 
 Not thread safe: one processor thread uses it. What happens in one `poll` is left in `completed_receives`,
 `completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never leaves it.
@@ -35,7 +35,7 @@ _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
 class Selector(WatchedChannels):
-    """See the module. `channels` are by descriptor; those in `closing` have lost their peer and still have requests
+    """See the module. `channels` are by descriptor; those in `closing` are disconnected and still have requests
     (Kafka's `closingChannels`); `setup` are those that are not READY yet. While `timed`, each channel
     is charged with the time that it takes (`network_ns`, `busy_ns`)."""
 
@@ -83,13 +83,13 @@ class Selector(WatchedChannels):
             self.completed_receives.append(channel)
         self.look_for_buffered(channel)
         if channel.receive.evicted:
-            # While it belonged to no selector, none saw that.
+            # No selector watched it during the migration.
             self.reject(channel, EVICTED)
 
-    # ---- what happens
+    # ---- polling
 
     def poll(self, timeout_s: float) -> None:
-        """Wait for something to happen, and read and write what can be."""
+        """Wait for readiness, then read and write what is ready."""
         if self._pool is not None:
             timeout_s = self._memory.before_poll(timeout_s)
         if self.buffered or self.setup:
@@ -107,15 +107,15 @@ class Selector(WatchedChannels):
             self._read_buffered()
 
     def _process_timed(self, events: list[tuple[int, int]]) -> None:
-        begun_ns = self.now_ns
+        start_ns = self.now_ns
         for event in events:
             channel = self.channels.get(event[0])
             self._process((event,))
             ended_ns = self._clock.monotonic_ns()
             if channel is not None:
-                channel.busy_ns += ended_ns - begun_ns
-                channel.network_ns += ended_ns - begun_ns
-            begun_ns = ended_ns
+                channel.busy_ns += ended_ns - start_ns
+                channel.network_ns += ended_ns - start_ns
+            start_ns = ended_ns
 
     def _process(self, events: Iterable[tuple[int, int]]) -> None:
         now_ns = self.now_ns
@@ -138,7 +138,7 @@ class Selector(WatchedChannels):
                 if mask & READ:
                     self.read(channel)
                 elif mask & (HANG_UP | ERROR):
-                    # A peer that waits for a turn may have said something before.
+                    # The peer may have sent bytes before, which a channel that waits for its turn still reads.
                     if channel not in self.setup:
                         self._lost(channel, "connection reset by peer")
                 elif mask & WRITE and channel.state is _HANDSHAKE:
@@ -209,7 +209,7 @@ class Selector(WatchedChannels):
                 self.failed(channel, error)
 
     def look_for_buffered(self, channel: KafkaChannel) -> None:
-        """Ask a channel's transport whether bytes wait inside it."""
+        """Check whether bytes wait inside a channel's transport."""
         try:
             if channel.transport.has_buffered_data:
                 self.buffered.add(channel)
@@ -218,7 +218,7 @@ class Selector(WatchedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def resume(self, channel: KafkaChannel) -> None:
-        """A channel may be read again: watch it, and look into its transport."""
+        """A channel may be read again: watch it, and check its transport for bytes."""
         self.update_interest(channel)
         self.look_for_buffered(channel)
 
@@ -227,7 +227,7 @@ class Selector(WatchedChannels):
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
         """Send one response (or several joined ones); True if it went whole at once, which needs no event.
 
-        What cannot go yet goes out in later polls, behind what was waiting already, as one send.
+        The rest is sent in later polls, behind what was waiting already, as one send.
         """
         if channel.send is not None:
             channel.send.extend(chunks)
@@ -265,7 +265,7 @@ class Selector(WatchedChannels):
         if isinstance(error, OSError):
             self._lost(channel, str(error))
         elif isinstance(error, InvalidReceiveError):
-            # What came whole before it is still answered.
+            # Frames received before it are still answered.
             self.completed_receives.append(channel)
             self.reject_receive(channel, error)
         else:
@@ -273,7 +273,7 @@ class Selector(WatchedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
-        """The peer is gone. Frames that came before that are still to be served: Kafka's closing channels."""
+        """The peer has disconnected. Frames received before that are still served: Kafka's closing channels."""
         if channel.state is _HANDSHAKE and not channel.close_reason:
             self._failures.count("closed_by_peer")
         channel.close_reason = channel.close_reason or reason
@@ -291,7 +291,7 @@ class Selector(WatchedChannels):
             self.disconnected.append(channel)
 
     def reject(self, channel: KafkaChannel, reason: str) -> None:
-        """Give a channel up for what it did; the reason is logged when it is closed."""
+        """Give up a channel because of what its peer did, and log the reason."""
         log.warning("%s: closing connection: %s", describe(channel), reason)
         channel.close_reason = reason
         self.disconnected.append(channel)

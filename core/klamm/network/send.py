@@ -1,4 +1,4 @@
-"""`NetworkSend` and `FileSend`: one response on its way out, in buffers and file regions."""
+"""`NetworkSend` and `FileSend`: a response that is being sent, in buffers and file regions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class NetworkSend:
         self.size_bytes = 0
 
     def write_to(self, transport: TransportLayer) -> bool:
-        """Write what goes; True once all has gone. About 256 KiB of files a call, so that none holds the others up."""
+        """Write what the socket takes; True once everything is written.
+
+        A call sends about 256 KiB of files, so that no channel holds the others up.
+        """
         budget = self.size_bytes + _TURN_BYTES
         while self._chunks:
             head = self._chunks[0]
@@ -85,7 +88,7 @@ class NetworkSend:
             self._remaining = -1
             region.close()
             return 1
-        # Less than was offered went: the next try would only be told to wait.
+        # Less than was offered went: the next try would only block.
         return 1 if sent == wanted else 0
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
@@ -93,6 +96,6 @@ class NetworkSend:
         self._chunks.extend(chunks)
 
     def close(self) -> None:
-        """Let go of files that were not sent."""
+        """Close the files that were not sent."""
         close_chunks(self._chunks)
         self._chunks.clear()

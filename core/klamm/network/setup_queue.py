@@ -15,11 +15,11 @@ _HANDSHAKE: Final = ChannelState.HANDSHAKE
 _AUTHENTICATE: Final = ChannelState.AUTHENTICATE
 _NOT_SET_UP: Final = frozenset({_HANDSHAKE, _AUTHENTICATE})
 UNWATCHED: Final = -1
-"""Instead of an interest, of a channel that the poller does not know for now."""
+"""The interest of a channel that is not registered with the poller."""
 
 
 class ChannelIo(Protocol):
-    """What a step does to its channel: the `Selector`."""
+    """What steps need of the `Selector`."""
 
     completed_receives: list[KafkaChannel]
     proxied: list[KafkaChannel]
@@ -43,8 +43,8 @@ class ChannelIo(Protocol):
 class SetupQueue:
     """Channels that are not READY and have something to do, in the order in which they came.
 
-    A step takes as long as many requests, so it comes after them. With `handshakes`, steps of handshakes are taken by
-    the threads of those.
+    A step takes as long as many requests, so it comes after them. With `handshakes`, its threads take the steps of
+    handshakes.
     """
 
     def __init__(self, io: ChannelIo, handshakes: HandshakeOffload | None) -> None:
@@ -78,7 +78,7 @@ class SetupQueue:
         if channel is self._current or channel.state not in _NOT_SET_UP:
             return False
         if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
-            # Not even an interest in nothing: the poller would report a peer that is gone all the time.
+            # Not even an interest in nothing: the poller would report a disconnected peer all the time.
             self._io.unwatch(channel)
             channel.interest = UNWATCHED
             self._handshakes.begin(channel)
@@ -137,7 +137,7 @@ class SetupQueue:
         self._io.watch(channel, interest)
 
     def done(self, channel: KafkaChannel) -> None:
-        """A channel became READY, or failed to: its time is not limited any more."""
+        """A channel became READY, or failed to: its time limit ends."""
         self.setting_up.discard(channel)
 
     def forget(self, channel: KafkaChannel) -> bool:

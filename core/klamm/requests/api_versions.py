@@ -29,16 +29,16 @@ class _PreparedResponse(ApiVersionsResponse):
         self._encoded = {version: answer.encode(version) for version in api_versions.VERSIONS}
 
     def encode(self, version: int) -> bytes:
-        # A throttled copy tells its throttle time.
+        # A throttled copy carries its throttle time.
         return super().encode(version) if self.throttle_time_ms else self._encoded[version]
 
 
 def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
-    """What a client is told of these handlers, ordered by API key."""
+    """The API versions that clients are offered, ordered by API key."""
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
     ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
     if _PRODUCE in ranges:
-        # librdkafka takes Produce from version 0 on for a sign of life; Kafka tells the same (KAFKA-18659).
+        # librdkafka takes Produce from version 0 on for a sign of life; Kafka offers the same (KAFKA-18659).
         ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
     return ApiVersionsResponse(api_keys=[ApiVersion(key, *versions) for key, versions in sorted(ranges.items())])
 
@@ -51,7 +51,7 @@ def unsupported_version_response(min_version: int, max_version: int) -> ApiVersi
 
 
 def note_client_software(request: ApiVersionsRequest, context: RequestContext) -> bool:
-    """Remember who the client says it is (KIP-511); False if that is no valid name or version."""
+    """Store the client software name and version (KIP-511); False if one of them is not valid."""
     if context.api_version < 3:
         return True
     connection = context.connection
@@ -89,7 +89,7 @@ class ApiVersionsAnswerer:
         """The answer, with its header and without its length. Raises ValueError for what cannot be parsed."""
         try:
             api_key, version, correlation_id, client_id, offset = decode_request_header(frame)
-            context = RequestContext(connection, _NOBODY, api_key, version, correlation_id, client_id, len(frame))
+            context = RequestContext(connection, _NO_RESPONDER, api_key, version, correlation_id, client_id, len(frame))
             if version not in self._versions:
                 answer = unsupported_version_response(self._versions.start, self._versions.stop - 1)
                 version = 0
@@ -101,7 +101,7 @@ class ApiVersionsAnswerer:
         return correlation_id.to_bytes(4, "big", signed=True) + answer.encode(version)
 
 
-class _Nobody:
+class _NoResponder:
     """Where the response of a request goes that is answered on the spot."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
@@ -111,7 +111,7 @@ class _Nobody:
         raise AssertionError
 
 
-_NOBODY: Final = _Nobody()
+_NO_RESPONDER: Final = _NoResponder()
 
 
 def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:

@@ -160,7 +160,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
     request.failed = True
     response = error_response(request.message, context.api_version, code, message)
     if response is None:
-        # Kafka's way to tell a producer with acks=0 that something is wrong.
+        # As in Kafka the connection closes: a producer with acks=0 has no other way to notice an error.
         request.error_code = int(code)
         raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
     return response

@@ -17,7 +17,7 @@ _PAUSE_S: Final = 0.1
 
 
 class _BusyMeter:
-    """How long one handler has been at requests; only it writes. `since_ns` is when it took up the one it is at."""
+    """Busy time of one handler; only it writes. `since_ns` is the start of its current request."""
 
     __slots__ = ("busy_ns", "since_ns")
 
@@ -43,7 +43,7 @@ class KafkaRequestHandlerPool:
         self._target = 0
         self._next_id = 0
         self._meters: dict[threading.Thread, _BusyMeter] = {}
-        self._gone_busy_ns = 0
+        self._stopped_busy_ns = 0
 
     @property
     def size(self) -> int:
@@ -51,11 +51,11 @@ class KafkaRequestHandlerPool:
         return len(self._threads)
 
     def resize(self, count: int) -> None:
-        """Have `count` handlers; those that are too many stop after the request they are at."""
+        """Set the number of handlers; excess ones stop after their current request."""
         with self._lock:
             surplus = self._target - count
             self._target = count
-            self._tell(self._channel.resized, count)
+            self._call(self._channel.resized, count)
             for _ in range(-surplus):
                 thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
                 self._next_id += 1
@@ -63,27 +63,27 @@ class KafkaRequestHandlerPool:
                 self._meters[thread] = _BusyMeter()
                 thread.start()
         for _ in range(surplus):
-            self._tell(self._channel.wake_handler)
+            self._call(self._channel.wake_handler)
 
     @staticmethod
-    def _tell(call: Callable[..., None], *arguments: int) -> None:
+    def _call(call: Callable[..., None], *arguments: int) -> None:
         try:
             call(*arguments)
         except Exception:
             log.exception("the request scheduler failed")
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Stop all handlers; False if some were still at a request when the time was up."""
+        """Stop all handlers; False if some still run a request after the timeout."""
         self.resize(0)
         for thread in list(self._threads):
             thread.join(timeout_s)
         return not self._threads
 
     def busy_ns_until(self, now_ns: int) -> int:
-        """The time that all handlers together have spent on requests, with those they are at."""
+        """The time that all handlers together have spent on requests, current ones included."""
         with self._lock:
             meters = list(self._meters.values())
-            total_ns = self._gone_busy_ns
+            total_ns = self._stopped_busy_ns
         return total_ns + sum(meter.busy_ns_until(now_ns) for meter in meters)
 
     def _loop(self) -> None:
@@ -109,10 +109,10 @@ class KafkaRequestHandlerPool:
                     meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)
             except BaseException:
-                # The last net: `run` answers for what handlers raise, so this is a bug, and must not cost the thread.
+                # A bug, as `run` answers what handlers raise. It must not end the thread.
                 log.exception("request handler failed")
                 if request is None:
-                    # The queue itself fails: do not fill the log while it does.
+                    # The queue itself fails: wait, so as not to flood the log.
                     self._pause.wait(_PAUSE_S)
 
     def _should_stop(self, thread: threading.Thread) -> bool:
@@ -120,5 +120,5 @@ class KafkaRequestHandlerPool:
             if len(self._threads) <= self._target:
                 return False
             self._threads.discard(thread)
-            self._gone_busy_ns += self._meters.pop(thread).busy_ns
+            self._stopped_busy_ns += self._meters.pop(thread).busy_ns
             return True

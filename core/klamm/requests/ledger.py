@@ -38,7 +38,7 @@ class _Lost:
     """The responder of requests whose connection is lost."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
-        """Without effect: there is nobody to answer."""
+        """Without effect: the client is disconnected."""
 
     def close_connection(self, context: RequestContext, reason: str) -> None:
         """Without effect: the connection is closed."""
@@ -103,7 +103,7 @@ class RequestLedger:
             count.always()
 
     def end_untimed(self, request: PendingRequest) -> None:
-        """`end` for a request that was answered on this thread and that nobody times or observes."""
+        """`end` for a request that was answered on this thread and is neither timed nor observed."""
         request.ended = True
         request.context.responder = ANSWERED
         if request.errors is not None and self._recorder is not None:

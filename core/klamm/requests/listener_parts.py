@@ -16,8 +16,8 @@ from klamm.runtime.clock import Clock
 class RequestParts:
     """Shared by all processors of a listener.
 
-    The throttles that limit somebody now are `listener.throttles`, which may change at any time. `may_cache` says that
-    nobody needs to see each request, so that equal ones may be answered from a `ResponseCache`.
+    The active throttles are `listener.throttles`, which may change at any time. `may_cache` says that no part needs to
+    see each request, so that equal ones may be answered from a `ResponseCache`.
     """
 
     listener: ListenerContext

@@ -40,11 +40,11 @@ class RequestObservers:
         self._notify("connection_refused", address, reason, detail)
 
     def authenticated(self, connection: ConnectionContext, *, again: bool) -> None:
-        """A client has proved who it is."""
+        """A client has authenticated."""
         self._notify("authenticated", connection, again)
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, *, again: bool) -> None:
-        """A client could not prove who it is."""
+        """A client failed to authenticate."""
         self._notify("authentication_failed", connection, reason, again)
 
     def session_expired(self, connection: ConnectionContext) -> None:

@@ -1,4 +1,4 @@
-"""`PendingRequest`: what the server carries along with a request; plugins see its `RequestContext` only."""
+"""`PendingRequest`: a request and the server's data about it; plugins see only its `RequestContext`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class IllegalStageError(Exception):
-    """A request was to pass a stage that it cannot be in: a bug."""
+    """A transition that the table of stages does not allow: a bug."""
 
 
 class RequestStage(enum.Enum):
-    """How far a request is.
+    """The stage of a request.
 
     ```
     QUEUED ──► RUNNING ──► COMPLETED
@@ -77,11 +77,11 @@ class PendingRequest:
     `result` is what an answer that comes later sends: the whole frame in chunks, NO_RESPONSE or CloseConnection.
     `channel` is the connection it came on; only the network layer looks into it.
 
-    Times are monotonic nanoseconds; `received_ns` is 0 for a request that nobody times. `weight` says how many requests
+    Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
     `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it, `parked`
-    that the handler answers later, `lost` that the connection is gone, `ended` that the ledger has its end.
+    that the handler answers later, `lost` that the connection is closed, `ended` that the ledger has its end.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -122,7 +122,7 @@ class PendingRequest:
         return self.context.size_bytes
 
     def transition_to(self, stage: RequestStage) -> None:
-        """Pass on to a stage; IllegalStageError if the table does not know the way."""
+        """Change the stage; IllegalStageError if the table does not allow it."""
         if stage not in STAGE_TRANSITIONS[self.stage]:
             raise IllegalStageError(f"{self.context.api_name}: {self.stage} to {stage}")
         self.stage = stage

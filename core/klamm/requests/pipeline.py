@@ -104,7 +104,7 @@ class RequestPipeline:
             if request.stage is not RequestStage.COMPLETED:
                 request.stage = RequestStage.COMPLETED
                 return request, result
-            # It was answered through its context meanwhile.
+            # Another thread has answered it through its context.
             close_result(result)
             result = LATER
         self._ledger.park(request)
@@ -151,7 +151,7 @@ class RequestPipeline:
         self.end((request,), RequestOutcome.FAILED)
 
     def lose(self, request: PendingRequest) -> None:
-        """The connection of a request that a handler has, or waits for, is gone. One that has not begun never runs."""
+        """The connection of a request that a handler runs, or that is queued, is closed. A queued one never runs."""
         with self._handed_over:
             request.lost = True
             cancelled = request.stage is RequestStage.QUEUED
@@ -241,7 +241,7 @@ class RequestPipeline:
             request.result = result
             self._deliver(request)
         else:
-            # It was answered through its context meanwhile.
+            # Another thread has answered it through its context.
             close_result(result)
 
 

@@ -49,7 +49,7 @@ class RequestChannel:
         return self._scheduler.offer(request)
 
     def receive_request(self) -> RequestContext | None:
-        """The next request for a handler; None asks the handler to look whether it shall stop."""
+        """The next request for a handler; None has the handler check whether it should stop."""
         request = self.take()
         if self._waiting:
             with self._lock:
@@ -100,7 +100,7 @@ class WaitingRequests:
     def retry(self) -> None:
         """Queue what there is room for now: one request of each lane at a time.
 
-        A request that the scheduler raises for costs its connection; those behind it are tried all the same.
+        If the scheduler raises for a request, its connection is closed; the requests behind it are still tried.
         """
         self.has_room = False
         refused: set[Hashable] = set()

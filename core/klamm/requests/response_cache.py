@@ -1,8 +1,9 @@
-"""`ResponseCache`: answers that are given again to equal requests, while nothing they depend on has changed.
+"""`ResponseCache`: answers equal requests with the same response, while nothing that it depends on has changed.
 
-Clients ask for Metadata again and again in the same words. A handler that declares `unchanged_while` answers equal
-requests equally, so the whole frame, less its correlation id, is the key. ApiVersions also says who the client is: its
-answer holds on connections that have said so already. Only for listeners where nobody needs to see each request.
+Clients repeat equal Metadata requests. A handler that declares `unchanged_while` answers equal requests equally, so the
+whole frame, less its correlation id, is the key. ApiVersions also names the client's software: its
+response is used on connections that have named the same before. Only for listeners without observers, authorizers and
+quotas, which need to see each request.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class ResponseCache:
 
     A request that is due to be timed is not answered from here: it is the sample for those that are. An answer is kept
     when its request comes for the second time: requests that differ, as most do, then cost little more than without a
-    cache. `is_wanted` says so of the request that `find` has looked for last.
+    cache. `is_wanted` is True if that holds for the request of the last `find`.
     """
 
     __slots__ = ("_answers", "_api_keys", "_seen", "is_wanted")

@@ -25,7 +25,7 @@ RequestStep = Callable[[Any, RequestContext], Any]
 
 
 class FilterCalls(NamedTuple):
-    """What a request filter said of itself once it was open, and its methods; see `klamm.RequestFilter`."""
+    """The APIs and methods of an open request filter; see `klamm.RequestFilter`."""
 
     api_keys: Collection[int] | None
     blocking: bool

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 class BindError(Exception):
-    """A listener's address cannot be had; the message names listener, host, port and cause."""
+    """A listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 class Listener:
-    """Built in phases, as the server's two-phase start asks: `bind`, `open_parts`, `start`; then `stop_accepting`,
+    """Built in phases, as the server's two-phase start needs: `bind`, `open_parts`, `start`; then `stop_accepting`,
     `close`."""
 
     def __init__(self, plan: ListenerPlan) -> None:
@@ -70,7 +70,7 @@ class Listener:
 
     @property
     def plan(self) -> ListenerPlan:
-        """The plan as it counts now."""
+        """The plan in use."""
         return self._plan if self._parts is None else self._parts.plan
 
     @property
@@ -79,7 +79,7 @@ class Listener:
         return [] if self._parts is None else self._parts.all
 
     def bind(self, services: ServerServices) -> None:
-        """Take the address. Connections queue up in the backlog from here on. Raises BindError."""
+        """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
         settings = self.plan.settings
         host, port = self.plan.bind
         try:
@@ -244,14 +244,14 @@ class Listener:
         self._accepting_processor = self._acceptor_thread = None
 
     def resize(self, count: int) -> None:
-        """Have `count` processors. New connections go to all of them from now on; the connections of those that are too
-        many go to the others, each at its next quiet point."""
+        """Set the number of processors. New connections go to all of them from now on; connections of excess processors
+        migrate to the others, each at its next quiet point."""
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
             self._pause_accepting()
         kept, surplus = self.processors[:count], self.processors[count:]
         for _ in range(count - len(kept)):
-            # Never the index of one that may still be there: connection ids and metrics tell them apart by it.
+            # Never the index of one that may still run: connection ids and metrics contain it.
             processor = Processor(self._next_index, self.runtime)
             self._next_index += 1
             processor.start()
@@ -267,7 +267,7 @@ class Listener:
 
     @property
     def all_processors(self) -> list[Processor]:
-        """Those that take new connections, and those that have retired and still have some."""
+        """Processors that take new connections, and retired ones that still have some."""
         return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:

@@ -31,7 +31,7 @@ class PartError(Exception):
 
 
 class ListenerParts:
-    """Of one listener; `plan` is what counts now. What a part raises while it opens stops the start, in its name."""
+    """Of one listener; `plan` is the one in use. A part that fails to open stops the start with a PartError."""
 
     def __init__(self, plan: ListenerPlan, context: ListenerContext) -> None:
         self.name = plan.name
@@ -40,7 +40,7 @@ class ListenerParts:
         self.all: list[ListenerPart] = []
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
-        # One may change its mind while another thread asks all of them.
+        # One may change its answer while another thread calls all of them.
         self._throttles_lock = threading.Lock()
         context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
         self.transport: Transport = self._make(plan.transport)
@@ -71,7 +71,7 @@ class ListenerParts:
         self.refresh_throttles()
 
     def filter_calls(self) -> list[FilterCalls]:
-        """What the filters want, and their methods, in the order of the plan. Raises PartError."""
+        """The APIs and methods of the filters, in the order of the plan. Raises PartError."""
         calls = []
         for one in self.filters:
             with self.needed(one):
@@ -99,7 +99,7 @@ class ListenerParts:
             raise PartError(f"listener {self.name}: {text}") from error
 
     def refresh_throttles(self) -> None:
-        """Ask the throttles which of them limit somebody now; from any thread."""
+        """Update which throttles are active; from any thread."""
         with self._throttles_lock:
             self._context.throttles = tuple(throttle for throttle in self._throttles if self._is_active(throttle))
 
@@ -125,9 +125,9 @@ class ListenerParts:
         return problems
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings that they have in a new plan: who took them, and what went wrong.
+        """Give parts their settings in a new plan; returns the parts that took them, and the problems.
 
-        What was taken is in `self.plan` from then on; what is still different there counts from the next start.
+        `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """
         taken, problems = [], []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):

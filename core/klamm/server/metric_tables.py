@@ -1,4 +1,4 @@
-"""What the metrics of a server have in common."""
+"""Helpers that the metrics of a server share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def processors_of(listeners: Sequence[Listener]) -> Iterator[tuple[Labels, Proce
 
 
 class TimeShares:
-    """Shares of time over a window, each of the thing that spends it."""
+    """Shares of time over a window, by key."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -136,7 +136,7 @@ class ThreadMetrics:
 
 
 def _largest_lanes(sizes: Mapping[str, int]) -> Samples:
-    # A lane may be named by a client: neither its length nor how many there are is theirs to choose.
+    # Clients may name lanes: limit the length of the names and their number.
     merged: dict[str, int] = {}
     for lane, size in sizes.items():
         name = lane[:LABEL_CHARACTERS]

@@ -19,7 +19,7 @@ log = logging.getLogger("klamm.prometheus")
 class RegistryCollector(Collector):
     """Collects a `MetricsRegistry`: names that match a pattern of `include` and none of `exclude`.
 
-    A family that Prometheus cannot have is left out and logged once: it hides no other.
+    A family that Prometheus does not allow is left out and logged once; the others are exported.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RegistryCollector(Collector):
                 if name in mbeans:
                     raise ValueError(f"{mbeans[name]} has the same name in Prometheus, {name}")
                 mbeans[name] = family.name
-                # Reading much at once would hold the interpreter for long: let the processors have it in between.
+                # Collecting all at once would keep the interpreter from the processors for long: yield in between.
                 time.sleep(0)
                 metric = self._metric(family)
             except Exception as error:

@@ -1,7 +1,7 @@
-"""A small HTTP server for a few pages. Clients that send or read slowly keep nobody else from an answer.
+"""A small HTTP server for a few pages. Clients that send or read slowly keep no other client from an answer.
 
 At most `CONNECTIONS` connections are open, each with a thread and a deadline for everything: request and answer. When a
-further one comes, the oldest connection of the address that has the most is closed. So somebody who opens many
+further one comes, the oldest connection of the address that has the most is closed. So a client that opens many
 connections loses its own, and a client that sends its request at once is answered.
 """
 
@@ -28,6 +28,7 @@ CONNECTIONS: Final = 16
 DEADLINE_S: Final = 10.0
 _MAX_HEAD_BYTES: Final = 16 * 1024
 _LOOK_EVERY_S: Final = 0.2
+_PLACE_WITHIN_S: Final = 2.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -107,13 +108,15 @@ class HttpServer(ThreadingHTTPServer):
                 self._abort(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._thread_places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
         deadline_ns = self._clock.monotonic_ns() + int(DEADLINE_S * 1e9)
         with self._lock:
             if len(self._open) >= CONNECTIONS:
                 self._abort(self._greediest())
+        # Threads of connections that were closed to make room end soon, but not at once.
+        if not self._thread_places.acquire(timeout=_PLACE_WITHIN_S):
+            self.shutdown_request(request)
+            return
+        with self._lock:
             self._open[request] = _Connection(request, str(client_address[0]), deadline_ns)
         try:
             super().process_request(request, client_address)
@@ -132,7 +135,7 @@ class HttpServer(ThreadingHTTPServer):
             # Wakes the thread that reads or writes it.
             connection.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            log.debug("peer=%s: gone already", connection.host)
+            log.debug("peer=%s: closed already", connection.host)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

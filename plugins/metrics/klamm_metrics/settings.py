@@ -40,12 +40,12 @@ class PrometheusSettings:
 
     bind: str = setting(
         "127.0.0.1:9404",
-        doc="HOST:PORT of /metrics, /health and /ready. Whoever can connect there can read them.",
+        doc="HOST:PORT of /metrics, /health and /ready. Every client that can connect can read them.",
         check=_check_endpoint,
     )
     include: tuple[str, ...] = setting(
-        ("*",), doc="Patterns of Prometheus names, with * and ?; only these are told, e.g. `kafka_network_*`."
+        ("*",), doc="Patterns of Prometheus names, with * and ?; only these are exported, e.g. `kafka_network_*`."
     )
-    exclude: tuple[str, ...] = setting((), doc="Patterns of Prometheus names that are not told.")
+    exclude: tuple[str, ...] = setting((), doc="Patterns of Prometheus names that are not exported.")
     labels: dict[str, str] = setting({}, doc="Labels that every metric gets, e.g. the cluster.", check=_check_labels)
-    process: bool = setting(True, doc="Tell of the process too: memory, processor time, file descriptors.")
+    process: bool = setting(True, doc="Export metrics of the process too: memory, processor time, file descriptors.")

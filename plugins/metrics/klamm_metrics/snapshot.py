@@ -1,4 +1,4 @@
-"""What an exporter said at one moment, and what happened between two such moments."""
+"""The metrics of an exporter at one moment, and their change between two moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Snapshot:
 
     @classmethod
     def parse(cls, text: str, time_s: float) -> Snapshot:
-        """From the text format. Raises ValueError if it is none."""
+        """From the text format. Raises ValueError for other text."""
         samples: dict[str, dict[Labels, float]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -1,4 +1,4 @@
-"""`klamm top`: a live view of a running server, from what its extension `prometheus` tells."""
+"""`klamm top`: a live view of a running server, from the metrics of its extension `prometheus`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DEFAULT_URL: Final = "http://127.0.0.1:9404/metrics"
 _TIMEOUT_S: Final = 5.0
 _ROWS: Final = 12
 _BAR: Final = 10
-# A pool without a limit says 2^63 - 1.
+# A pool without a limit reports 2^63 - 1.
 _NO_LIMIT: Final = 1 << 62
 
 
 class UnreachableError(Exception):
-    """The server does not tell its metrics; the message says why."""
+    """The metrics of the server cannot be read; the message says why."""
 
 
 def main(arguments: list[str]) -> int:
@@ -57,7 +57,7 @@ def complete_url(text: str) -> str:
 
 
 def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
-    """One look. Raises UnreachableError."""
+    """Read the metrics once. Raises UnreachableError."""
     if not url.startswith(("http://", "https://")):
         raise UnreachableError(f"{url} is no address of the web")
     try:
@@ -249,7 +249,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _plain(text: str) -> str:
-    # What a client says of itself must not move the cursor or be read as markup.
+    # A name that a client chose must not move the cursor or be read as markup.
     return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
 
 

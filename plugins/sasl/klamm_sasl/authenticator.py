@@ -355,8 +355,7 @@ class SaslServerAuthenticator(Authenticator):
         proof = result.proof or _LASTING
         token_ends_ns = None
         if result.expires_ms is not None:
-            # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka: an idle client may
-            # authenticate again before that.
+            # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
             token_ends_ns = self._clock.monotonic_ns() + (result.expires_ms - self._clock.wall_ms()) * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.why_not, token_ends_ns)
         if changed is not None:

@@ -1,4 +1,4 @@
-"""`ProxyAdmission`: asks the gates for the client behind a trusted proxy, once its header has named it."""
+"""`ProxyAdmission`: calls the gates for the client behind a trusted proxy, once its header has named it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProxyAdmission:
             self._lifecycle.close(channel, repr(error))
 
     def _admit(self, channel: KafkaChannel) -> None:
-        """Ask the gates, and begin the handshake of the transport.
+        """Call the gates, and begin the handshake of the transport.
 
         A gate's Delay that would pause the acceptor holds up this connection alone: others come through the same
         proxy. Any other Delay closes it, as always.

@@ -21,11 +21,11 @@ class TrustedProxies:
         self.required = required
 
     def trusts(self, peer: Address) -> bool:
-        """Whether what a peer says in a header is believed."""
+        """Whether a PROXY header of this peer is accepted."""
         return peer.host in self._networks
 
-    def layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
-        """What reads the header of a new connection."""
+    def header_layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
+        """The transport layer that reads the header of a new connection."""
         return ProxyHeaderLayer(sock, trusted=self.trusts(peer), required=self.required)
 
 
@@ -33,7 +33,7 @@ class ProxyHeaderLayer(TransportLayer):
     """Stands for the transport until the header has been read; `handshake` reads just that. No other data pass.
 
     Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` for a header of a peer
-    that may not send one. `waited_for` are the reasons for which gates have had the connection wait.
+    that may not send one. `waited_for` are the reasons for which gates have delayed the connection.
     """
 
     __slots__ = ("_reader", "_required", "socket", "trusted", "waited_for")
@@ -47,7 +47,7 @@ class ProxyHeaderLayer(TransportLayer):
 
     @property
     def header(self) -> ProxyHeader | None:
-        """What the peer said; None if it said nothing."""
+        """The header that the peer sent; None if it sent none."""
         return self._reader.header
 
     def handshake(self) -> Interest:

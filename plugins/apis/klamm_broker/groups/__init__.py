@@ -1,13 +1,13 @@
 """Consumer groups: the classic group protocol, and committed offsets.
 
-`GroupCoordinator` is the door; `coordinator.offsets` is the part that commits and fetches. Below it:
+`GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
 
-    coordinator     what members ask: join, sync, heartbeat, leave
+    coordinator     the requests of members: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
     offsets         commit, fetch, delete, expire
     registry        group id → group
-    group           members, state, offsets of one group (`state` has its transitions, `views` what others see of it)
+    group           members, state, offsets of one group (`state` has its transitions, `views` what clients see of it)
     persistence     to and from the store
 
 A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.

@@ -17,7 +17,7 @@ _LENGTH = struct.Struct(">h")
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """Topic names in a subscription.
 
-    Raises ValueError when the bytes are none: a client may use the protocol type "consumer" for something else.
+    Raises ValueError for other bytes: a client may use the protocol type "consumer" for something else.
     """
     try:
         version, count = _HEAD.unpack_from(metadata)

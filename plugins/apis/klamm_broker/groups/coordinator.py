@@ -44,7 +44,7 @@ class GroupCoordinator:
     Sans-I/O: it answers through the replies it is given, at once or later, from the caller's thread, the scheduler's
     or the store's, and never while it holds a group. It has no thread of its own and never waits for the disk.
 
-    Life: `load()` → requests and timers → `close()`.
+    Life cycle: `load()` → requests and timers → `close()`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class GroupCoordinator:
                 self._rejoin(group, request, member, reply)
 
     def _accepts_joining(self, group: Group, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. In the join phase those count that wait, not those that may be gone."""
+        """Whether `group.max.size` leaves room. In the join phase only members that wait are counted."""
         if group.state in (EMPTY, DEAD):
             return True
         member = group.members.get(member_id)
@@ -189,7 +189,7 @@ class GroupCoordinator:
     # Sync
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Ask for the assignment. `reply` is called when the leader has sent it and it is durable."""
+        """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
         if not request.group_id:
             reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -284,7 +284,7 @@ class GroupCoordinator:
                 group.answer(reply, result)
                 return
 
-            # As in Kafka, a departure stands even if the empty group could not be written.
+            # As in Kafka, members have left even if the empty group could not be written.
             def on_durable(_error: StoreError | None) -> None:
                 with group:
                     group.answer(reply, result)

@@ -61,8 +61,8 @@ class Group(GroupLock):
     Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
 
     `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
-    `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not come back yet.
-    `pending_syncs`         members of this generation that have not asked for their assignment yet.
+    `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
+    `pending_syncs`         members of this generation that have not requested their assignment yet.
     `pending_writes`        offset commits that the store has not confirmed yet.
     `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
     `subscribed_topics`     of all members, or None when they are unknown.
@@ -96,7 +96,7 @@ class Group(GroupLock):
     # State
 
     def transition_to(self, state: GroupState) -> None:
-        """Move on. Raises IllegalTransitionError for a move that is not in `NEXT_STATES`."""
+        """Change the state. Raises IllegalTransitionError for a move that is not in `NEXT_STATES`."""
         if state not in NEXT_STATES[self.state]:
             raise IllegalTransitionError(self.group_id, self.state, state)
         self.previous_state = self.state
@@ -189,7 +189,7 @@ class Group(GroupLock):
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that a member that has rejoined leads. False when there is none."""
+        """Make a member that has rejoined the leader if the leader has not. False if no member has rejoined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaits_join:

@@ -60,7 +60,7 @@ class Member:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that it likes best. Raises LookupError if it supports none."""
+        """The candidate that it prefers. Raises LookupError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

@@ -1,7 +1,7 @@
 """Committed offsets: commit, fetch, delete, expire.
 
-Follows Kafka's `OffsetMetadataManager`. What is in memory is what the store has confirmed: an offset can be fetched
-once it is durable, and not before.
+Follows Kafka's `OffsetMetadataManager`. Memory has only what the store has confirmed: an offset can be
+fetched once it is durable.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class OffsetManager:
             self._delete_held(group, doomed, on_durable)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Forget the offsets of topics that are gone."""
+        """Delete the offsets of deleted topics."""
         for group in self._registry.all():
             with group:
                 doomed = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
@@ -263,7 +263,7 @@ class OffsetManager:
 
     def _expire_held(self, group: Group, now_ms: int, retention_ms: int) -> None:
         if group.pending_writes:
-            # What looks expired may be about to be replaced, and the deletion would come after.
+            # A pending commit may replace an offset that looks expired, and the deletion would follow it.
             return
         expired = [
             (topic, index)

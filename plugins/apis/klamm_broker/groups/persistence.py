@@ -1,8 +1,8 @@
 """Groups and committed offsets in the store, and back.
 
 A group is written when Kafka would append a group metadata record: when it is new, when its leader's assignment
-arrives, when it gets empty, when a static member is replaced. What lies between is not written: after a crash in the
-middle of a rebalance the last stable generation is back, and its members find out by ILLEGAL_GENERATION.
+arrives, when it gets empty, when a static member is replaced. Nothing else is written: after a crash during a
+rebalance the group is in its last stable generation, and members of a later one get ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations

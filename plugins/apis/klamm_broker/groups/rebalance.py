@@ -47,7 +47,7 @@ class Rebalancer:
     # Joining
 
     def add_member(self, group: Group, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
-        """Take in a new member, whose join waits for the end of the join phase."""
+        """Add a new member, whose join waits for the end of the join phase."""
         member = Member(
             member_id,
             request.group_instance_id,
@@ -75,7 +75,7 @@ class Rebalancer:
     def replace_static_member(
         self, group: Group, request: JoinRequest, instance_id: str, new_member_id: str, reply: JoinReply
     ) -> None:
-        """Let a restarted static member go on under a new member id, without a rebalance if possible (KIP-345)."""
+        """Replace the member id of a restarted static member, without a rebalance if possible (KIP-345)."""
         old_leader_id = group.leader_id or ""
         old = group.members[group.static_members[instance_id]]
         member = group.replace_static_member(instance_id, new_member_id)
@@ -126,12 +126,12 @@ class Rebalancer:
         timer = group.pending_joins[member_id] = self._scheduler.schedule(session_timeout_ms, give_up)
 
     def remove_member(self, group: Group, member_id: str, reason: str) -> None:
-        """Remove a member and begin or go on with the rebalance that this causes."""
+        """Remove a member, and begin or continue the rebalance that this causes."""
         group.remove(member_id)
         self.after_removal(group, reason)
 
     def after_removal(self, group: Group, reason: str) -> None:
-        """Begin or go on with the rebalance that the removal of members causes."""
+        """Begin or continue the rebalance that the removal of members causes."""
         if group.state in (STABLE, COMPLETING_REBALANCE):
             self.prepare_or_complete(group, reason)
         else:
@@ -142,14 +142,14 @@ class Rebalancer:
             self._complete_join(group)
 
     def prepare_or_complete(self, group: Group, reason: str) -> None:
-        """Begin a rebalance, or look whether the one that is being prepared can end."""
+        """Begin a rebalance, or check whether the one that is being prepared can end."""
         if can_rebalance(group.state):
             self.prepare(group, reason)
         else:
             self.maybe_complete_join(group)
 
     def maybe_complete_join(self, group: Group) -> None:
-        """End the join phase if everyone is there. An initial rebalance ends by its timer only."""
+        """End the join phase if all members have joined. An initial rebalance ends by its timer only."""
         if group.previous_state is not EMPTY:
             self._complete_if_all_joined(group)
 
@@ -196,7 +196,7 @@ class Rebalancer:
         timer = group.join_timer = self._scheduler.schedule(delay_ms, fire)
 
     def _complete_join(self, group: Group) -> None:
-        """End the join phase: drop dynamic members that are not back, start the next generation, answer everyone."""
+        """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins."""
         cancel_timer(group.join_timer)
         group.join_timer = None
         group.new_member_added = False
@@ -236,7 +236,7 @@ class Rebalancer:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.storing_generation_id = -1
-                # A rebalance may have begun meanwhile; then every sync was answered.
+                # Another rebalance may have begun; then every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:
@@ -251,7 +251,7 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def note_sync(self, group: Group, member_id: str) -> None:
-        """A member has asked for its assignment."""
+        """A member has requested its assignment."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             cancel_timer(group.sync_timer)

@@ -17,7 +17,7 @@ class GroupRegistry:
     """Finds and makes groups.
 
     Groups are removed on the store's thread only, so what runs there (the callbacks that confirm writes) never finds
-    a group that dies under its hands. Everyone else may: a group that is DEAD when it is held has just been deleted.
+    a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +46,7 @@ class GroupRegistry:
             return group, True
 
     def remove_if_unused(self, group: Group) -> bool:
-        """Let a held group go, if nothing needs it any more; then it is DEAD. On the store's thread only."""
+        """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only."""
         if group.state is not EMPTY or group.pending_joins or group.offsets or group.pending_writes:
             return False
         group.transition_to(DEAD)

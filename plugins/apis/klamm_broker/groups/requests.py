@@ -20,7 +20,7 @@ UNKNOWN_MEMBER_ID = ""
 
 
 class JoinRequest(NamedTuple):
-    """A member asks to join.
+    """A request to join.
 
     `member_id`                    empty for one that has none yet.
     `requires_known_member_id`     answer a first join with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
@@ -63,7 +63,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A member asks for its assignment; the leader sends all of them, by member id."""
+    """A request for the assignment; the leader sends those of all members, by member id."""
 
     group_id: str
     generation_id: int

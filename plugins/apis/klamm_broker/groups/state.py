@@ -30,11 +30,11 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     STABLE: frozenset({PREPARING_REBALANCE, DEAD}),
     DEAD: frozenset({DEAD}),
 }
-"""Where a group may go from each state."""
+"""The states that may follow each state."""
 
 
 class IllegalTransitionError(RuntimeError):
-    """A group was asked for a move that its state does not allow: a defect of the caller."""
+    """A transition that the state of a group does not allow: a bug in the caller."""
 
     def __init__(self, group_id: str, source: GroupState, target: GroupState) -> None:
         super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")

@@ -1,4 +1,4 @@
-"""What all logs of a data directory share: file calls, open files, the clock, chance, and files on their way out."""
+"""What all logs of a data directory share: file calls, open files, clock, random numbers, and files to be deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SET_ASIDE_SUFFIX: Final = ".set-aside"
 
 
 class DelayedDeletions:
-    """Files and directories that were renamed and go after a while, as `file.delete.delay.ms` says."""
+    """Renamed files and directories, which are deleted after `file.delete.delay.ms`."""
 
     __slots__ = ("_due", "_lock", "_remove")
 
@@ -94,7 +94,7 @@ class LogContext:
             log.warning("%s cannot be removed: %s", path, error)
 
     def set_aside(self, path: Path) -> Path:
-        """Keep what is not to be used, under a name that nobody opens: the path with `.set-aside`. Raises OSError."""
+        """Rename a file or directory that must not be used to its path with `.set-aside`. Raises OSError."""
         target = path.with_name(path.name + SET_ASIDE_SUFFIX)
         number = 0
         while target.exists():

@@ -42,7 +42,7 @@ _MAX_NAME_BYTES: Final = 255
 
 
 class LogManager:
-    """Opens, finds and deletes logs, and does their periodic work when told to.
+    """Opens, finds and deletes logs, and runs their periodic work when called.
 
     Threads: any may call anything; one lock guards the table of logs, and is not held for work on their files other
     than creating, opening and renaming.
@@ -102,7 +102,7 @@ class LogManager:
         self._context.deletions.add(leftovers, due_ms=0)
 
     def forget_clean_shutdown(self) -> None:
-        """Remove the note of a shutdown in good order, durably. Raises OSError."""
+        """Remove the marker of a clean shutdown, durably. Raises OSError."""
         operations = self._context.operations
         operations.remove(self.data_dir / CLEAN_SHUTDOWN)
         # Also if it is not there: an earlier start may have removed it and failed to sync.
@@ -126,10 +126,10 @@ class LogManager:
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
     ) -> PartitionLog:
-        """The log of a partition, opened or made if need be; the topic id has 16 bytes. Raises OSError.
+        """The log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises OSError.
 
         `is_new`: the partition is being created. A directory of another topic of that name is set aside, with the
-        suffix `-stray`; for a new partition also one that does not say whose it is. A directory that was made is
+        suffix `-stray`; for a new partition also one without a topic id. A directory that was made is
         durable after `sync_directory`.
         """
         key = (topic, partition)
@@ -198,12 +198,12 @@ class LogManager:
         self._context.operations.sync_directory(self.data_dir)
 
     def delete(self, topic: str, partition: int) -> None:
-        """As `delete_all`, of one partition. Raises OSError."""
+        """As `delete_all`, for one partition. Raises OSError."""
         if failure := self.delete_all(topic, [partition]):
             raise failure
 
     def delete_all(self, topic: str, partitions: Iterable[int]) -> OSError | None:
-        """Drop partitions, open or not, if they are there; their files go after `file.delete.delay.ms`.
+        """Delete partitions, open or not, if they exist; their files are deleted after `file.delete.delay.ms`.
 
         Durable on return, with what the checkpoints have of them. One that fails does not keep the others: the first
         failure is returned. A partition that failed takes no more records.
@@ -242,7 +242,7 @@ class LogManager:
                 self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
 
     def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
-        """A name as Kafka gives it to directories on their way out, cut to what a file system takes."""
+        """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
         ending = f"-{partition}.{self._context.random_below(2**128):032x}{suffix}"
         return self.data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
 
@@ -267,7 +267,7 @@ class LogManager:
             log.error("%s: the checkpoints cannot be written: %s", self.data_dir, error)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
-        """Do it with every log; one that fails does not keep the others from it."""
+        """Run it for every log; one that fails does not stop the others."""
         for each in self.logs():
             try:
                 work(each)
@@ -296,7 +296,7 @@ class LogManager:
     # End
 
     def close(self) -> None:
-        """Close all logs, and note that it was done in good order if it was. Never raises KafkaError."""
+        """Close all logs, and write the marker of a clean shutdown if all were closed. Never raises KafkaError."""
         self.record_checker.close()
         self.flusher.close()
         now_ms = self._clock.wall_ms()

@@ -34,10 +34,10 @@ _MAX_PLAUSIBLE_PRODUCER_ID: Final = 2**62
 
 
 class AppendResult(NamedTuple):
-    """Where a batch has got its place. `log_append_time_ms` is -1 if records keep their own timestamps.
+    """The offsets of an appended batch. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    `duplicate`: an idempotent producer has sent it before, and this is the place it got then. `flush_due`: the settings
-    want it synced before its producer hears of it, which was left to the caller.
+    `duplicate`: an idempotent producer has sent it before, and these are its offsets. `flush_due`: the settings
+    want it synced before its producer gets the response, which is left to the caller.
     """
 
     base_offset: int
@@ -53,8 +53,8 @@ class PartitionLog(SegmentedLog):
 
     Threads: any may call anything. Changes take the log's lock, which is held for a write to the page cache, never for
     a sync; reads take no lock. What the disk refuses raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log as it
-    was: the next append tries again. Only after a failed sync, when nobody knows what the disk has, and a compaction
-    that failed between two renames, appends are refused until the log is opened again.
+    was: the next append tries again. Only after a failed sync, when the content of the disk is unknown, and a
+    compaction that failed between two renames, appends are refused until the log is opened again.
     """
 
     __slots__ = ()
@@ -193,7 +193,7 @@ class PartitionLog(SegmentedLog):
             return [entry.copy() for entry in self._producers.entries.values()]
 
     def highest_producer_id(self) -> int:
-        """Of the producers that the log remembers; -1 if there are none. What nobody was given counts for nothing."""
+        """Of the producers that the log remembers; -1 if there are none. Ids that were never allocated are ignored."""
         with self._lock:
             return max((each for each in self._producers.entries if each < _MAX_PLAUSIBLE_PRODUCER_ID), default=-1)
 
