@@ -353,10 +353,9 @@ class SaslServerAuthenticator(Authenticator):
         if self._sessions is None:
             return
         proof = result.proof or _LASTING
-        token_ends_ns = None
-        if result.expires_ms is not None:
-            # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
-            token_ends_ns = self._clock.monotonic_ns() + (result.expires_ms - self._clock.wall_ms()) * 1_000_000
+        # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
+        left_ms = None if result.expires_ms is None else result.expires_ms - self._clock.wall_ms()
+        token_ends_ns = None if left_ms is None else self._clock.monotonic_ns() + left_ms * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.why_not, token_ends_ns)
         if changed is not None:
             raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
