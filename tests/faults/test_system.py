@@ -217,6 +217,10 @@ def test_no_file_can_be_opened(tmp_path: Path) -> None:
         limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
         # A log is opened when it is first used.
         assert produce(client, "small") is ErrorCode.NONE
+        # So are the modules of an API, at its first request.
+        assert commit(client, "small", member, 0) is ErrorCode.NONE
+        assert committed(client, "small") == 0
+        assert fetched_bytes(client, "small", 0) > 400_000
         taken = 1
         with unharmed(server):
             used = len(os.listdir(f"/proc/{server.pid}/fd"))

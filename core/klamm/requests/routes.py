@@ -52,6 +52,7 @@ class Route:
         "has_errors_inside",
         "has_records",
         "inline_max_bytes",
+        "loaded",
         "max_version",
         "min_version",
         "name",
@@ -63,6 +64,7 @@ class Route:
 
     def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls]) -> None:
         self._handler = handler
+        self.loaded = False
         self.api_key = handler.api_key
         self.name = handler.name
         self.min_version = handler.min_version
@@ -80,6 +82,11 @@ class Route:
         """What needs the modules of the API. They are imported at its first request: a start needs few of them."""
         if name not in _LOADED:
             raise AttributeError(name)
+        self.load()
+        return object.__getattribute__(self, name)
+
+    def load(self) -> None:
+        """Import the modules of the API."""
         module, self.handle = self._handler.load()
         response_class = module.__dict__[f"{self.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
@@ -87,7 +94,7 @@ class Route:
         self.only_own_code = has_only_own_code(response_class)
         self.has_errors_inside = has_errors_inside(response_class)
         self.decode = module.__dict__[f"{self.name}Request"].decode
-        return object.__getattribute__(self, name)
+        self.loaded = True
 
 
 def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
@@ -111,6 +118,17 @@ class Routes:
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""
         return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
+
+    def load_one(self) -> bool:
+        """Import the modules of one API that no request has asked for yet; whether there was one.
+
+        Raises what the import raises. A running server is not to depend on its files: they may be replaced, or there may be no descriptor for them.
+        """
+        for route in self._by_key:
+            if route is not None and not route.loaded:
+                route.load()
+                return True
+        return False
 
     @property
     def cacheable(self) -> frozenset[int]:

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import Address, ListenerContext, ServerServices
@@ -40,6 +40,14 @@ from klamm.server.listener_parts import ListenerParts
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
     from klamm.network.proxy.trust import TrustedProxies
+
+
+log = logging.getLogger("klamm.server")
+
+# A start imports what it needs; the rest follows when the first requests have been answered.
+_LOAD_AFTER_MS: Final = 500
+_LOAD_EVERY_MS: Final = 5
+_LOAD_AGAIN_MS: Final = 60_000
 
 
 class BindError(Exception):
@@ -224,6 +232,18 @@ class Listener:
         for processor in self.processors:
             processor.start()
         self._begin_to_accept()
+        self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
+
+    def _load_next_api(self) -> None:
+        # One at a time: timers and requests go on in between.
+        delay_ms = _LOAD_EVERY_MS
+        try:
+            if not self.runtime.requests.routes.load_one():
+                return
+        except Exception:
+            log.warning("listener=%s: an API cannot be loaded; it is tried again", self.name, exc_info=True)
+            delay_ms = _LOAD_AGAIN_MS
+        self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
     def _begin_to_accept(self) -> None:
         """One processor accepts by itself: a thread for that would only compete with it. Several have a thread."""

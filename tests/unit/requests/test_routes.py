@@ -1,0 +1,61 @@
+"""Routes load the modules of an API at its first request, or one after another when somebody asks for that."""
+
+import pytest
+
+from klamm.requests.routes import Routes
+from klamm.wire.messages import heartbeat, metadata
+
+
+class Handler:
+    """An API whose modules are imported when `load` is called, as that of `klamm.ApiHandler`."""
+
+    advertised = True
+    blocking = False
+    inline_max_bytes = 0
+    unchanged_while = None
+
+    def __init__(self, module, failures=0):
+        self.api_key, self.name, self.module = module.API_KEY, module.NAME, module
+        self.min_version, self.max_version = module.VERSIONS.start, module.VERSIONS.stop - 1
+        self.failures = failures
+        self.loads = 0
+
+    def load(self):
+        if self.failures:
+            self.failures -= 1
+            raise OSError("Too many open files")
+        self.loads += 1
+        return self.module, lambda request, context: None
+
+
+def test_nothing_is_loaded_before_it_is_needed():
+    handler = Handler(metadata)
+    route = Routes([handler], "hybrid").find(metadata.API_KEY)
+    assert (route.name, route.flexible_from, handler.loads) == ("Metadata", 9, 0)
+    assert route.decode == metadata.MetadataRequest.decode
+    assert not route.has_records
+    assert handler.loads == 1
+
+
+def test_what_cannot_be_loaded_now_is_loaded_later():
+    handler = Handler(metadata, failures=1)
+    route = Routes([handler], "hybrid").find(metadata.API_KEY)
+    with pytest.raises(OSError, match="open files"):
+        _ = route.decode
+    assert route.decode == metadata.MetadataRequest.decode
+
+
+def test_an_attribute_that_a_route_does_not_have():
+    with pytest.raises(AttributeError, match="colour"):
+        _ = Routes([Handler(metadata)], "hybrid").find(metadata.API_KEY).colour
+
+
+def test_all_are_loaded_one_after_another():
+    handlers = [Handler(metadata), Handler(heartbeat, failures=1)]
+    routes = Routes(handlers, "hybrid")
+    assert routes.load_one()
+    with pytest.raises(OSError, match="open files"):
+        routes.load_one()
+    assert routes.load_one()
+    assert not routes.load_one()
+    assert [handler.loads for handler in handlers] == [1, 1]
