@@ -122,8 +122,8 @@ class Routes:
     def load_one(self) -> bool:
         """Import the modules of one API that no request has asked for yet; whether there was one.
 
-        Raises what the import raises. A running server is not to depend on its files: they may be replaced, or there may
-        be no descriptor for them.
+        Raises what the import raises. A running server is not to depend on its files: they may be replaced, or there
+        may be no descriptor for them.
         """
         for route in self._by_key:
             if route is not None and not route.loaded:
