@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 
@@ -62,6 +63,15 @@ RECORDS = st.lists(
 @given(RECORDS, st.sampled_from(CODECS))
 def test_what_an_encoder_makes_is_sound(records: list[Record], codec: Codec) -> None:
     assert check(encode_batch(records, codec=codec)) is None
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 66, 67, 100, 500])
+def test_records_of_many_lengths_are_sound(count: int) -> None:
+    """Where a regular batch would have its 65th record, another one may have anything."""
+    drawn = random.Random(count)
+    for _ in range(100):
+        records = [Record(timestamp_ms=START_MS, value=drawn.randbytes(drawn.randrange(300))) for _ in range(count)]
+        assert check(encode_batch(records)) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 66, 200, 8192, 8193])
