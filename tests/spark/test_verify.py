@@ -1,4 +1,4 @@
-"""Gaps and orphans are named; reported gaps are told apart from unreported ones."""
+"""Gaps and orphans are named; a gap is either reported or unreported."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`SessionRegistry`: the authenticated connections of one part, and the end of those whose proof no longer counts."""
+"""`SessionRegistry`: the authenticated connections of one part; ends those whose credential or token was revoked."""
 
 from __future__ import annotations
 

@@ -76,6 +76,7 @@ class RequestLedger:
     def begin(self, request: PendingRequest, now_ns: int) -> None:
         """A request has come, and is going to run on this thread: count it, and decide whether it is timed."""
         if self._apis is not None:
+            # `count_of`, spelled out: this runs for every request.
             api = self._apis[request.route.api_key]
             count = api.by_version[request.context.api_version] if request.supported else api.unknown
             until_sample = count.until_sample = count.until_sample - 1

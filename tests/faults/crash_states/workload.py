@@ -70,7 +70,7 @@ class Sent:
 
 
 class QuietHarness(BrokerHarness):
-    """A broker without threads: what they would do is done when it is told to."""
+    """A broker without threads: the workload calls what they would do."""
 
     def __init__(self, data_dir: Path, operations: FileOperations, recording: Recording | None) -> None:
         super().__init__(data_dir)

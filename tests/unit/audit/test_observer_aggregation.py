@@ -93,7 +93,7 @@ def test_beyond_so_many_client_ids_of_a_connection_each_request_is_told_of(make)
     assert rows(audit, "client_id")[len(told) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
     audit.complete(ping(audit, connection, client_id=names[-1]))
     audit.clock.advance_ms(1000)
-    assert rows(audit, "client_id")[-1] == (names[-1], None), "a row of one request, not told of at once"
+    assert rows(audit, "client_id")[-1] == (names[-1], None), "a row of one request, recorded at the end of its second"
     assert len(rows(audit)) == 6 + MAX_WINDOWS + 1
 
 

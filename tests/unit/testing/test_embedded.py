@@ -1,4 +1,4 @@
-"""`EmbeddedServer` used as newcomers use it: what can be understood works, what cannot says what to do instead."""
+"""`EmbeddedServer` with arguments that are easy to get wrong: each works, or the error says what to write instead."""
 
 import pytest
 
