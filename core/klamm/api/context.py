@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from klamm.api.pending import LATER, NO_RESPONSE, Pending
+from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
 from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
@@ -120,6 +120,7 @@ class ListenerContext:
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
     active. `throttles_changed()` has klamm read again which are active, from any thread.
+    `max_answer_bytes` are the limits of answers by API key; empty is no limit.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
@@ -138,6 +139,7 @@ class ListenerContext:
     resume_accepting: Callable[[], None] = lambda: None
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
+    max_answer_bytes: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -330,6 +332,24 @@ class RequestContext:
                 # A throttle that fails limits nothing, and costs no client an answer.
                 throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
         return answers
+
+    def leave_processor(self) -> None:
+        """Called by a handler that finds its work large, before it changes anything: goes on on a handler's thread.
+
+        On a processor's thread this raises what ends the call; the handler is called again. Elsewhere it does nothing.
+        """
+        if getattr(self.responder, "inline", False):
+            raise NotInlineError
+
+    def check_answer_bytes(self, size_bytes: int) -> None:
+        """Called while an answer grows that may become much larger than its request, with about its size so far.
+
+        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API, which no handler should catch:
+        the request is answered with INVALID_REQUEST.
+        """
+        limits = self.connection.listener.max_answer_bytes
+        if limits and size_bytes > limits[self.api_key]:
+            raise AnswerTooLargeError(limits[self.api_key])
 
     def later(self) -> Pending:
         """What a handler returns that answers later with `respond`. The connection's next request waits."""

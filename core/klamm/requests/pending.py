@@ -81,7 +81,8 @@ class PendingRequest:
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
     `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it, `parked`
-    that the handler answers later, `lost` that the connection is closed, `ended` that the ledger has its end.
+    that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection is
+    closed, `ended` that the ledger has its end.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -102,6 +103,7 @@ class PendingRequest:
     errors: ErrorCounts | None = None
     outcome: RequestOutcome | None = None
     failed = False
+    inline = True
     ended = False
     parked = False
     lost = False
