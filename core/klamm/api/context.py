@@ -55,7 +55,9 @@ class ServerServices:
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
-    are what observers subscribe to for administrative events.
+    are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
+    nanoseconds: what had arrived from clients by then has been read, and handed to its handler. Whoever ends something
+    because a client was silent compares with it, not with the clock.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ServerServices:
         self.metrics = MetricsRegistry()
         self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
+        self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""

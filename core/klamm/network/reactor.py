@@ -74,6 +74,7 @@ class Reactor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self.poll_start_ns = 0
+        self.served_until_ns = self._polled_ns = runtime.clock.monotonic_ns()
 
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
@@ -212,6 +213,9 @@ class Reactor:
             or selector.proxied
         ):
             timeout_s = 0.0
+        # What had come before the last poll began is served by now, but for channels with more than a turn allows.
+        if not self.lifecycle.unfinished:
+            self.served_until_ns, self._polled_ns = self._polled_ns, selector.now_ns
         start_ns = self.poll_start_ns = self._clock.monotonic_ns() if timeout_s else 0
         selector.poll(timeout_s)
         self.inbox.awake()

@@ -138,7 +138,15 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            settings,
+            server.random_bytes,
+            lambda: services.served_until_ns(),
+        )
         self.groups.load()
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)

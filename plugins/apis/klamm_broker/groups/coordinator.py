@@ -54,6 +54,7 @@ class GroupCoordinator:
         store: Store,
         settings: GroupSettings,
         random_bytes: Callable[[int], bytes],
+        served_until_ns: Callable[[], int] | None = None,
     ) -> None:
         self._settings = settings
         self._scheduler = scheduler
@@ -61,7 +62,7 @@ class GroupCoordinator:
         self._clock = clock
         self._random_bytes = random_bytes
         self._registry = GroupRegistry(clock)
-        self._rebalancer = Rebalancer(clock, scheduler, store, settings)
+        self._rebalancer = Rebalancer(clock, scheduler, store, settings, served_until_ns)
         self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
         self.administration = GroupAdministration(store, self._registry)
 

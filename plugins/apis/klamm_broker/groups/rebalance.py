@@ -32,14 +32,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.groups")
 
 _NS_PER_MS = 1_000_000
+_LOOK_AGAIN_MS = 50
 _NAMED_MEMBERS = 10
 
 
 class Rebalancer:
-    """Join phase, sync phase, sessions."""
+    """Join phase, sync phase, sessions.
 
-    def __init__(self, clock: Clock, scheduler: Scheduler, store: Store, settings: GroupSettings) -> None:
+    `served_until_ns` is that of `klamm.api.context.ServerServices`: no member is removed for what it has sent in time.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        store: Store,
+        settings: GroupSettings,
+        served_until_ns: Callable[[], int] | None = None,
+    ) -> None:
         self._clock = clock
+        self._served_until_ns = served_until_ns or clock.monotonic_ns
         self._scheduler = scheduler
         self._store = store
         self._settings = settings
@@ -182,7 +194,15 @@ class Rebalancer:
         self._arm_join_timer(group, delay_ms, complete_or_extend)
 
     def _schedule_completion(self, group: Group) -> None:
-        self._arm_join_timer(group, group.rebalance_timeout_ms, self._complete_join)
+        deadline_ns = self._clock.monotonic_ns() + group.rebalance_timeout_ms * _NS_PER_MS
+
+        def complete_unless_behind(group: Group) -> None:
+            if self._is_behind(deadline_ns):
+                self._arm_join_timer(group, _LOOK_AGAIN_MS, complete_unless_behind)
+            else:
+                self._complete_join(group)
+
+        self._arm_join_timer(group, group.rebalance_timeout_ms, complete_unless_behind)
 
     def _arm_join_timer(self, group: Group, delay_ms: int, then: Callable[[Group], None]) -> None:
         def fire() -> None:
@@ -257,9 +277,15 @@ class Rebalancer:
             cancel_timer(group.sync_timer)
 
     def _schedule_pending_sync(self, group: Group) -> None:
+        deadline_ns = self._clock.monotonic_ns() + group.rebalance_timeout_ms * _NS_PER_MS
+
         def fire() -> None:
+            nonlocal timer
             with group:
                 if group.sync_timer is timer and group.pending_syncs and can_rebalance(group.state):
+                    if self._is_behind(deadline_ns):
+                        timer = group.sync_timer = self._scheduler.schedule(_LOOK_AGAIN_MS, fire)
+                        return
                     late = sorted(group.pending_syncs)
                     for member_id in late:
                         group.remove(member_id)
@@ -294,7 +320,11 @@ class Rebalancer:
         if member.timer is None or member.timer.deadline_ns > member.deadline_ns:
             self._arm_session(group, member)
 
-    def _arm_session(self, group: Group, member: Member) -> None:
+    def _is_behind(self, deadline_ns: int) -> bool:
+        """Whether what clients sent by then may still wait to be read or run."""
+        return self._served_until_ns() < deadline_ns
+
+    def _arm_session(self, group: Group, member: Member, delay_ms: float | None = None) -> None:
         def fire() -> None:
             with group:
                 if member.timer is timer:
@@ -302,15 +332,21 @@ class Rebalancer:
                     self._check_session(group, member)
 
         cancel_timer(member.timer)
-        remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
-        timer = member.timer = self._scheduler.schedule(remaining_ns / _NS_PER_MS, fire)
+        if delay_ms is None:
+            delay_ms = (member.deadline_ns - self._clock.monotonic_ns()) / _NS_PER_MS
+        timer = member.timer = self._scheduler.schedule(delay_ms, fire)
 
     def _check_session(self, group: Group, member: Member) -> None:
         if group.state is DEAD or group.members.get(member.member_id) is not member:
             return
         if self._clock.monotonic_ns() < member.deadline_ns:
             self._arm_session(group, member)
-        elif not member.has_satisfied_heartbeat:
+        elif member.has_satisfied_heartbeat:
+            return
+        elif self._is_behind(member.deadline_ns):
+            # Its heartbeat may be there, unread.
+            self._arm_session(group, member, _LOOK_AGAIN_MS)
+        else:
             log.info("group %s: member %s has failed", group.log_name, clipped(member.member_id))
             self.remove_member(group, member.member_id, f"the session of {clipped(member.member_id)} has ended")
 
