@@ -336,12 +336,17 @@ class RequestContext:
                 throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
         return answers
 
+    @property
+    def on_processor(self) -> bool:
+        """Whether the handler runs on a processor's thread, where other clients wait until it returns."""
+        return getattr(self.responder, "inline", False)
+
     def leave_processor(self) -> None:
         """Called by a handler that finds its work large, before it changes anything: goes on on a handler's thread.
 
         On a processor's thread this raises what ends the call; the handler is called again. Elsewhere it does nothing.
         """
-        if getattr(self.responder, "inline", False):
+        if self.on_processor:
             raise NotInlineError
 
     def check_answer_bytes(self, size_bytes: int) -> None:

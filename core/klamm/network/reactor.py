@@ -56,7 +56,9 @@ class Reactor:
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
         )
         cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
-        self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
+        self.pipeline = RequestPipeline(
+            runtime.requests, ledger, cache, lambda request: self.waiting.send(request), self._deliver
+        )
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
         self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap
@@ -83,9 +85,6 @@ class Reactor:
         from klamm.network.proxy.admission import ProxyAdmission
 
         return ProxyAdmission(self._runtime, self.selector, self.lifecycle, self.inbox.call_soon, self._connection_id)
-
-    def _enqueue(self, request: PendingRequest) -> None:
-        self.waiting.send(request)
 
     def _deliver(self, request: PendingRequest) -> None:
         self.inbox.call_soon(request.channel, self.lifecycle.answered, request)

@@ -104,7 +104,7 @@ def request_limits(
 ) -> RequestLimits:
     """The limits of one listener: klamm's own, and over them those that its tables name."""
 
-    def by_key(default: int, own: Mapping[int, int], set_to: Mapping[str, int]) -> tuple[int, ...]:
+    def by_key(default: int, own: Mapping[ApiKey, int], set_to: Mapping[str, int]) -> tuple[int, ...]:
         limits = [set_to.get(DEFAULT, default)] * MAX_KEYS
         if DEFAULT not in set_to:
             for key, limit in own.items():
@@ -113,7 +113,7 @@ def request_limits(
             limits[key] = set_to.get(spec_of(key).name, limits[key])
         return tuple(limits)
 
-    own_bytes: dict[int, int] = dict.fromkeys(_SMALL, CHECKED_FROM_BYTES) | dict.fromkeys(_LARGE, 16 * _MIB)
+    own_bytes = dict.fromkeys(_SMALL, CHECKED_FROM_BYTES) | dict.fromkeys(_LARGE, 16 * _MIB)
     set_bytes = dict(max_bytes or {})
     set_bytes.setdefault("Produce", socket_max_bytes)
     set_bytes.setdefault("SaslAuthenticate", CHECKED_FROM_BYTES if token_max_bytes is None else token_max_bytes)

@@ -6,8 +6,8 @@ checked against the remaining bytes before anything is allocated. Source: Kafka'
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, TypeAlias, TypeVar
@@ -42,20 +42,16 @@ class TooManyElementsError(WireError):
     """A message has more elements than its reader allows; see `decode_limited`."""
 
 
-class _Elements(threading.local):
-    """What the message that this thread is reading may still have. Outside of `decode_limited` it is no limit."""
-
-    left = 1 << 62
-
-
-_elements: Final = _Elements()
+_elements_left: Final[ContextVar[list[int]]] = ContextVar("elements_left", default=[1 << 62])  # noqa: B039
+"""What the message that this thread reads may still have. Outside of `decode_limited` it is no limit."""
 UNCOUNTED_BYTES: Final = 1024
 """Elements of a message up to this size are not counted: each takes a byte at least."""
 
 
 def _count(elements: int) -> None:
-    left = _elements.left = _elements.left - elements
-    if left < 0:
+    left = _elements_left.get()
+    left[0] -= elements
+    if left[0] < 0:
         raise TooManyElementsError("the message has too many elements")
 
 
@@ -69,11 +65,11 @@ def decode_limited(
     """
     if len(buffer) <= UNCOUNTED_BYTES:
         return decode(version, buffer, offset)
-    _elements.left = max_elements
+    before = _elements_left.set([max_elements])
     try:
         return decode(version, buffer, offset)
     finally:
-        _elements.left = 1 << 62
+        _elements_left.reset(before)
 
 
 class ChunkBuffer(bytearray):

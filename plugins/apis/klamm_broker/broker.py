@@ -18,6 +18,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -97,6 +98,11 @@ class Broker(ApiSet):
             clock=server.clock,
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
+            batch_limits=BatchLimits(
+                self.settings.record_max_count,
+                self.settings.record_max_unpacked_bytes,
+                self.settings.record_max_unpacked_ratio,
+            ),
         )
         # Takes the directory's lock: what is written from here on is this process's alone.
         self.logs.open()

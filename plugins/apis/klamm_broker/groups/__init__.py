@@ -5,6 +5,7 @@
     coordinator     the requests of members: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
+    patience        timers that wait for what clients have sent in time
     offsets         commit, fetch, delete, expire
     registry        group id → group
     group           members, state, offsets of one group (`state` has its transitions, `views` what clients see of it)

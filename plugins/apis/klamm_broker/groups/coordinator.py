@@ -15,6 +15,7 @@ from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.offsets import OffsetManager
+from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -62,7 +63,8 @@ class GroupCoordinator:
         self._clock = clock
         self._random_bytes = random_bytes
         self._registry = GroupRegistry(clock)
-        self._rebalancer = Rebalancer(clock, scheduler, store, settings, served_until_ns)
+        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        self._rebalancer = Rebalancer(clock, timers, store, settings)
         self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
         self.administration = GroupAdministration(store, self._registry)
 

@@ -29,7 +29,8 @@ from klamm_broker.groups.state import (
 )
 
 if TYPE_CHECKING:
-    from klamm.runtime import Clock, Timer
+    from klamm.runtime import Clock
+    from klamm_broker.groups.patience import PatientTimer
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -80,13 +81,13 @@ class Group(GroupLock):
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        self.pending_joins: dict[str, Timer] = {}
+        self.pending_joins: dict[str, PatientTimer] = {}
         self.pending_syncs: set[str] = set()
         self.awaiting_join_count = 0
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None
-        self.join_timer: Timer | None = None
-        self.sync_timer: Timer | None = None
+        self.join_timer: PatientTimer | None = None
+        self.sync_timer: PatientTimer | None = None
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
         self.pending_writes = 0
         self.storing_generation_id = -1
@@ -304,7 +305,7 @@ class Group(GroupLock):
         return True
 
 
-def cancel_timer(timer: Timer | None) -> None:
+def cancel_timer(timer: PatientTimer | None) -> None:
     """Cancel a timer that may not be armed."""
     if timer is not None:
         timer.cancel()

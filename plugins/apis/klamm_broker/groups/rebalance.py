@@ -26,33 +26,22 @@ from klamm_broker.groups.state import (
 from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
+    from klamm.runtime import Clock
+    from klamm_broker.groups.patience import PatientScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 
 _NS_PER_MS = 1_000_000
-_LOOK_AGAIN_MS = 50
 _NAMED_MEMBERS = 10
 
 
 class Rebalancer:
-    """Join phase, sync phase, sessions.
+    """Join phase, sync phase, sessions."""
 
-    `served_until_ns` is that of `klamm.api.context.ServerServices`: no member is removed for what it has sent in time.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        scheduler: Scheduler,
-        store: Store,
-        settings: GroupSettings,
-        served_until_ns: Callable[[], int] | None = None,
-    ) -> None:
+    def __init__(self, clock: Clock, timers: PatientScheduler, store: Store, settings: GroupSettings) -> None:
         self._clock = clock
-        self._served_until_ns = served_until_ns or clock.monotonic_ns
-        self._scheduler = scheduler
+        self._timers = timers
         self._store = store
         self._settings = settings
 
@@ -135,7 +124,7 @@ class Rebalancer:
                     group.remove(member_id)
                     self._complete_if_all_joined(group)
 
-        timer = group.pending_joins[member_id] = self._scheduler.schedule(session_timeout_ms, give_up)
+        timer = group.pending_joins[member_id] = self._timers.schedule(session_timeout_ms, give_up)
 
     def remove_member(self, group: Group, member_id: str, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that this causes."""
@@ -194,15 +183,7 @@ class Rebalancer:
         self._arm_join_timer(group, delay_ms, complete_or_extend)
 
     def _schedule_completion(self, group: Group) -> None:
-        deadline_ns = self._clock.monotonic_ns() + group.rebalance_timeout_ms * _NS_PER_MS
-
-        def complete_unless_behind(group: Group) -> None:
-            if self._is_behind(deadline_ns):
-                self._arm_join_timer(group, _LOOK_AGAIN_MS, complete_unless_behind)
-            else:
-                self._complete_join(group)
-
-        self._arm_join_timer(group, group.rebalance_timeout_ms, complete_unless_behind)
+        self._arm_join_timer(group, group.rebalance_timeout_ms, self._complete_join)
 
     def _arm_join_timer(self, group: Group, delay_ms: int, then: Callable[[Group], None]) -> None:
         def fire() -> None:
@@ -213,7 +194,7 @@ class Rebalancer:
                     then(group)
 
         cancel_timer(group.join_timer)
-        timer = group.join_timer = self._scheduler.schedule(delay_ms, fire)
+        timer = group.join_timer = self._timers.schedule(delay_ms, fire)
 
     def _complete_join(self, group: Group) -> None:
         """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins."""
@@ -277,22 +258,16 @@ class Rebalancer:
             cancel_timer(group.sync_timer)
 
     def _schedule_pending_sync(self, group: Group) -> None:
-        deadline_ns = self._clock.monotonic_ns() + group.rebalance_timeout_ms * _NS_PER_MS
-
         def fire() -> None:
-            nonlocal timer
             with group:
                 if group.sync_timer is timer and group.pending_syncs and can_rebalance(group.state):
-                    if self._is_behind(deadline_ns):
-                        timer = group.sync_timer = self._scheduler.schedule(_LOOK_AGAIN_MS, fire)
-                        return
                     late = sorted(group.pending_syncs)
                     for member_id in late:
                         group.remove(member_id)
                     self.prepare(group, f"removed members that have not synced: {names_for_log(late)}")
 
         cancel_timer(group.sync_timer)
-        timer = group.sync_timer = self._scheduler.schedule(group.rebalance_timeout_ms, fire)
+        timer = group.sync_timer = self._timers.schedule(group.rebalance_timeout_ms, fire)
 
     def _reset_assignments(self, group: Group, error_code: ErrorCode) -> None:
         for member in group.members.values():
@@ -320,11 +295,7 @@ class Rebalancer:
         if member.timer is None or member.timer.deadline_ns > member.deadline_ns:
             self._arm_session(group, member)
 
-    def _is_behind(self, deadline_ns: int) -> bool:
-        """Whether what clients sent by then may still wait to be read or run."""
-        return self._served_until_ns() < deadline_ns
-
-    def _arm_session(self, group: Group, member: Member, delay_ms: float | None = None) -> None:
+    def _arm_session(self, group: Group, member: Member) -> None:
         def fire() -> None:
             with group:
                 if member.timer is timer:
@@ -332,21 +303,15 @@ class Rebalancer:
                     self._check_session(group, member)
 
         cancel_timer(member.timer)
-        if delay_ms is None:
-            delay_ms = (member.deadline_ns - self._clock.monotonic_ns()) / _NS_PER_MS
-        timer = member.timer = self._scheduler.schedule(delay_ms, fire)
+        remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
+        timer = member.timer = self._timers.schedule(remaining_ns / _NS_PER_MS, fire)
 
     def _check_session(self, group: Group, member: Member) -> None:
         if group.state is DEAD or group.members.get(member.member_id) is not member:
             return
         if self._clock.monotonic_ns() < member.deadline_ns:
             self._arm_session(group, member)
-        elif member.has_satisfied_heartbeat:
-            return
-        elif self._is_behind(member.deadline_ns):
-            # Its heartbeat may be there, unread.
-            self._arm_session(group, member, _LOOK_AGAIN_MS)
-        else:
+        elif not member.has_satisfied_heartbeat:
             log.info("group %s: member %s has failed", group.log_name, clipped(member.member_id))
             self.remove_member(group, member.member_id, f"the session of {clipped(member.member_id)} has ended")
 
