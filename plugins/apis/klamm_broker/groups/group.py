@@ -55,7 +55,7 @@ class Group(GroupLock, ABC):
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
-        self.book = replaced.book if replaced is not None else OffsetBook()
+        self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook()
 
     @property
     def offsets(self) -> dict[str, dict[int, CommittedOffset]]:

@@ -29,7 +29,7 @@ class GroupLock:
 
     def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:
         self.log_name = log_name
-        self._held = same_as._held if same_as is not None else _Held()
+        self._held: _Held = same_as._held if same_as is not None else _Held()
 
     def __enter__(self) -> Self:
         held = self._held
