@@ -178,7 +178,7 @@ class ListenerSettings:
         {},
         doc="Largest request by API name, or `default`; a larger one closes its connection. Unset is 4 MiB; 16 MiB for "
         "Fetch, OffsetCommit, JoinGroup, SyncGroup, CreateTopics and what alters configs; `socket_request_max_bytes` "
-        "for Produce; 64 KiB, which is the least, for APIs that name one thing or nothing.",
+        "for Produce. 64 KiB is the least.",
         check=check_api_limits,
     )
     request_max_elements: dict[str, int] = setting(

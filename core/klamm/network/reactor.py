@@ -41,7 +41,8 @@ _SERVER_STOPS: Final = "server stops"
 class Reactor:
     """Runs on its processor's thread alone. `inbox` is where other threads put what they want of it.
 
-    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
+    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. What had come from
+    clients by `served_until_ns` is served; it stands still while a channel has more than a turn allows.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -56,9 +57,7 @@ class Reactor:
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
         )
         cache = ResponseCache(runtime.requests.routes.cacheable) if runtime.requests.may_cache else None
-        self.pipeline = RequestPipeline(
-            runtime.requests, ledger, cache, lambda request: self.waiting.send(request), self._deliver
-        )
+        self.pipeline = RequestPipeline(runtime.requests, ledger, cache, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
         self.lifecycle = ChannelLifecycle(runtime, self.selector, self.pipeline, self.inbox.call_soon)
         self._delayed_closes = self.lifecycle.delayed_closes.heap
@@ -86,6 +85,9 @@ class Reactor:
 
         return ProxyAdmission(self._runtime, self.selector, self.lifecycle, self.inbox.call_soon, self._connection_id)
 
+    def _enqueue(self, request: PendingRequest) -> None:
+        self.waiting.send(request)
+
     def _deliver(self, request: PendingRequest) -> None:
         self.inbox.call_soon(request.channel, self.lifecycle.answered, request)
 
@@ -106,9 +108,8 @@ class Reactor:
         if self.selector.listening < 0:
             self.selector.listen(acceptor.descriptor)
         self.selector.has_connections = False
-        # A few a turn: connected clients must not wait for many new connections.
+        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
-        # A channel that has nothing to negotiate is ready in the turn that accepts it.
         self._process_completed()
         self.selector.watch_listening(not acceptor.paused_until_ns)
 
@@ -212,7 +213,6 @@ class Reactor:
             or selector.proxied
         ):
             timeout_s = 0.0
-        # What had come before the last poll began is served by now, but for channels with more than a turn allows.
         if not self.lifecycle.unfinished:
             self.served_until_ns, self._polled_ns = self._polled_ns, selector.now_ns
         start_ns = self.poll_start_ns = self._clock.monotonic_ns() if timeout_s else 0
@@ -259,7 +259,6 @@ class Reactor:
 
     def _set_up_one(self) -> None:
         # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
-        # Kafka takes up to 20 new connections a turn, and every step that can be taken.
         setup = self.selector.setup
         self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
         if self._configured_last:

@@ -25,23 +25,6 @@ INLINE_MAX_BYTES: Final = 64 * _KIB
 INLINE_MAX_ELEMENTS: Final = 1500
 """What a processor's thread decodes; a request with more goes to the handlers. One element may cost 20 µs."""
 
-_SMALL: Final = frozenset(
-    {
-        ApiKey.API_VERSIONS,
-        ApiKey.HEARTBEAT,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.LIST_GROUPS,
-        ApiKey.INIT_PRODUCER_ID,
-        ApiKey.END_TXN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.DESCRIBE_CLUSTER,
-        ApiKey.LIST_CONFIG_RESOURCES,
-    }
-)
-"""Requests that name one thing, or nothing."""
-
 _LARGE: Final = frozenset(
     {
         ApiKey.FETCH,
@@ -113,10 +96,11 @@ def request_limits(
             limits[key] = set_to.get(spec_of(key).name, limits[key])
         return tuple(limits)
 
-    own_bytes = dict.fromkeys(_SMALL, CHECKED_FROM_BYTES) | dict.fromkeys(_LARGE, 16 * _MIB)
+    own_bytes = dict.fromkeys(_LARGE, 16 * _MIB)
     set_bytes = dict(max_bytes or {})
     set_bytes.setdefault("Produce", socket_max_bytes)
-    set_bytes.setdefault("SaslAuthenticate", CHECKED_FROM_BYTES if token_max_bytes is None else token_max_bytes)
+    if token_max_bytes is not None:
+        set_bytes.setdefault("SaslAuthenticate", token_max_bytes)
     return RequestLimits(
         tuple(max(limit, CHECKED_FROM_BYTES) for limit in by_key(DEFAULT_MAX_BYTES, own_bytes, set_bytes)),
         by_key(DEFAULT_MAX_ELEMENTS, _MAX_ELEMENTS, max_elements or {}),

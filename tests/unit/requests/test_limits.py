@@ -157,7 +157,7 @@ def test_limits_by_api_over_those_of_klamm():
     own = request_limits(socket_max_bytes=50 << 20, token_max_bytes=300_000)
     assert own.bytes_of(ApiKey.PRODUCE) == 50 << 20
     assert own.bytes_of(ApiKey.SASL_AUTHENTICATE) == 300_000
-    assert own.bytes_of(ApiKey.HEARTBEAT) == 65536
+    assert own.bytes_of(ApiKey.HEARTBEAT) == 4 << 20
     assert own.bytes_of(ApiKey.FETCH) == 16 << 20
     assert own.bytes_of(ApiKey.METADATA) == own.bytes_of(-5) == own.bytes_of(999) == DEFAULT_MAX_BYTES
     set_to = request_limits(max_bytes={"default": 1 << 20, "Metadata": 5, "Produce": 200_000})
