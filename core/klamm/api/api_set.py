@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from klamm.api.features import Features
 from klamm.api.part import Part
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ class ApiSet(Part[_Host]):
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
         return ""
+
+    def features(self) -> Features:
+        """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
+        return Features()
 
     def handlers(self) -> Iterable[ApiHandler]:
         """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""

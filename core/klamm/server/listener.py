@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import Address, ListenerContext, ServerServices
+from klamm.api.features import Features
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
@@ -122,6 +123,7 @@ class Listener:
     def open_parts(
         self,
         handlers: Iterable[ApiHandler],
+        features: Features,
         *,
         clock: Clock,
         scheduler: Scheduler,
@@ -131,7 +133,7 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         requests = self._request_parts(parts, handlers, clock, scheduler)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet
+from klamm import ApiHandler, ApiSet, Features
 from klamm.runtime import Purgatory, Scheduler
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
+from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
@@ -70,6 +71,7 @@ class Broker(ApiSet):
         self.store: Store
         self.logs: LogManager
         self.configs: ConfigRegistry
+        self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
@@ -120,6 +122,8 @@ class Broker(ApiSet):
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
+        self.registered_features = FeatureRegistry(self.store)
+        self.registered_features.load()
         self.configs = ConfigRegistry(
             settings,
             self.store,
@@ -214,6 +218,10 @@ class Broker(ApiSet):
             f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
         )
 
+    def features(self) -> Features:
+        """The levels in force."""
+        return self.registered_features.published
+
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`."""
         services = BrokerServices(
@@ -226,6 +234,7 @@ class Broker(ApiSet):
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,
             scram_credentials=self.scram_credentials,

@@ -6,6 +6,7 @@
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
     offsets         commit, fetch, delete, expire
+    transactional_offsets  what open transactions would commit
     registry        group id → group
     group           members, state, offsets of one group (`state` has its transitions, `views` what clients see of it)
     persistence     to and from the store

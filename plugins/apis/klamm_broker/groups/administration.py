@@ -81,6 +81,7 @@ class GroupAdministration:
                 return
             with group:
                 group.offsets.clear()
+                group.pending_offsets.clear()
                 self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

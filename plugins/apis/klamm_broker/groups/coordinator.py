@@ -29,6 +29,7 @@ from klamm_broker.groups.requests import (
 )
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class GroupCoordinator:
         self._registry = GroupRegistry(clock)
         self._rebalancer = Rebalancer(clock, scheduler, store, settings)
         self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
+        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry)
 
     def load(self) -> int:

@@ -63,6 +63,7 @@ class Group(GroupLock):
     `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
     `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`         members of this generation that have not requested their assignment yet.
+    `pending_offsets`       what open transactions would commit, by producer id, then by topic and partition.
     `pending_writes`        offset commits that the store has not confirmed yet.
     `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
     `subscribed_topics`     of all members, or None when they are unknown.
@@ -88,6 +89,7 @@ class Group(GroupLock):
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
+        self.pending_offsets: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
         self.pending_writes = 0
         self.storing_generation_id = -1
         self._clock = clock
@@ -271,6 +273,12 @@ class Group(GroupLock):
             counts[name] += step
             if not counts[name]:
                 del counts[name]
+
+    # Offsets
+
+    def is_unstable(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction would commit an offset of this partition (KIP-447)."""
+        return any((topic, partition) in pending for pending in self.pending_offsets.values())
 
     # Requests that wait
 

@@ -47,7 +47,9 @@ class GroupRegistry:
 
     def remove_if_unused(self, group: Group) -> bool:
         """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only."""
-        if group.state is not EMPTY or group.pending_joins or group.offsets or group.pending_writes:
+        if group.state is not EMPTY or group.pending_joins or group.pending_writes:
+            return False
+        if group.offsets or group.pending_offsets:
             return False
         group.transition_to(DEAD)
         with self._lock:

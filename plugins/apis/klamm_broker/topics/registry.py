@@ -365,6 +365,7 @@ class TopicRegistry:
                     ("DELETE FROM topics WHERE name = ?", (topic.name,)),
                     _delete_configs(topic.name),
                     ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
+                    ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
                     ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
                 ]
             )
