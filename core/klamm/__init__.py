@@ -11,7 +11,6 @@ from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices
 from klamm.api.extension import ServerExtension
-from klamm.api.features import Feature, FeatureLevels, Features
 from klamm.api.filters import Answer, RequestFilter
 from klamm.api.gates import Admission, ConnectionGate, Delay, Refuse
 from klamm.api.hookspecs import hookimpl
@@ -50,9 +49,6 @@ __all__ = [
     "Delay",
     "END_OF_STREAM",
     "ErrorCode",
-    "Feature",
-    "FeatureLevels",
-    "Features",
     "HandshakeError",
     "Interest",
     "KafkaError",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from klamm.api.features import Features
 from klamm.api.part import Part
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext, RequestContext, ServerContext

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import ConnectionContext, RequestContext
-from klamm.api.features import FeatureLevels, Features
+from klamm.shared.features import FeatureLevels, Features
 from klamm.wire.chunks import Buffer
 from klamm.wire.errors import ErrorCode
 from klamm.wire.headers import decode_request_header

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import Address, ListenerContext, ServerServices
-from klamm.api.features import Features
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.connection_failures import DOC as FAILURES_DOC
@@ -37,6 +36,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan

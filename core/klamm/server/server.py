@@ -14,7 +14,6 @@ from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
-from klamm.api.features import Features
 from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
@@ -27,6 +26,7 @@ from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.server_metrics import register_server_metrics
+from klamm.shared.features import Features
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, Features
+from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
@@ -28,12 +28,13 @@ from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.registry import Topic, TopicRegistry
+from klamm_broker.topics.registry import TopicRegistry
+from klamm_broker.topics.topic import Topic
 
 if TYPE_CHECKING:
     from klamm import ServerContext
     from klamm.runtime import Clock
-    from klamm.shared import Table
+    from klamm.shared import Features, Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -132,8 +133,15 @@ class Broker(ApiSet):
             lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
+        self.fetch_purgatory = Purgatory(server.scheduler)
         self.topics = TopicRegistry(
-            self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
+            self.store,
+            self.logs,
+            self.configs,
+            self._operations,
+            server.random_bytes,
+            self._partitions_gone,
+            self.fetch_purgatory.check_and_complete,
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -154,7 +162,6 @@ class Broker(ApiSet):
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
-        self.fetch_purgatory = Purgatory(server.scheduler)
 
     def _give_up(self) -> None:
         self.logs.close()
@@ -249,5 +256,5 @@ class Broker(ApiSet):
 
     def _partitions_gone(self, topic: Topic) -> None:
         for partition in topic.partitions:
-            self.fetch_purgatory.check_and_complete(partition)
+            partition.wake_fetches()
         self.groups.offsets.topics_deleted([topic.name])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    from klamm_broker.topics.registry import Partition, TopicRegistry, TopicTraffic
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition, TopicTraffic
 
 PARTITIONS_TOLD: Final = 1000
 TOPICS_TOLD: Final = 1000

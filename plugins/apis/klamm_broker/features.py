@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klamm import ErrorCode, Feature, FeatureLevels, Features, KafkaError, clipped
+from klamm import ErrorCode, KafkaError, clipped
+from klamm.shared import Feature, FeatureLevels, Features
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Store
@@ -93,9 +94,9 @@ class FeatureRegistry:
             raise _invalid(name, update, "A feature version cannot be less than 0.")
         feature = self._supported.get(name)
         if feature is None:
-            raise _invalid(name, update, "The feature is not supported.")
+            raise _invalid(name, update, "This feature is not supported.")
         if not feature.min_version <= update.level <= feature.max_version:
-            raise _invalid(name, update, f"Versions {feature.min_version} to {feature.max_version} are supported.")
+            raise _invalid(name, update, f"Versions {feature.min_version}-{feature.max_version} are supported.")
         current = self.level(name)
         if update.level < current and update.kind == UPGRADE:
             raise _invalid(

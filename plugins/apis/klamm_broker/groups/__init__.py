@@ -28,6 +28,7 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
     "CommitRequest",
@@ -42,4 +43,5 @@ __all__ = [
     "PartitionCommit",
     "SyncRequest",
     "SyncResult",
+    "TransactionalOffsets",
 ]

@@ -6,7 +6,7 @@ Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateF
   one, an unknown kind of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is not
   looked at, as in Kafka.
 - Versions 0 and 1 get a result for each feature of an update that was made.
-- `metadata.version` is never lowered; Kafka does that where no metadata are lost.
+- `metadata.version` is never lowered; Kafka 4.3 refuses that too.
 
 Asked of the authorizer: ALTER on the cluster.
 """
@@ -51,5 +51,7 @@ def change_levels(
             error_message=f"{_FAILED}: {error.message}",
         )
     if context.api_version > _LAST_VERSION_WITH_RESULTS:
-        return UpdateFeaturesResponse()
-    return UpdateFeaturesResponse(results=[UpdatableFeatureResult(each) for each in updates])
+        return UpdateFeaturesResponse(error_message=None)
+    return UpdateFeaturesResponse(
+        error_message=None, results=[UpdatableFeatureResult(each, error_message="NONE") for each in updates]
+    )
