@@ -14,7 +14,6 @@ from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.offsets import CommitRequest
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
-from klamm_broker.groups.state import DEAD, EMPTY
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -43,9 +42,12 @@ class TransactionalOffsets:
             group, _ = self._registry.get_or_create(request.group_id)
         with group:
             try:
-                _validate(group, request)
+                group.validate_transactional_commit(request.member_id, request.group_instance_id, request.generation_id)
             except KafkaError as error:
-                group.answer(reply, [error.error_code] * len(request.commits))
+                code = error.error_code
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
+                    code = ErrorCode.ILLEGAL_GENERATION
+                group.answer(reply, [code] * len(request.commits))
                 return
             self._commit_held(group, producer_id, request, reply)
 
@@ -68,15 +70,15 @@ class TransactionalOffsets:
 
         def on_durable(error: StoreError | None) -> None:
             with group:
-                group.pending_writes -= 1
+                group.book.pending_writes -= 1
                 if error is None:
-                    group.pending_offsets.setdefault(producer_id, {}).update(accepted)
+                    group.book.pending.setdefault(producer_id, {}).update(accepted)
                     group.answer(reply, outcomes)
                 else:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 
-        group.pending_writes += 1
+        group.book.pending_writes += 1
         self._store.submit(
             [
                 persistence.put_pending_offset(producer_id, group.group_id, topic, partition, pending)
@@ -92,10 +94,10 @@ class TransactionalOffsets:
     def ended(self, producer_id: int, *, committed: bool) -> None:
         """The transaction of a producer has ended, durably. On the store's thread."""
         for group in self._registry.all():
-            if producer_id not in group.pending_offsets:
+            if producer_id not in group.book.pending:
                 continue
             with group:
-                pending = group.pending_offsets.pop(producer_id, {})
+                pending = group.book.pending.pop(producer_id, {})
                 if committed:
                     _commit_all(group, pending)
 
@@ -106,16 +108,3 @@ def _commit_all(group: Group, pending: dict[tuple[str, int], CommittedOffset]) -
         current = by_partition.get(partition)
         if current is None or offset.commit_timestamp_ms >= current.commit_timestamp_ms:
             by_partition[partition] = offset
-
-
-def _validate(group: Group, request: CommitRequest) -> None:
-    """Whether the member may commit; clients before TxnOffsetCommit v3 name neither member nor generation."""
-    if group.state is DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if request.generation_id < 0 and (
-        group.state is EMPTY or (not request.member_id and request.group_instance_id is None)
-    ):
-        return
-    group.validate_member(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation_id:
-        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
