@@ -151,11 +151,11 @@ def test_client_ids_of_one_connection_are_told_apart(serve, above):
     del done["probe"]
     events = [event for event in events_of(spool) if event["kind"] == "request"]
     for api in ("ApiVersions", "Metadata", "Heartbeat"):
-        told = Counter()
+        recorded = Counter()
         for event in events:
             if event["api_name"] == api:
-                told[event.get("client_id")] += event.get("repeat_count", 1)
-        assert told == done, api
+                recorded[event.get("client_id")] += event.get("repeat_count", 1)
+        assert recorded == done, api
     if above == 0:
         assert max(event.get("repeat_count", 1) for event in events) >= 50
 
@@ -230,13 +230,13 @@ def test_authentication_is_told_with_who_and_how(serve):
         assert log_in(client, "SCRAM-SHA-256", "alice", "guessed").error_code == 58
         assert client.at_end()
     server.stop()
-    told = [event for event in events_of(spool) if event["kind"] == "authentication"]
-    assert [(event["action"], event["outcome"], event["principal"], event["sasl_mechanism"]) for event in told] == [
+    recorded = [event for event in events_of(spool) if event["kind"] == "authentication"]
+    assert [(event["action"], event["outcome"], event["principal"], event["sasl_mechanism"]) for event in recorded] == [
         ("success", "ok", "User:alice", "PLAIN"),
         ("reauthentication", "ok", "User:alice", "PLAIN"),
         ("failure", "denied", "User:ANONYMOUS", "SCRAM-SHA-256"),
     ]
-    assert {event["security_protocol"] for event in told} == {"SASL_PLAINTEXT"}
+    assert {event["security_protocol"] for event in recorded} == {"SASL_PLAINTEXT"}
     assert b"sesame" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
     assert b"guessed" not in b"".join(path.read_bytes() for path in sealed_segments(spool / "node-1"))
 

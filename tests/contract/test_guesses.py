@@ -1,4 +1,4 @@
-"""One wrong password after the other: who tries them waits, and nobody else does."""
+"""One wrong password after the other: the client that guesses waits, and no other."""
 
 import threading
 
@@ -51,7 +51,7 @@ def serve(start):
 
 
 def guess(client, password, user="alice"):
-    """Say a password; nobody waits for the answer. The id by which to receive it."""
+    """Send a password without waiting for the response; returns the correlation id to receive it by."""
     assert handshake(client, "PLAIN").error_code == 0
     return client.send(SaslAuthenticateRequest(plain(user, password)), 2)
 

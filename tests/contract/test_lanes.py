@@ -162,7 +162,7 @@ def test_priority_lets_data_through_beside_many_control_requests():
 
 
 def test_a_listener_of_its_own_for_control():
-    """As KIP-291 has it: whatever comes through it goes ahead."""
+    """As in KIP-291: all requests of the listener go ahead."""
     settings = ("listeners.internal.bind=127.0.0.1:0", "listeners.internal.api_set=working")
     settings += ("listeners.internal.dispatch=pool", 'server.priority.control_listeners=["internal"]')
     ratios = []

@@ -38,7 +38,7 @@ def serve(start):
 
 
 def is_out(server, client):
-    """Nobody has served this client, nobody will, and the connection ends."""
+    """No request of this client was served, and the connection ends."""
     try:
         client.send(MetadataRequest(topics=None), 12)
     except ConnectionError:
@@ -123,10 +123,10 @@ def test_handshake_v0_and_tokens_without_headers(serve, connect, right):
 
 def test_clients_are_told_of_the_apis_of_sasl(serve, connect):
     response = connect(serve()).call(ApiVersionsRequest("x", "1"), 3)
-    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-    assert told[17] == (0, 1)
-    assert told[36] == (0, 2)
-    assert 3 in told
+    listed = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert listed[17] == (0, 1)
+    assert listed[36] == (0, 2)
+    assert 3 in listed
 
 
 def test_everything_may_come_at_once(serve, connect):

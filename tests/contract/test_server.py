@@ -49,16 +49,16 @@ def test_a_client_software_name_that_is_none_is_refused(start, connect):
 def test_client_software_is_known_however_often_others_have_told_the_same(start, connect):
     server = start()
     first, second = ApiVersionsRequest("one", "1"), ApiVersionsRequest("two", "2")
-    told = []
+    seen = []
     for _ in range(2):
         client = connect(server)
         for request in (first, first, first, second, first, second, second, second):
             assert client.call(request, 3).error_code == 0
             assert answers(client)
             connection = server.api_set("trying").seen[-1].connection
-            told.append((connection.client_software_name, request.client_software_name))
+            seen.append((connection.client_software_name, request.client_software_name))
             assert connection.client_id == "raw"
-    assert [name for name, _ in told] == [name for _, name in told]
+    assert [name for name, _ in seen] == [name for _, name in seen]
 
 
 def test_a_wrong_client_software_name_is_refused_each_time(start, connect):
@@ -236,7 +236,7 @@ def test_what_is_no_request_closes_its_connection_at_once(start, connect, data, 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(start, connect):
     client = connect(start())
-    client.send_frame(encode_request_header(18, 99, 5, "raw") + b"whatever that may be")
+    client.send_frame(encode_request_header(18, 99, 5, "raw") + b"an unknown body")
     frame = client.receive_frame()
     assert frame[:4] == struct.pack(">i", 5)
     response = ApiVersionsResponse.decode(0, frame, 4)

@@ -1,4 +1,4 @@
-"""What a throttle is told over real sockets, and what becomes of a client that it throttles."""
+"""What a throttle is called with over real sockets, and how a throttled client is delayed."""
 
 import time
 
@@ -22,7 +22,7 @@ CHARGES = []
 
 
 class Noting(Throttle):
-    """Throttles nobody."""
+    """Throttles no client."""
 
     def charge(self, context, size_bytes, seconds):
         CHARGES.append((context.api_key, size_bytes, seconds, context.responder.network_ns))
@@ -125,7 +125,7 @@ def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client
 
 
 class Eternal(Throttle):
-    """Asks for more than can be told."""
+    """Returns a throttle time that no response can carry."""
 
     def charge(self, context, size_bytes, seconds):
         return 2**40

@@ -1,4 +1,4 @@
-"""Peers that mean harm, or know no better, hurt nobody else and cost no memory."""
+"""Malicious or broken peers do not harm other clients, and take no memory."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ BAD_BYTES = {
     "an empty frame": struct.pack(">i", 0),
     "half a header": framed(b"\0\3\0"),
     "a client id longer than the frame": framed(struct.pack(">hhih", 3, 9, 1, 32000) + b"x"),
-    "an API key that nobody knows": framed(struct.pack(">hhih", 999, 0, 1, -1)),
+    "an unknown API key": framed(struct.pack(">hhih", 999, 0, 1, -1)),
     "a negative API key": framed(struct.pack(">hhih", -5, 0, 1, -1)),
-    "a version that nobody knows": framed(struct.pack(">hhih", 3, 99, 1, -1)),
-    "a version that Kafka 4 no longer knows": framed(struct.pack(">hhih", 0, 2, 1, -1)),
+    "an unknown version": framed(struct.pack(">hhih", 3, 99, 1, -1)),
+    "a version that Kafka 4 has removed": framed(struct.pack(">hhih", 0, 2, 1, -1)),
     "a negative version": framed(struct.pack(">hhih", 3, -1, 1, -1)),
     "no body": framed(encode_request_header(3, 12, 1)),
     "half a body": framed(METADATA[4:-1]),

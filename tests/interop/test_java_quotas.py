@@ -1,4 +1,4 @@
-"""Client quotas with the tools that come with Apache Kafka: set, told, felt, and there after a restart."""
+"""Client quotas with the tools that come with Apache Kafka: set, described, enforced, and kept over a restart."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_quotas_are_set_told_kept_and_deleted(server: Server) -> None:
     address = ["--entity-type", "ips", "--entity-name", "192.0.2.1"]
     configs(server, *address, "--alter", "--add-config", "connection_creation_rate=7")
     server.restart()
-    for entity, told in ENTITIES.values():
+    for entity, entity_text in ENTITIES.values():
         described = configs(server, *entity, "--describe")
-        assert f"for {told} are" in described, described
+        assert f"for {entity_text} are" in described, described
         assert "producer_byte_rate=1024.0" in described
         assert "request_percentage=12.5" in described
     assert "connection_creation_rate=7.0" in configs(server, *address, "--describe")

@@ -1,4 +1,4 @@
-"""The sdist and the wheels as a stranger gets them: built, installed into empty environments, and served from.
+"""The sdist and the wheels as users get them: built, installed into empty environments, and served from.
 
 `build` makes klamm's wheel out of its sdist, so that one that serves shows both to be whole.
 """

@@ -303,7 +303,7 @@ def free_port():
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        # Bound and not listening: refused for certain, and nobody else's.
+        # Bound and not listening: refused for certain, and used by no other process.
         yield taken.getsockname()[1]
 
 

@@ -1,4 +1,4 @@
-"""Bounds, what happens at them, and that nobody waits for ever."""
+"""Bounds, what happens at them, and that no thread waits for ever."""
 
 import threading
 

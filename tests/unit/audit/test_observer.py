@@ -1,4 +1,4 @@
-"""From what the server tells the observer to the events in the spool."""
+"""From the observer's callbacks to the events in the spool."""
 
 import gc
 import json
@@ -163,8 +163,8 @@ def test_a_refused_request_says_so(audit):
 def test_topic_ids_get_the_names_that_metadata_told(audit):
     connection = audit.connection()
     known, unknown = bytes(range(16)), b"\xff" * 16
-    told = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
-    audit.complete(audit.request(connection, metadata.MetadataRequest([]), told, version=12))
+    response = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
+    audit.complete(audit.request(connection, metadata.MetadataRequest([]), response, version=12))
     topics = [fetch.FetchTopic("", topic_id, [fetch.FetchPartition(0)]) for topic_id in (known, unknown)]
     answer = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse("", known, [fetch.PartitionData(0, records=b"." * 30)])]
@@ -185,7 +185,7 @@ def test_no_event_holds_records_or_secrets(audit):
 
 
 class Frame(bytearray):
-    """Of which one can see whether somebody holds it."""
+    """A frame that supports weak references, to see whether it is still referenced."""
 
 
 @pytest.mark.parametrize("above", [0, 100])

@@ -87,10 +87,10 @@ def test_beyond_so_many_client_ids_of_a_connection_each_request_is_told_of(make)
     names = [f"client-{number}" for number in range(MAX_WINDOWS + 2)]
     for _ in range(3):
         audit.complete(*(ping(audit, connection, client_id=name) for name in names))
-    told = rows(audit, "client_id")
-    assert told == [(name, None) for name in names[MAX_WINDOWS:]] * 3
+    individual = rows(audit, "client_id")
+    assert individual == [(name, None) for name in names[MAX_WINDOWS:]] * 3
     audit.clock.advance_ms(1000)
-    assert rows(audit, "client_id")[len(told) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
+    assert rows(audit, "client_id")[len(individual) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
     audit.complete(ping(audit, connection, client_id=names[-1]))
     audit.clock.advance_ms(1000)
     assert rows(audit, "client_id")[-1] == (names[-1], None), "a row of one request, recorded at the end of its second"

@@ -54,14 +54,14 @@ def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
     audit.clock.advance_ms(1000)
     events = audit.events()
     missing = set(range(events[-1]["seq"] + 1)) - {event["seq"] for event in events}
-    told = {
+    reported = {
         seq
         for event in events
         if event["kind"] == "audit_gap"
         for seq in range(event["gap_first_seq"], event["gap_last_seq"] + 1)
     }
-    assert missing == told
-    assert len(told) == 7
+    assert missing == reported
+    assert len(reported) == 7
 
 
 def refusal(subject, event):

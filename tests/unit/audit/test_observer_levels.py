@@ -29,8 +29,8 @@ def test_a_principals_level_goes_before_that_of_an_api(make):
     for name in ("alice", "probe", "bob"):
         connection = audit.connection(KafkaPrincipal(name))
         audit.complete(ping(audit, connection), produced(audit, connection))
-    told = [(event["principal"], event["api_name"], "resources" in event) for event in audit.requests()]
-    assert told == [
+    recorded = [(event["principal"], event["api_name"], "resources" in event) for event in audit.requests()]
+    assert recorded == [
         ("User:alice", "Heartbeat", True),
         ("User:alice", "Produce", True),
         ("User:bob", "Heartbeat", False),

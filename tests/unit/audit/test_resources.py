@@ -40,7 +40,7 @@ class Region:
         self.size_bytes = size_bytes
 
     def fileno(self):
-        raise AssertionError("nobody looks into the file")
+        raise AssertionError("the file must not be read")
 
 
 def request_of(message, response=None):

@@ -330,7 +330,7 @@ def test_a_segment_that_has_its_name_never_changes_whatever_fails_behind_it(tmp_
     try:
         writer.write()
     except SpoolError:
-        assert broken == "sync_directory", "what cannot be cleaned up is in nobody's way"
+        assert broken == "sync_directory", "leftovers that cannot be removed do no harm"
     writer.files.broken = set()
     writer.write()
     writer.spool.close()

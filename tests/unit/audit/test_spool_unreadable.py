@@ -1,4 +1,4 @@
-"""Seals and open segments that cannot be read at the start: put aside, told, and no reason not to start."""
+"""Seals and open segments that cannot be read at the start: put aside, reported, and no obstacle to a start."""
 
 import json
 import os
@@ -172,7 +172,7 @@ def test_files_of_others_are_no_seals(writer):
 
 
 def put_aside(folder, padding=0, **settings):
-    """A writer that has started over an open segment from event 2 on, which nobody can read; the path of that."""
+    """A writer that has started over an open segment from event 2 on that cannot be read; and its path."""
     writer = with_a_sealed_segment(folder, **settings)
     writer.write(padding=padding)
     (path,) = open_segments(writer.folder)

@@ -518,7 +518,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         guarded.send(request, version)
         found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
-        # Where it is allowed, this one tells all operations that are, so it asks for each of them.
+        # If it is allowed, this API also returns the authorized operations, so it authorizes each of them.
         tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
         for policy in policies[:1] if tells_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)

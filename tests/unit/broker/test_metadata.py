@@ -17,7 +17,7 @@ from klamm_broker.topics.auto_creation import MAX_WAITING_PARTITIONS
 from klamm_broker.topics.registry import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 KAFKAS_TOPIC_OPERATIONS = 3576
 KAFKAS_CLUSTER_OPERATIONS = 8096
 
@@ -227,8 +227,8 @@ def test_internal_topics_are_told_as_such(harness: BrokerHarness) -> None:
 def test_authorized_operations(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     plain = harness.call(by_name("t"), 8)
-    assert plain.cluster_authorized_operations == NOT_ASKED
-    assert plain.topics[0].topic_authorized_operations == NOT_ASKED
+    assert plain.cluster_authorized_operations == NOT_REQUESTED
+    assert plain.topics[0].topic_authorized_operations == NOT_REQUESTED
     asked = harness.call(
         by_name("t", include_cluster_authorized_operations=True, include_topic_authorized_operations=True), 8
     )
@@ -249,7 +249,7 @@ def test_describe_cluster(harness: BrokerHarness, version: int) -> None:
     assert (response.error_code, response.cluster_id, response.controller_id) == (0, harness.broker.cluster_id, 1)
     (broker,) = response.brokers
     assert (broker.broker_id, broker.host, broker.port, broker.rack) == (1, "kafka.example.com", 9192, None)
-    assert response.cluster_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NOT_REQUESTED
     asked = harness.call(describe_cluster.DescribeClusterRequest(True), version)
     assert asked.cluster_authorized_operations == KAFKAS_CLUSTER_OPERATIONS
 
@@ -298,8 +298,8 @@ def test_describe_topic_partitions_after_the_cursors_topic_is_gone(harness: Brok
 
 def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
     harness.create_topic("t")
-    told, following = describe_partitions(harness, "t", "nope", "a b")
-    assert told == [
+    described, following = describe_partitions(harness, "t", "nope", "a b")
+    assert described == [
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION, []),
         ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
         ("t", 0, [0]),

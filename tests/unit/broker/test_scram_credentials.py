@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: what is kept, what is refused, what is told."""
+"""AlterUserScramCredentials and DescribeUserScramCredentials: what is stored, refused and described."""
 
 from __future__ import annotations
 

@@ -117,9 +117,9 @@ def test_configs_of_a_new_topic_are_told_as_they_were_written(harness: BrokerHar
 
 def test_configs_are_told_with_their_source(harness: BrokerHarness) -> None:
     (result,) = create(harness, creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", "5000")]))
-    told = {config.name: (config.value, config.config_source) for config in result.configs}
-    assert told["retention.ms"] == ("5000", 1)
-    assert told["segment.bytes"] == ("1073741824", 5)
+    described = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert described["retention.ms"] == ("5000", 1)
+    assert described["segment.bytes"] == ("1073741824", 5)
 
 
 # Deletion

@@ -1,4 +1,4 @@
-"""Administrative acts reach whoever subscribes, early or late."""
+"""Administrative events reach subscribers, early or late."""
 
 from klamm.shared.admin_events import AdminEvent, AdminEvents
 from klamm.testing import ManualClock

@@ -307,11 +307,11 @@ def test_a_rebalance_during_the_sync_phase_sends_everyone_back(play: Playbook) -
     play.await_joins([play.ask_join(member_id) for member_id in ids])
     follower = play.ask_sync(ids[1], 1)
     leader = play.ask_sync(ids[0], 1, {ids[0]: b"a", ids[1]: b"b"})
-    newcomer = play.ask_join(play.promised_id())
+    joining = play.ask_join(play.promised_id())
     play.settle()
 
     assert {call.result.error_code for call in (leader, follower)} == {ErrorCode.REBALANCE_IN_PROGRESS}
-    assert newcomer.waits
+    assert joining.waits
     assert play.state() == "PreparingRebalance", "the stored assignment of the old generation is ignored"
 
 
@@ -415,9 +415,11 @@ def test_the_empty_group_id_is_invalid(play: Playbook) -> None:
         ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_sync_may_name_the_protocol_it_expects(play: Playbook, told: dict[str, Any], error_code: ErrorCode) -> None:
+def test_a_sync_may_name_the_protocol_it_expects(
+    play: Playbook, protocol: dict[str, Any], error_code: ErrorCode
+) -> None:
     (member_id,) = play.stable_group(1)
-    assert play.ask_sync(member_id, 1, **told).result.error_code is error_code
+    assert play.ask_sync(member_id, 1, **protocol).result.error_code is error_code
 
 
 def test_a_sync_during_the_join_phase_is_sent_back(play: Playbook) -> None:

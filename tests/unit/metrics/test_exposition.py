@@ -120,15 +120,15 @@ def rendered(registry, render=generate_latest, **options):
 
 
 def test_the_text_format(registry):
-    told = {}
+    exposed = {}
     for family in text_string_to_metric_families(rendered(registry)):
-        told[family.name] = family
-    assert [(s.name, s.labels, s.value) for s in told["klamm_test_events"].samples] == [
+        exposed[family.name] = family
+    assert [(s.name, s.labels, s.value) for s in exposed["klamm_test_events"].samples] == [
         ("klamm_test_events_total", {"who": "a"}, 3)
     ]
-    assert told["klamm_test_level"].samples[0].labels == {"odd_label": 'x"\n'}
-    assert told["klamm_test_timems"].type == "histogram"
-    buckets = {s.labels["le"]: s.value for s in told["klamm_test_timems"].samples if s.name.endswith("_bucket")}
+    assert exposed["klamm_test_level"].samples[0].labels == {"odd_label": 'x"\n'}
+    assert exposed["klamm_test_timems"].type == "histogram"
+    buckets = {s.labels["le"]: s.value for s in exposed["klamm_test_timems"].samples if s.name.endswith("_bucket")}
     assert buckets == {"4": 0, "8": 1, "16": 1, "32": 1, "+Inf": 2}
 
 

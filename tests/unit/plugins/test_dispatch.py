@@ -85,7 +85,7 @@ def test_light_connections_leave_one_that_keeps_a_processor_busy_alone(goal):
 
 
 @pytest.mark.parametrize(
-    ("busy", "why"), [((0.4, 0.0), "nobody is hot"), ((0.9, 0.8), "no skew"), ((0.0, 0.0), "nothing to do")]
+    ("busy", "why"), [((0.4, 0.0), "no processor is hot"), ((0.9, 0.8), "no skew"), ((0.0, 0.0), "nothing to do")]
 )
 def test_nothing_moves_without_need(busy, why):
     connections = [[ConnectionLoad(f"{p}-{n}", 1.0, share / 4) for n in range(4)] for p, share in enumerate(busy)]
@@ -107,7 +107,7 @@ def test_for_latency_light_connections_leave_and_heavy_ones_stay_away_from_them(
     st.sampled_from(["latency", "throughput"]),
 )
 def test_moving_comes_to_rest(shares, goal):
-    """Whatever the loads are, a state is reached from which nothing moves: connections do not wander for ever."""
+    """With any loads, a state is reached from which nothing moves: connections do not migrate for ever."""
     assigner = LeastLoaded(LeastLoadedSettings(goal=goal))
     names = itertools.count()
     placed = [[ConnectionLoad(str(next(names)), 0.0, share) for share in own] for own in shares]
@@ -240,7 +240,7 @@ def test_a_handler_is_kept_for_others(queue, other):
     thread, taken = take_in_background(queue)
     assert queue.offer(other)
     thread.join(10)
-    assert taken == [other], "the third handler waits for somebody else"
+    assert taken == [other], "the third handler waits for another client"
     thread, taken = take_in_background(queue)
     queue.handled(greedy[0], 1000)
     thread.join(10)

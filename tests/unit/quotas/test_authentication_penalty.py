@@ -24,7 +24,7 @@ def test_penalties_double_up_to_the_longest():
     fail(door, 3)
     for penalty_ms in (1000, 2000, 4000, 8000, 8000):
         door.house.clock.advance_ms(penalty_ms - 1)
-        # A millisecond is left, and what is begun of another.
+        # One whole millisecond is left, and a part of another.
         assert door.connect() == Delay(2, "authentication_penalty")
         assert door.connect("10.0.0.2") is None
         door.house.clock.advance_ms(1)

@@ -18,7 +18,7 @@ def house():
 
 
 def burst(door, host="10.0.0.1", most=1000):
-    """How many come in before the first that does not, and what that is told."""
+    """How many connections are admitted before the first that is not, and the outcome of that one."""
     for count in range(most):
         answer = door.connect(host)
         if answer is not None:

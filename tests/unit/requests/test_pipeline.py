@@ -207,7 +207,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(mode):
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [(18, 0, 4)]
     line.pipeline.end((request,), RequestOutcome.ANSWERED)
-    assert line.told("RequestsPerSec") == {("ApiVersions", "unknown"): 1}
+    assert line.metric("RequestsPerSec") == {("ApiVersions", "unknown"): 1}
 
 
 # ---- failures
@@ -514,7 +514,7 @@ def test_equal_requests_are_answered_from_the_cache_until_a_sample_is_due():
         answers.append(found)
     assert len(set(answers)) == 1
     assert 1 < len(ran) < 50
-    assert line.told("RequestsPerSec") == {("Heartbeat", "4"): 50}
+    assert line.metric("RequestsPerSec") == {("Heartbeat", "4"): 50}
 
 
 def test_errors_are_not_cached():

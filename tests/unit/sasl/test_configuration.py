@@ -96,12 +96,12 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         (CALLABLE, "FILE:7:1  listeners.public.sasl.callable: password or verifier must be set"),
         (
             CALLABLE + 'verifier = "nowhere_at_all:x"\n',
-            'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be had:'
+            'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be imported:'
             " ModuleNotFoundError(\"No module named 'nowhere_at_all'\")",
         ),
         (
             CALLABLE + 'password = "os:sep"\n',
-            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be had:'
+            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be imported:'
             " TypeError('os:sep is a str, which cannot be called')",
         ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
@@ -216,8 +216,8 @@ def test_closing_ends_the_threads():
 
 def test_a_listener_of_any_handler_set_tells_of_the_apis_of_sasl():
     with embedded('mechanisms=["PLAIN"]') as server, RawClient(server.address()) as client:
-        told = {each.api_key for each in client.call(ApiVersionsRequest("x", "1"), 3).api_keys}
-    assert {17, 18, 36} <= told
+        listed = {each.api_key for each in client.call(ApiVersionsRequest("x", "1"), 3).api_keys}
+    assert {17, 18, 36} <= listed
 
 
 @pytest.mark.parametrize("text", ["", "SCRAM-SHA-256$4096:AA==$AA==:AA==", "SCRAM-SHA-1$4096:AA==$AA==:AA==", "plain"])

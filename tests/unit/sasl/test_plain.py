@@ -1,4 +1,4 @@
-"""PLAIN: right and wrong passwords, what is remembered, and that slow checks hold nobody up."""
+"""PLAIN: right and wrong passwords, what is remembered, and that slow checks delay no other client."""
 
 import pytest
 
@@ -60,16 +60,16 @@ def test_unknown_users_cost_as_much_as_others(spent):
 
 
 def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
-    """Each stranger costs always the same, and strangers together what users of all stores cost."""
+    """An unknown user always takes the same time, and unknown users on average that of the users of all stores."""
     made = {one: credential("sesame", one, iterations=4096 + index) for index, one in enumerate(ScramMechanism)}
     sha_256, sha_512 = ScramMechanism
     first = DictStore([(f"a{n}", made[sha_256]) for n in range(5)] + [(f"b{n}", made[sha_512]) for n in range(5)])
-    # The first store counts, and SHA-256 where somebody has both.
+    # The first store counts, and SHA-256 for a user with both.
     shadowed = [(f"a{n}", made[sha_512]) for n in range(5)]
     both = [(f"c{n}", one) for n in range(30) for one in made.values()]
     book = open_plain(stores=(first, DictStore(shadowed + both)))
     del spent[:]
-    names = [f"stranger-{n}" for n in range(200)]
+    names = [f"unknown-{n}" for n in range(200)]
     for password in ("wrong", "wrong again"):
         for name in names:
             anew(book).token(said(name, password))

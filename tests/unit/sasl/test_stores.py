@@ -139,7 +139,7 @@ def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
             store.reload()
         pass_time(listener)
     assert list(failures(listener).values()) == [1]
-    assert errors(caplog) == 0, "who asked for it is told by the exception"
+    assert errors(caplog) == 0, "the caller gets the exception"
     file.unlink()
     for _ in range(2):
         with pytest.raises(OSError, match="No such file"):

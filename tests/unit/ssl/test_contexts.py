@@ -16,7 +16,7 @@ from klamm_ssl.options import SniSettings
 from klamm_ssl.settings import SslSettings
 from tests.tls_files import TlsFiles, revocation_list
 
-PASSWORD = "not told to anybody"
+PASSWORD = "a secret password"
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +141,9 @@ def test_a_trust_store_may_be_pem_pkcs12_or_inline(files, password_file, tmp_pat
 
 
 def test_a_client_certificate_may_itself_be_trusted(files, tmp_path):
-    stranger = TlsFiles(tmp_path / "stranger", "stranger's CA").client
-    built = contexts(certificate=files.server.both, client_auth="required", trust_store=stranger.certificate)
-    assert shake_hands(built.context, files.client_context(stranger))["client"]
+    unknown = TlsFiles(tmp_path / "stranger", "unknown CA").client
+    built = contexts(certificate=files.server.both, client_auth="required", trust_store=unknown.certificate)
+    assert shake_hands(built.context, files.client_context(unknown))["client"]
     found = shake_hands(built.context, files.client_context(files.client))
     assert found["error"].verify_code in (18, 19, 20)
 
@@ -288,7 +288,7 @@ BROKEN = {
         {"certificate": "server", "client_auth": "requested", "revocation_lists": "rubbish"},
         "revocation_lists need trust_store",
     ),
-    "lists for nobody": (
+    "lists without client certificates": (
         {"certificate": "server", "trust_store": "certificate", "revocation_lists": "rubbish"},
         "revocation_lists need client_auth",
     ),

@@ -35,7 +35,7 @@ class GroupAdministration:
             return describe(group) if group.state is not DEAD else None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.strip().lower() for group_type in types}
         if wanted_types and GROUP_TYPE not in wanted_types:

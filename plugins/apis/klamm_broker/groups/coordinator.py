@@ -1,4 +1,4 @@
-"""The group coordinator: joins, syncs, heartbeats and departures.
+"""The group coordinator: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
 Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
 """
@@ -289,7 +289,7 @@ class GroupCoordinator:
                 with group:
                     group.answer(reply, result)
 
-            # Behind the write of the empty group, so that a departure that was answered is not undone by a crash.
+            # Queued behind the write of the empty group, so that a crash does not undo a LeaveGroup that was answered.
             self._store.submit((), on_durable)
 
     def _leave_held(self, group: Group, leaving: LeavingMember) -> ErrorCode:

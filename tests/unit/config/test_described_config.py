@@ -1,4 +1,4 @@
-"""What is told of the server's own settings."""
+"""The server's own settings as DescribeConfigs reports them."""
 
 from __future__ import annotations
 
