@@ -336,7 +336,7 @@ def test_tls_version_and_server_name_are_on_the_events_of_a_connection(audited, 
     assert "sasl_mechanism" not in events[0]
 
 
-def test_who_asks_for_no_server_name_has_none(audited, files):
+def test_a_client_without_sni_has_no_server_name(audited, files):
     audited.start(*files.server_settings(), "api_set=trying")
     with audited.client(ssl_context=files.client_context()) as client:
         assert ask(client).brokers

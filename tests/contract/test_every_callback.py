@@ -444,7 +444,7 @@ def start_with_fault(build, callback):
 
 
 @pytest.mark.parametrize("callback", [*CALLBACKS, *OWN])
-def test_a_callback_that_raises_costs_nobody_else_anything(build, caplog, callback):
+def test_a_callback_that_raises_affects_no_other_client(build, caplog, callback):
     start_with_fault(build, callback)
     before = klamm_threads()
     server = build().start()

@@ -124,7 +124,7 @@ def test_fair_keeps_other_clients_quick():
 
 
 @pytest.mark.parametrize(("scheduler", "requests"), [("priority", [METADATA, HEARTBEAT]), ("fair", [DATA])])
-def test_a_full_queue_holds_up_only_who_has_filled_it(scheduler, requests):
+def test_a_full_queue_delays_only_the_client_that_filled_it(scheduler, requests):
     """All wait on one processor, which keeps what the queue has no room for."""
     assert best_slowdown(scheduler, requests, "server.queued_max_requests=10") <= 3
 

@@ -170,7 +170,7 @@ def test_a_part_that_cannot_open_stops_the_start():
     assert klamm_threads() == before
 
 
-def test_nobody_is_answered_before_every_handler_set_is_open():
+def test_no_client_is_answered_before_every_handler_set_is_open():
     opening, opened = threading.Event(), threading.Event()
 
     class Slow(ApiSet):
@@ -199,7 +199,7 @@ def test_nobody_is_answered_before_every_handler_set_is_open():
     server.stop()
 
 
-def test_stop_ends_every_thread_and_closes_every_door():
+def test_stop_ends_every_thread_and_closes_every_socket():
     before = klamm_threads()
     with EmbeddedServer(["listeners.default.api_set=echo"]) as server:
         assert set(klamm_threads()) > set(before)

@@ -177,7 +177,7 @@ def test_answers_that_are_given_again_are_counted_too(start):
     assert requests <= sampled <= 2 * requests
 
 
-def test_partitions_and_their_logs_are_told(start):
+def test_partitions_and_their_logs_are_reported(start):
     server = start(api_set="broker")
     with RawClient(server.address()) as client:
         client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
@@ -448,7 +448,7 @@ def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
     assert eventually(lambda: get(server, "/ready")[0] == 200)
 
 
-def test_slow_scrapers_hold_up_nobody(start):
+def test_slow_scrapers_delay_no_other_client(start):
     server = start()
     slow = [socket.create_connection(exporter(server).address, timeout=10) for _ in range(8)]
     for one in slow:
@@ -461,7 +461,7 @@ def test_slow_scrapers_hold_up_nobody(start):
         one.close()
 
 
-def test_many_slow_clients_keep_nobody_from_an_answer(start):
+def test_many_slow_clients_block_no_other_client(start):
     server = start()
     slow = []
     for _ in range(40):

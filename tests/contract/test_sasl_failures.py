@@ -286,7 +286,7 @@ def serve(start, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[f"{number}-{way[0][:40]}" for number, way in enumerate(WAYS)])
-def test_who_fails_is_not_served(serve, connect, caplog, way):
+def test_a_client_that_fails_is_not_served(serve, connect, caplog, way):
     reason, go, *settings = way
     server = serve(*settings)
     client = connect(server)
@@ -295,7 +295,7 @@ def test_who_fails_is_not_served(serve, connect, caplog, way):
     assert reason in caplog.text
 
 
-def test_the_same_server_serves_who_does_not_fail(serve, connect):
+def test_the_same_server_serves_clients_that_do_not_fail(serve, connect):
     server = serve()
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         client = connect(server)
@@ -307,7 +307,7 @@ def test_the_same_server_serves_who_does_not_fail(serve, connect):
     assert is_in(server, client, "alice")
 
 
-def test_who_was_evaluated_for_too_long_does_not_come_in_by_the_answer(serve, connect):
+def test_a_late_evaluation_does_not_authenticate_a_closed_channel(serve, connect):
     server = serve(*QUICKLY)
     client = connect(server)
     is_evaluated_too_long(server, client)

@@ -46,7 +46,7 @@ def test_a_client_software_name_that_is_none_is_refused(start, connect):
     assert client.call(ApiVersionsRequest("so ftware", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_client_software_is_known_however_often_others_have_told_the_same(start, connect):
+def test_client_software_is_known_also_from_cached_responses(start, connect):
     server = start()
     first, second = ApiVersionsRequest("one", "1"), ApiVersionsRequest("two", "2")
     seen = []
@@ -182,7 +182,7 @@ def test_an_answer_to_a_connection_that_is_gone_is_dropped(start, connect):
     assert answers(connect(server))
 
 
-def test_a_blocked_handler_holds_up_nobody_else(start, connect):
+def test_a_blocked_handler_delays_no_other_client(start, connect):
     server = start("server.io_threads=2")
     blocked = connect(server)
     correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
@@ -269,7 +269,7 @@ def test_what_was_sent_before_the_peer_closed_is_served(start, connect, dispatch
     assert answers(connect(server))
 
 
-def test_a_peer_that_never_reads_stops_only_itself(start, connect):
+def test_a_peer_that_never_reads_delays_only_itself(start, connect):
     server = start()
     greedy = connect(server, timeout_s=2.0)
     frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
@@ -323,7 +323,7 @@ def test_every_gate_is_released_for_every_connection(start, connect):
 
 
 @pytest.mark.parametrize("say", ["refuse", "raise", "delay"])
-def test_a_gate_that_refuses_delays_or_fails_lets_nobody_in(start, connect, say):
+def test_a_gate_that_refuses_delays_or_raises_admits_no_connection(start, connect, say):
     server = start('gates=["fussy"]', f"listeners.default.fussy.say={say}")
     with pytest.raises(ConnectionError):
         answers(connect(server))
@@ -348,7 +348,7 @@ def test_observers_and_throttles_that_raise_cost_nothing(start, connect):
     assert answers(connect(server))
 
 
-def test_observers_are_told_of_connections_and_requests(start, connect):
+def test_observers_are_notified_of_connections_and_requests(start, connect):
     server = start('observers=["tell_tale"]')
     client = connect(server)
     answers(client)

@@ -59,7 +59,9 @@ def test_time_of_the_network_thread_is_charged_and_measured_only_then(on_channel
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys, on_channel, client_options):
+def test_a_client_over_its_request_time_is_muted_even_if_it_ignores_the_throttle_time(
+    obeys, on_channel, client_options
+):
     quotas = RequestEntryData(
         [RequestEntityData("user", "ANONYMOUS"), RequestEntityData("client-id", "busy")],
         [OpData("request_percentage", 0.01)],
@@ -97,7 +99,7 @@ def throttling(on_channel, client_options):
         yield server, admin
 
 
-def test_a_tiny_byte_rate_is_told_as_the_longest_throttle_time_there_is(throttling, client_options):
+def test_a_tiny_byte_rate_gives_the_longest_possible_throttle_time(throttling, client_options):
     server, admin = throttling
     admin.call(quota("producer_byte_rate", 1.0), 1)
     admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
@@ -137,7 +139,7 @@ class EternalPlugin:
         yield Provider("eternal", f"{__name__}:Eternal")
 
 
-def test_what_any_throttle_asks_for_can_be_told(on_channel, client_options):
+def test_any_throttle_time_fits_into_a_response(on_channel, client_options):
     settings = ["listeners.default.throttles=eternal", *on_channel()]
     with (
         EmbeddedServer(settings, plugins=[EternalPlugin()]) as server,

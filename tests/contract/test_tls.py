@@ -85,7 +85,7 @@ def test_handshakes_run_on_the_processor_or_on_threads(serve, files, threads, po
     assert len(found) <= threads
 
 
-def test_who_is_in_does_not_wait_for_a_handshake(serve, files, monkeypatch):
+def test_connected_clients_do_not_wait_for_a_handshake(serve, files, monkeypatch):
     release, stuck = threading.Event(), threading.Event()
     step = SslTransportLayer.handshake
 
@@ -274,7 +274,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_failed_handshake_is_logged_and_counted_and_harms_nobody(mutual, files, what, caplog):
+def test_a_failed_handshake_is_logged_and_counted_and_affects_no_other_client(mutual, files, what, caplog):
     server, revoked = mutual
     reason, attempt = REFUSED[what]
     attempt(server, files, revoked)

@@ -122,7 +122,7 @@ def test_a_frame_may_come_byte_by_byte(server: Server) -> None:
         assert struct.unpack_from(">ih", receive_frame(peer)) == (1, 0)
 
 
-def test_half_sent_frames_hold_up_nobody(server: Server) -> None:
+def test_half_sent_frames_delay_no_other_client(server: Server) -> None:
     with crowd(server, 50) as peers, unharmed(server), hardly_any_memory(server):
         for peer in peers:
             peer.sendall(METADATA[: len(METADATA) // 2])
@@ -158,7 +158,7 @@ def fill(server: Server, topic: str, mib: int) -> None:
             assert time.monotonic() < deadline
 
 
-def test_slow_readers_hold_up_nobody(server: Server) -> None:
+def test_slow_readers_delay_no_other_client(server: Server) -> None:
     fill(server, "slow", 16)
     partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=16 << 20)
     topics = [FetchTopic("slow", partitions=[partition])]

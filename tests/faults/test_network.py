@@ -269,7 +269,7 @@ def test_a_full_request_queue(monkeypatch: pytest.MonkeyPatch, seconds: float) -
         assert server.server.request_channel.full_count < 350 * seconds, "waiting for room takes processor time"
 
 
-def test_handlers_that_raise_block_and_talk_rubbish_at_once() -> None:
+def test_handlers_that_raise_block_and_return_garbage_at_once() -> None:
     """Every good request of the other clients is answered, and no handler thread is lost."""
     with blocked_handlers("server.io_threads=4") as (server, trying), ExitStack() as stack:
         blocked = stack.enter_context(RawClient(server.address(), timeout_s=60))

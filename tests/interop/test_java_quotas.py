@@ -34,7 +34,7 @@ ENTITIES = {
 }
 
 
-def test_quotas_are_set_told_kept_and_deleted(server: Server) -> None:
+def test_quotas_are_set_described_kept_and_deleted(server: Server) -> None:
     for entity, _told in ENTITIES.values():
         configs(server, *entity, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
     address = ["--entity-type", "ips", "--entity-name", "192.0.2.1"]
@@ -53,7 +53,7 @@ def test_quotas_are_set_told_kept_and_deleted(server: Server) -> None:
     assert "producer_byte_rate" not in configs(server, *entity, "--describe")
 
 
-def test_a_producer_is_slowed_down_and_told_so(server: Server) -> None:
+def test_a_producer_is_slowed_down_and_gets_the_throttle_time(server: Server) -> None:
     run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", "--topic", "slow")
     client = ["--entity-type", "users", "--entity-name", "ANONYMOUS"]
     client += ["--entity-type", "clients", "--entity-name", "slow-producer"]

@@ -159,7 +159,7 @@ def test_delta(spark, ship, far, said):
     ]
 
 
-def test_delta_in_s3_is_compacted_only_while_nobody_else_writes(spark):
+def test_delta_in_s3_is_compacted_only_without_another_writer(spark):
     from klamm_spark.compact import require_one_writer
     from klamm_spark.lake import Lake, LakeError
 
@@ -226,7 +226,7 @@ def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
         path_of(uri, spark)
 
 
-def test_a_missing_spool_or_lake_is_told(spark, ship, far):
+def test_a_missing_spool_or_lake_is_reported(spark, ship, far):
     from klamm_spark.lake import Lake, LakeError
 
     _, uri = far

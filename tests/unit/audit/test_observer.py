@@ -160,7 +160,7 @@ def test_a_refused_request_says_so(audit):
     assert (event["outcome"], event["error_name"]) == ("refused", "COORDINATOR_NOT_AVAILABLE")
 
 
-def test_topic_ids_get_the_names_that_metadata_told(audit):
+def test_topic_ids_get_their_names_from_metadata(audit):
     connection = audit.connection()
     known, unknown = bytes(range(16)), b"\xff" * 16
     response = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
@@ -213,7 +213,7 @@ def test_many_resources_are_cut_and_those_with_errors_stay(make):
     assert ([one["name"] for one in event["resources"]], event["resource_count"]) == (["d", "a"], 4)
 
 
-def test_the_software_that_a_client_tells_later_is_in_later_events(audit):
+def test_software_that_a_client_names_later_is_in_later_events(audit):
     connection = audit.connection()
     audit.observer.connection_opened(connection)
     audit.flush()

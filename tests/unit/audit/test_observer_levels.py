@@ -17,7 +17,7 @@ def test_level_metadata_leaves_resources_out_but_not_those_denied(make):
     assert second["resources"] == [{"type": "TOPIC", "name": "orders", "operation": "WRITE", "granted": False}]
 
 
-def test_level_off_still_tells_denials(make):
+def test_level_off_still_records_denials(make):
     audit = make(level="off")
     connection = audit.connection()
     audit.complete(ping(audit, connection), produced(audit, connection), produced(audit, connection, error=29))

@@ -82,7 +82,7 @@ def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     assert "\n" not in EscapingFormatter().format(caplog.records[0])
 
 
-def test_rates_and_rules_are_told_by_kafkas_names() -> None:
+def test_rates_and_rules_are_reported_by_kafkas_names() -> None:
     clock = ManualClock()
     address = Address("127.0.0.1", 9092)
     listener = ListenerContext("guarded", address, address, services=ServerServices(clock))

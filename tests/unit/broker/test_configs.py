@@ -87,7 +87,7 @@ def test_all_configs_of_a_topic(harness: BrokerHarness, version: int) -> None:
         assert all(config.documentation for config in result.configs)
 
 
-def test_an_internal_config_is_told_of_a_topic_that_has_it(harness: BrokerHarness) -> None:
+def test_an_internal_config_is_described_for_a_topic_that_has_it(harness: BrokerHarness) -> None:
     harness.create_topic("t", internal_segment_bytes="1000")
     harness.create_topic("plain")
     (config,) = describe(harness, TOPIC, "t", "internal.segment.bytes").configs
@@ -249,13 +249,13 @@ def test_defaults_of_settings_and_topics_agree(harness: BrokerHarness) -> None:
         assert config.value == (text.lower() if isinstance(default, bool) else text), config.name
 
 
-def test_what_follows_keys_that_are_not_there_tells_their_defaults(harness: BrokerHarness) -> None:
+def test_settings_that_follow_missing_keys_have_their_defaults(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     synonyms = [("log.local.retention.ms", "-2", DEFAULT)]
     assert one(harness, TOPIC, "t", "local.retention.ms") == ("-2", DEFAULT, synonyms)
 
 
-def test_values_are_told_as_they_are_understood(harness: BrokerHarness) -> None:
+def test_values_are_described_as_they_are_parsed(harness: BrokerHarness) -> None:
     harness.create_topic("t", cleanup_policy=" delete , compact ,delete", retention_ms=" +5 ", preallocate="TRUE")
     assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
     assert one(harness, TOPIC, "t", "retention.ms")[0] == "5"

@@ -34,7 +34,7 @@ def partitions_of(response: Any) -> list[int]:
     return [partition.partition_index for topic in response.responses for partition in topic.partitions]
 
 
-def test_full_fetch_makes_a_session_and_tells_everything(harness: BrokerHarness) -> None:
+def test_full_fetch_makes_a_session_and_returns_every_partition(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     response = full(harness, (0, 0), (1, 0))
     assert response.error_code == 0
@@ -42,7 +42,7 @@ def test_full_fetch_makes_a_session_and_tells_everything(harness: BrokerHarness)
     assert partitions_of(response) == [0, 1]
 
 
-def test_incremental_fetch_tells_only_news(harness: BrokerHarness) -> None:
+def test_incremental_fetch_returns_only_changes(harness: BrokerHarness) -> None:
     harness.create_topic("t", 3)
     session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
     assert partitions_of(incremental(harness, session_id, 1)) == []
@@ -96,7 +96,7 @@ def test_of_a_partition_that_is_named_twice_the_last_counts(harness: BrokerHarne
     assert batch[0].base_offset == 1
 
 
-def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: BrokerHarness) -> None:
+def test_a_session_distinguishes_a_deleted_topic_from_an_unknown_id(harness: BrokerHarness) -> None:
     def fetch_ids(session_id: int, epoch: int, *ids: bytes) -> Any:
         topics = [fetch.FetchTopic(topic_id=each, partitions=[fetch.FetchPartition(0)]) for each in ids]
         request = fetch.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
@@ -142,7 +142,7 @@ def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> No
     assert len(harness.broker.fetch_sessions) == 0
 
 
-def test_errors_are_told_each_time(harness: BrokerHarness) -> None:
+def test_errors_are_reported_each_time(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness, (0, 99)).session_id
     for epoch in (1, 2):

@@ -30,7 +30,7 @@ def by_name(*names: str, **fields: object) -> metadata.MetadataRequest:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_broker_and_topic(harness: BrokerHarness, version: int) -> None:
+def test_every_version_returns_broker_and_topic(harness: BrokerHarness, version: int) -> None:
     topic_id = harness.create_topic("t", 2)
     response = harness.call(by_name("t"), version)
     (broker,) = response.brokers
@@ -219,7 +219,7 @@ def test_no_auto_creation_if_the_broker_does_not_want_it(tmp_path: Path) -> None
     harness.broker.close()
 
 
-def test_internal_topics_are_told_as_such(harness: BrokerHarness) -> None:
+def test_internal_topics_are_marked_as_such(harness: BrokerHarness) -> None:
     harness.create_topic("__consumer_offsets")
     assert harness.call(by_name("__consumer_offsets"), 12).topics[0].is_internal
 
@@ -309,7 +309,7 @@ def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
         assert describe_partitions(harness, "t", cursor=cursor) == ([("t", ErrorCode.INVALID_REQUEST, [])], None)
 
 
-def test_partitions_that_are_added_while_metadata_is_made_are_told_afterwards(
+def test_partitions_added_while_metadata_is_built_are_in_later_responses(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.create_topic("t")

@@ -73,7 +73,7 @@ unsecured_development_tokens = true
 """
 
 
-def test_check_warns_of_open_doors_and_strict_makes_that_an_error(klamm, tmp_path):
+def test_check_warns_of_insecure_listeners_and_strict_makes_that_an_error(klamm, tmp_path):
     Path("open.toml").write_text(OPEN)
     Path("data").mkdir(mode=0o755)
     Path("data").chmod(0o755)

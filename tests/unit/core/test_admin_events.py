@@ -4,7 +4,7 @@ from klamm.shared.admin_events import AdminEvent, AdminEvents
 from klamm.testing import ManualClock
 
 
-def test_subscribers_hear_what_was_and_what_comes():
+def test_subscribers_get_past_and_new_events():
     clock = ManualClock()
     events = AdminEvents(clock)
     events.emit("config_reloaded")

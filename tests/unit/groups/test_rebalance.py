@@ -29,7 +29,7 @@ def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook)
     assert play.state() == "CompletingRebalance"
 
 
-def test_each_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout(play: Playbook) -> None:
+def test_each_new_member_extends_the_initial_delay_up_to_the_rebalance_timeout(play: Playbook) -> None:
     joins = []
     for _ in range(4):
         joins.append(play.ask_join(play.promised_id(), rebalance_timeout_ms=8_000))
@@ -93,7 +93,7 @@ def test_without_initial_delay_the_join_phase_ends_at_once(make_playbook: Callab
     assert join.result.generation_id == 1
 
 
-def test_only_the_leader_is_told_of_the_members(play: Playbook) -> None:
+def test_only_the_leader_gets_the_members(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(3)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)
@@ -123,7 +123,7 @@ def test_a_promised_member_that_never_comes_is_forgotten_after_its_session_timeo
     assert play.ask_join(late).result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_get_the_assignments_of_the_leader_whoever_asks_first(play: Playbook) -> None:
+def test_members_get_the_assignments_of_the_leader_in_any_order_of_syncs(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(3)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)

@@ -232,7 +232,7 @@ def test_records_whose_abort_marker_lies_in_the_active_segment(open_log: OpenLog
     assert committed(book) == [b"committed"]
 
 
-def test_aborted_transaction_of_an_earlier_pass_says_nothing_of_later_ones(open_log: OpenLog) -> None:
+def test_aborted_transaction_of_an_earlier_pass_does_not_affect_later_ones(open_log: OpenLog) -> None:
     book = open_log(cleanup_policy="compact")
     producer = Producer(book, 7)
     producer.send(b"a")

@@ -76,7 +76,7 @@ def test_one_sync_serves_all_that_wait_for_a_log(managed: Managed) -> None:
     assert len([name for name in managed.disk.synced if name.endswith(".log")]) == 1
 
 
-def test_a_failed_sync_is_told_to_those_who_wait(managed: Managed) -> None:
+def test_a_failed_sync_is_reported_to_its_waiters(managed: Managed) -> None:
     fill(managed, 2)
     managed.disk.failing = {"fsync"}
     results: list[KafkaError | None] = []

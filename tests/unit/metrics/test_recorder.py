@@ -159,7 +159,7 @@ def test_errors_are_counted_one_by_one_and_none_by_response(registry, recorder):
     }
 
 
-def test_an_error_code_that_has_no_name_is_told_by_number(registry, recorder):
+def test_an_error_code_without_a_name_is_reported_by_number(registry, recorder):
     answered(recorder, errors={12345: 1})
     assert samples_of(registry, "ErrorsPerSec")[("Metadata", "UNKNOWN_12345")] == 1
 
@@ -172,7 +172,7 @@ def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
     assert samples_of(registry, "RequestsPerSec") == {("Metadata", "12"): 2, ("Metadata", "1"): 1}
 
 
-def test_versions_that_nobody_serves_are_one_label(registry, recorder):
+def test_versions_that_are_not_served_share_one_label(registry, recorder):
     for version in (-1, 99, 32767):
         answered(recorder, version=version)
     assert samples_of(registry, "RequestsPerSec") == {("Metadata", "unknown"): 3}

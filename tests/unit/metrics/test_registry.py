@@ -24,7 +24,7 @@ def test_a_histogram_has_each_value_below_the_first_bound_that_is_not_smaller(va
         assert below == sum(weight for value, weight in values if value < bound)
 
 
-def test_a_histogram_is_told_in_another_unit():
+def test_a_histogram_is_reported_in_another_unit():
     histogram = Histogram()
     histogram.add(3000)
     collected = histogram.snapshot(0.001, range(10, 13))

@@ -112,7 +112,7 @@ def test_many_that_send_at_once_are_all_answered(requests, pool_bytes, answer_ev
     pool_bytes=st.integers(16 * KIB, 200 * KIB),
     seed=st.integers(),
 )
-def test_silent_peers_hold_up_nobody(honest, silent, pool_bytes, seed):
+def test_silent_peers_delay_no_other_client(honest, silent, pool_bytes, seed):
     clock, order = ManualClock(), random.Random(seed)
     pool = MemoryPool(pool_bytes, clock=clock)
     peers = [Peer(pool, own) for own in honest]

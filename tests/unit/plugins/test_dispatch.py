@@ -202,7 +202,7 @@ def test_data_may_be_let_starve():
     assert taken[-1] == "data"
 
 
-def test_a_pinned_listener_is_control_whatever_it_asks():
+def test_all_requests_of_a_pinned_listener_are_control():
     queue = Priority(PrioritySettings(control_listeners=("internal",)), 100)
     pinned = request(ApiKey.PRODUCE, "pinned", listener="internal")
     assert order(queue, [request(), pinned]) == ["pinned", "c"]
@@ -251,7 +251,7 @@ def test_a_handler_is_kept_for_others(queue, other):
     assert taken == [greedy[3]]
 
 
-def test_one_handler_alone_serves_everybody():
+def test_one_handler_alone_serves_all_clients():
     queue = Priority(PrioritySettings(control_handlers=5), 100)
     queue.resized(1)
     assert order(queue, [request(ApiKey.PRODUCE, "data"), request(ApiKey.METADATA, "control")]) == ["control", "data"]
@@ -291,7 +291,7 @@ def time_spent(queue, cost_ns, turns):
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(10_000, 50_000_000), min_size=2))
-def test_fair_divides_handler_time_whatever_requests_cost(costs):
+def test_fair_divides_handler_time_for_any_cost_of_requests(costs):
     spent = time_spent(Fair(FairSettings(by="client_id"), 100), costs, 3000)
     # A client may be ahead by what it did not know that its requests cost, and by a quantum.
     assert max(spent.values()) - min(spent.values()) <= 3 * max(costs.values()) + 2_000_000
@@ -310,7 +310,7 @@ def test_one_client_cannot_fill_the_queue():
     assert queue.lane_sizes() == {"User:ANONYMOUS/greedy": 3, "User:ANONYMOUS/other": 1}
 
 
-def test_debts_are_forgotten_when_nobody_waits():
+def test_debts_are_forgotten_when_no_client_waits():
     queue = Fair(FairSettings(by="client_id"), 100)
     queue.offer(request(client_id="slow"))
     queue.handled(queue.take(), 10**12)

@@ -77,7 +77,7 @@ def test_one_provider_of_a_kind_is_the_default(install):
 @pytest.mark.parametrize(
     ("allowed", "names"), [(None, ["a", "b", "own"]), ("", ["own"]), ("b, c", ["b", "own"]), ("a,b", ["a", "b", "own"])]
 )
-def test_the_environment_can_say_which_strangers_are_loaded(install, allowed, names):
+def test_the_environment_can_name_the_third_party_plugins_to_load(install, allowed, names):
     entry_points = [
         install("own", "klamm", **gates("own")),
         install("a", "klamm-a", **gates("a")),

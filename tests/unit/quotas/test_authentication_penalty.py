@@ -31,7 +31,7 @@ def test_penalties_double_up_to_the_longest():
         fail(door)
 
 
-def test_who_is_penalized_is_closed_after_the_delay_or_at_once():
+def test_a_penalized_address_is_closed_after_the_delay_or_at_once():
     door = penalizing()
     fail(door, 3)
     assert door.connect() == Delay(500, "authentication_penalty")

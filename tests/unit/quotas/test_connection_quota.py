@@ -35,7 +35,7 @@ def test_an_address_is_counted_on_all_listeners_together(house):
     assert one.connect().reason == two.connect().reason == "per_ip"
 
 
-def test_a_limit_of_zero_lets_nobody_in(house):
+def test_a_limit_of_zero_admits_no_connection(house):
     assert isinstance(Door(house, "a", quota(max_connections_per_ip=0)).connect(), Refuse)
 
 
@@ -56,7 +56,7 @@ def test_the_longest_prefix_counts(host, limit):
     assert quota(max_connections_per_ip=2, overrides=overrides).limit_of(host) == limit
 
 
-def test_a_full_listener_waits_and_is_told_when_one_goes(house):
+def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(house):
     full, other = Door(house, "full", quota(max_connections=1)), Door(house, "other", quota())
     assert full.connect() is None
     address = house.new_address("10.0.0.2")
@@ -82,7 +82,7 @@ def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
     assert one.connect() is None
 
 
-def test_who_is_over_the_limit_of_its_address_does_not_hold_up_the_others(house):
+def test_a_client_over_the_limit_of_its_address_delays_no_other(house):
     door = Door(house, "a", quota(max_connections_per_ip=1, max_connections=1))
     assert door.connect() is None
     assert isinstance(door.connect(), Refuse)
@@ -141,7 +141,7 @@ def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
     assert len(asked) == 3
 
 
-def test_the_only_listener_is_protected_from_nobody(house):
+def test_the_only_listener_is_never_protected(house):
     door = Door(house, "only", quota(protected=True, broker_max_connections=1))
     assert door.connect() is None
     assert door.connect().reason == "per_broker"

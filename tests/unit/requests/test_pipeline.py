@@ -245,7 +245,7 @@ def test_what_a_handler_returns_and_cannot_be_encoded_is_an_unknown_error():
     assert error_of(result) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_handler_that_raises_no_exception_costs_its_connection_and_the_thread_hears_of_it():
+def test_a_handler_that_raises_a_base_exception_costs_its_connection_and_reaches_the_thread():
     line = Line(handler(heartbeat, raising(SystemExit(3)), blocking=True))
     line.submit(ping())
     with pytest.raises(SystemExit):

@@ -136,7 +136,7 @@ def test_what_checks_no_password_is_not_paced(threads):
 
 
 @pytest.mark.parametrize("threads", [100], indirect=True)
-def test_a_hundred_percent_paces_nobody(threads):
+def test_a_hundred_percent_paces_no_client(threads):
     assert [threads.check(GUESSER, False) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     assert threads.metric("paced-authentications-total") == 0
 

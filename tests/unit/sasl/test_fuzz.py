@@ -60,7 +60,7 @@ def is_success(book, frame):
 
 @settings(max_examples=400)
 @given(st.lists(FRAMES, max_size=12), st.sampled_from([0, 3_600_000]))
-def test_only_a_right_token_lets_anybody_in(frames, max_reauth_ms):
+def test_only_a_right_token_authenticates(frames, max_reauth_ms):
     book = Playbook(max_reauth_ms=max_reauth_ms)
     principal = None
     for frame in frames:

@@ -413,7 +413,7 @@ ChannelMachine.TestCase.settings = settings(
 TestChannel = ChannelMachine.TestCase
 
 
-def test_the_machine_finds_its_way_in():
+def test_a_random_walk_reaches_complete():
     """So that what it says is not said of a door that is always shut."""
     for blocking in (False, True):
         for go in ("plain", "scram", "oauth"):

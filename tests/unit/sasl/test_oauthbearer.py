@@ -233,7 +233,7 @@ def test_only_the_end_follows_a_refusal(listen):
     assert "invalid credentials" in response.error_message
 
 
-def test_an_authorization_id_of_somebody_else(listen):
+def test_an_authorization_id_of_another_user(listen):
     step, response = listen().token(said(signed(), "bob"))
     assert step.failed
     assert "different from the token's principal name" in response.error_message
@@ -241,7 +241,7 @@ def test_an_authorization_id_of_somebody_else(listen):
 
 @settings(max_examples=300)
 @given(st.text(alphabet="abcdeyJ0123456789._-=", max_size=80) | st.binary(max_size=60).map(encoded))
-def test_whatever_is_no_token_is_refused(text):
+def test_anything_but_a_token_is_refused(text):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))
     book = Playbook({"OAUTHBEARER": mechanism})
     mechanism.open(SaslContext(book.listener, (), book.sessions))

@@ -148,7 +148,7 @@ def test_a_client_certificate_may_itself_be_trusted(files, tmp_path):
     assert found["error"].verify_code in (18, 19, 20)
 
 
-def test_the_digest_tells_whether_any_content_has_changed(files, tmp_path):
+def test_the_digest_shows_whether_any_content_has_changed(files, tmp_path):
     crl = tmp_path / "crl.pem"
     crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     settings = SslSettings(certificate=files.server.both, trust_store=files.ca, revocation_lists=(crl,))
@@ -382,7 +382,7 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_is_told_with_its_setting(files, tmp_path, settings, problem):
+def test_problems_are_reported_with_their_setting(files, tmp_path, settings, problem):
     (tmp_path / "both").write_bytes(files.server.both.read_bytes())
     (tmp_path / "other-key").write_bytes(files.client.key.read_bytes())
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

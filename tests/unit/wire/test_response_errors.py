@@ -105,7 +105,7 @@ def test_every_response_can_be_asked(api_key):
     assert named_errors(response(), no_names) == {}
 
 
-def test_it_is_known_beforehand_who_has_errors_inside():
+def test_classes_with_errors_inside_are_known_statically():
     assert has_errors_inside(produce.ProduceResponse)
     assert not has_errors_inside(api_versions.ApiVersionsResponse)
     assert not has_errors_inside(int)
