@@ -34,7 +34,7 @@ def test_the_principal_of_the_transport(token):
 
 
 @pytest.mark.parametrize(("principal", "token"), [(ANONYMOUS, b""), (ANONYMOUS, b"ANONYMOUS"), (CERTIFIED, b"CN=bob")])
-def test_no_other_client_is_affected(principal, token):
+def test_another_principal_is_refused(principal, token):
     book = proving(principal)
     assert book.token(token)[0].failed
     assert not book.authenticator.complete
