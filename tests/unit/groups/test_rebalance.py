@@ -408,7 +408,7 @@ def test_the_empty_group_id_is_invalid(play: Playbook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "error_code"),
+    ("protocol", "error_code"),
     [
         ({"protocol_type": "consumer", "protocol_name": "range"}, ErrorCode.NONE),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
