@@ -72,11 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="benchmarks with this in their name")
     chosen = parser.parse_args(arguments)
     print("| | of the server's processor time |\n| --- | ---: |")
-    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder:
-        with KlammServer(Path(folder), SETTINGS) as server:
-            for benchmark in [*peer_requests(), *paced_produce()]:
-                if chosen.only in benchmark.name:
-                    print(profile(benchmark, server, chosen.seconds), flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder,
+        KlammServer(Path(folder), SETTINGS) as server,
+    ):
+        for benchmark in [*peer_requests(), *paced_produce()]:
+            if chosen.only in benchmark.name:
+                print(profile(benchmark, server, chosen.seconds), flush=True)
 
 
 if __name__ == "__main__":

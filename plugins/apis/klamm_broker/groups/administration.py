@@ -33,7 +33,7 @@ class GroupAdministration:
             return describe(group) if not group.is_dead else None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.strip().lower() for group_type in types}
         return [

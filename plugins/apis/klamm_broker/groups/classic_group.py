@@ -60,7 +60,7 @@ class ClassicGroup(ClassicMembership):
     # State
 
     def transition_to(self, state: GroupState) -> None:
-        """Change the state. Raises IllegalTransitionError for a move that is not in `NEXT_STATES`."""
+        """Change the state. Raises IllegalTransitionError for a transition that is not in `NEXT_STATES`."""
         if state not in NEXT_STATES[self.state]:
             raise IllegalTransitionError(self.group_id, self.state, state)
         self.previous_state = self.state

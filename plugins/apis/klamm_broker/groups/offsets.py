@@ -209,7 +209,7 @@ class OffsetManager:
                 topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(topic) else ErrorCode.NONE
                 for topic in partitions
             }
-            doomed = [
+            partitions_to_delete = [
                 (topic, index)
                 for topic, indexes in partitions.items()
                 if outcomes[topic] is ErrorCode.NONE
@@ -222,7 +222,7 @@ class OffsetManager:
                         outcomes[topic] = ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code
                 reply(outcomes)
 
-            self._delete_held(group, doomed, on_durable)
+            self._delete_held(group, partitions_to_delete, on_durable)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Delete the offsets of deleted topics, and what open transactions would commit for them."""
@@ -231,20 +231,20 @@ class OffsetManager:
                 for pending in group.book.pending.values():
                     for key in [each for each in pending if each[0] in topics]:
                         del pending[key]
-                doomed = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
-                if doomed:
-                    self._delete_held(group, doomed)
+                partitions = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
+                if partitions:
+                    self._delete_held(group, partitions)
 
     def _delete_held(
         self,
         group: Group,
-        doomed: Sequence[tuple[str, int]],
+        partitions: Sequence[tuple[str, int]],
         then: Callable[[StoreError | None], None] | None = None,
     ) -> None:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 if error is None:
-                    for topic, index in doomed:
+                    for topic, index in partitions:
                         by_partition = group.offsets.get(topic, {})
                         by_partition.pop(index, None)
                         if not by_partition:
@@ -252,7 +252,7 @@ class OffsetManager:
                 if then is not None:
                     group.answer(then, error)
 
-        statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in doomed]
+        statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in partitions]
         self._store.submit(statements, on_durable)
 
     # Expiry

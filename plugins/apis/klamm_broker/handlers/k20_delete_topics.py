@@ -10,7 +10,7 @@ By name, or from version 6 by id. A topic is gone at once; its files follow afte
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
 
-Asked of the authorizer: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
+Authorization: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedL
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
 
-Asked of the authorizer: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
+Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
 """
 
 from __future__ import annotations

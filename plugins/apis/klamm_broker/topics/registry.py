@@ -1,8 +1,8 @@
 """The topics of a broker: names, ids, partitions and their logs, durable in the store.
 
 The store decides what exists. A topic is created there first and gets its directories afterwards (at the next start, if
-the process dies in between). It is deleted there first too, with a note of the deletion that goes away once its
-directories have; a start finishes what such notes tell.
+the process dies in between). It is deleted there first too; a row that records the deletion stays until its directories
+are gone, and a start finishes deletions that have such a row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LogConfigs(Protocol):
 
 
 class NewTopic(NamedTuple):
-    """A topic that is to be: how many partitions, and the configs set on it."""
+    """A topic to be created: its number of partitions and its own configs."""
 
     partitions: int
     overrides: Mapping[str, str]
@@ -60,8 +60,8 @@ class NewTopic(NamedTuple):
 class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
-    `log_config` makes the settings of a log of a topic's overrides. `on_partitions_gone` is told of partitions whose
-    topic was deleted, once nobody finds them any more. `wake` completes the fetches that wait for a partition.
+    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
+    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TopicRegistry:
         self._adopt_orphans(data_dir)
 
     def _finish_deletions(self, data_dir: Path) -> None:
-        """Remove the directories of topics whose deletion was begun; one without a topic id is set aside."""
+        """Remove the directories of topics whose deletion was started; one without a topic id is set aside."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
         names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
         if not names:
@@ -324,7 +324,7 @@ class TopicRegistry:
         return Partition(topic, index, log, self._wake)
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # New dictionaries, so that whoever iterates over the old ones is not disturbed.
+        # New dictionaries, as other threads may iterate over the old ones.
         self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
         self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)

@@ -103,7 +103,7 @@ class Partition:
 class TopicTraffic:
     """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
 
-    Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
+    Several threads add without a lock: the sums are for metrics only, which may miss an addition.
     """
 
     __slots__ = (
@@ -134,9 +134,9 @@ class TopicTraffic:
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
-    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
-    found the topic before it was deleted. `metadata` is where the Metadata handler keeps its answer for the topic, with
-    the partitions that the answer has.
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
+    that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
+    the partitions that it describes.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
