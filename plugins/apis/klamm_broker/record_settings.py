@@ -16,7 +16,7 @@ class RecordSettings:
         "records",
         name="record.validation",
         choices=("records", "headers"),
-        doc="What of a produced batch is checked: all its records, or its header alone, which trusts producers."
+        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
         " klamm's own key.",
     )
     record_max_count: int = setting(
