@@ -70,9 +70,11 @@ class Acceptor:
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
         self._rate = Rate()
+        # Protects the rate of accepted connections, which metrics read from other threads.
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
         self._out_of_descriptors = False
+        # Protects the refused sockets that are closed later, by the scheduler.
         self._delayed_lock = threading.Lock()
         self._delayed_sockets: set[socket.socket] = set()
         server_socket.setblocking(False)

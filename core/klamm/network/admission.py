@@ -19,6 +19,7 @@ class GateOutcomes:
     """
 
     def __init__(self) -> None:
+        # Protects the counts of refusals and failures.
         self._lock = threading.Lock()
         self.refused: Counter[str] = Counter()
         self.delayed: Counter[str] = Counter()

@@ -51,6 +51,7 @@ class Scheduler:
         self._clock = clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = itertools.count()
+        # Protects the heap, the count of cancelled timers and `_stopping`.
         self._condition = threading.Condition()
         self._cancelled = 0
         self._stopping = False
