@@ -12,7 +12,7 @@ from klamm.api.provider import ProviderKind
 HANDLES: Final = "__klamm_handles__"
 """The attribute of a function that `klamm.handles` marks."""
 
-# Loaded when a part of the kind is: a server without SASL needs no contract of its mechanisms.
+# Imported when a part of that kind is loaded: a server without SASL does not import the contracts of SASL.
 _CONTRACTS: Final = {
     ProviderKind.TRANSPORT: "klamm.api.transport:Transport",
     ProviderKind.AUTHENTICATOR: "klamm.api.authentication:AuthenticatorFactory",
@@ -162,7 +162,7 @@ def _callbacks(contract: type) -> list[tuple[str, Any]]:
 
 
 def _takes(found: Any, expected: inspect.Signature) -> bool:
-    """Whether it can be called with all arguments of a signature, and with those alone that have no default."""
+    """Whether it accepts calls with all arguments of a signature, and calls with the required ones only."""
     try:
         actual = inspect.signature(found)
     except (TypeError, ValueError):

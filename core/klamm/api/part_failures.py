@@ -35,6 +35,7 @@ def unfit(returned: object, *expected: str) -> WrongTypeError:
     text = repr(returned)
     return WrongTypeError(f"{' or '.join(expected)} was due, not {text if len(text) <= 100 else text[:100] + '…'}")
 
+
 def name_of(part: object) -> str:
     """A part in messages: its origin, if the server has made it, and its class."""
     kind = type(part)

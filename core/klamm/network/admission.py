@@ -16,7 +16,7 @@ log = logging.getLogger("klamm.network")
 
 class GateOutcomes:
     """What gates did to connections of a listener, by reason; counted by its acceptor and, behind a proxy, by its
-    processors: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class GateOutcomes:
             counts[refusal.reason] += 1
 
 
-def ask_gates(
+def call_gates(
     listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
     """Call, in order, the gates that are not in `admitted` yet, and add those that admit; None if all do."""
@@ -44,7 +44,7 @@ def ask_gates(
             if answer is not None and not isinstance(answer, (Refuse, Delay)):
                 raise unfit(answer, "None", "a Refuse", "a Delay")
         except Exception as error:
-            # A gate that fails refuses, as it must not admit everything.
+            # A gate that raises refuses: it fails closed.
             listener.failures.log(log, gate, "admit", error)
             return Refuse("gate_failed")
         if answer is not None:
