@@ -74,6 +74,11 @@ class Scheduler:
                 self._condition.notify()
         return timer
 
+    def wake(self) -> None:
+        """Look at the clock again: it has jumped."""
+        with self._condition:
+            self._condition.notify()
+
     def note_cancelled(self) -> None:
         """Count a cancelled timer. Remove all of them from the heap when they outnumber the others."""
         with self._condition:
