@@ -90,7 +90,6 @@ class RequestLedger:
     def begin_queued(self, request: PendingRequest, now_ns: int) -> None:
         """A request has come that goes to the handlers. All of these are timed: the queue costs far more than that."""
         request.stage = RequestStage.QUEUED
-        request.inline = False
         request.received_ns = now_ns
         count = self.count_of(request)
         if count is not None:
@@ -100,7 +99,6 @@ class RequestLedger:
     def requeue(self, request: PendingRequest, now_ns: int) -> None:
         """A request that has begun on this thread goes to the handlers after all."""
         request.stage = RequestStage.QUEUED
-        request.inline = False
         request.handler_start_ns = request.local_end_ns = 0
         if not request.received_ns:
             request.received_ns = now_ns

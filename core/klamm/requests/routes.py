@@ -113,12 +113,12 @@ class Route:
     def load(self) -> None:
         """Import the modules of the API."""
         module, self.handle = self._handler.load()
+        self.request_class = module.__dict__[f"{self.name}Request"]
         response_class = self.response_class = module.__dict__[f"{self.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
         self.count_errors = error_counter(response_class)
         self.only_own_code = has_only_own_code(response_class)
         self.has_errors_inside = has_errors_inside(response_class)
-        self.request_class = module.__dict__[f"{self.name}Request"]
         self.decode = self.request_class.decode
         self.loaded = True
 

@@ -67,7 +67,7 @@ class Line:
         self.limits = parts.limits
         self.listener.max_answer_bytes = parts.limits.max_answer_bytes
         if observed:
-            observers = RequestObservers(self.listener.name, [self.events], parts.failures)
+            observers = RequestObservers([self.events], self.listener.failures)
             parts = type(parts)(**{name: getattr(parts, name) for name in parts.__slots__} | {"observers": observers})
         self.routes = parts.routes
         registry = self.registry = MetricsRegistry()

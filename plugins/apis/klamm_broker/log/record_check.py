@@ -27,6 +27,7 @@ ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
 """Up to this size, a batch may unpack to any multiple of its own."""
 
 _LARGE_BYTES: Final = 16 * 1024 * 1024
+# One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
