@@ -56,7 +56,7 @@ def test_a_request_of_many_elements_goes_to_the_handlers(count, inline):
         assert response_in(run(line).result, metadata.MetadataResponse, 12) == metadata.MetadataResponse()
         assert calls == [topics(count)]
     line.pipeline.end((request,), RequestOutcome.ANSWERED)
-    assert line.told("RequestsPerSec") == {("Metadata", "12"): 1}
+    assert line.metric("RequestsPerSec") == {("Metadata", "12"): 1}
     assert line.events.outcomes == [RequestOutcome.ANSWERED]
 
 
