@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -259,6 +259,8 @@ class ConfigRegistry:
         self._keys = {key.name: key for key in _broker_keys(settings)}
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
+        # Of topics without a value of their own. Replaced after what it is made from, so an old value cannot get in.
+        self._inherited_entries: dict[str, ConfigEntry] = {}
 
     def load(self) -> None:
         """Read the dynamic configs back. One that cannot be in force is reported and left out. Raises StoreError."""
@@ -282,6 +284,7 @@ class ConfigRegistry:
         self._default_log_config = LogConfig(inherited)
         self._inherited = inherited
         self._dynamic = dynamic
+        self._inherited_entries = {}
 
     # Topics
 
@@ -321,14 +324,22 @@ class ConfigRegistry:
         return [self._topic_entry(name, overrides, as_written) for name in wanted]
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
+        entries = self._inherited_entries
+        inherited = entries.get(name)
+        if inherited is None:
+            inherited = entries[name] = self._inherited_entry(name)
+        if name not in overrides:
+            return inherited
+        value = overrides[name] if as_written else text_of(parse(name, overrides[name]))
+        synonyms = (Synonym(name, value, ConfigSource.TOPIC_CONFIG), *inherited.synonyms)
+        return replace(inherited, value=value, source=ConfigSource.TOPIC_CONFIG, synonyms=synonyms)
+
+    def _inherited_entry(self, name: str) -> ConfigEntry:
         entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
         synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if entry.broker_name is not None and entry.broker_name not in _SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
         value = self._inherited.get(name, text_of(entry.default))
-        if name in overrides:
-            value = overrides[name] if as_written else text_of(parse(name, overrides[name]))
-            synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC_CONFIG))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 

@@ -257,14 +257,20 @@ class LogManager:
         self._for_each(lambda each: each.delete_old_segments(now_ms))
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
+        """Write the recovery points, remove dropped files that are due, free indexes that are not in use."""
         self._context.deletions.run_due(now_ms)
         self._for_each(PartitionLog.release_indexes)
+        self._write_checkpoint(self._checkpoint_recovery_points)
+
+    def checkpoint_start_offsets(self, _now_ms: int) -> None:
+        """Write the log start offsets."""
+        self._write_checkpoint(self._checkpoint_start_offsets)
+
+    def _write_checkpoint(self, write: Callable[[], None]) -> None:
         try:
-            self._checkpoint_recovery_points()
-            self._checkpoint_start_offsets()
+            write()
         except OSError as error:
-            log.error("%s: the checkpoints cannot be written: %s", self.data_dir, error)
+            log.error("%s: a checkpoint cannot be written: %s", self.data_dir, error)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
         """Run it for every log; one that fails does not stop the others."""
