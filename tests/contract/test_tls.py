@@ -520,7 +520,7 @@ REASONS = []
 
 class ClosesPlugin:
     @hookimpl
-    def klamm_observers(self):
+    def klamm_request_observers(self):
         yield Provider("closes", f"{__name__}:Closes")
 
 

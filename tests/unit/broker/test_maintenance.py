@@ -62,7 +62,7 @@ def test_each_checkpoint_has_its_interval(monkeypatch, key, method, other):
 def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
     harness = BrokerHarness(tmp_path)
     broker = harness.open(log_cleaner_backoff_ms=10)
-    harness.create_topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", internal_segment_bytes="100")
+    harness.create_topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", internal_segment_bytes="150")
     batch = bytes(encode_batch([Record(timestamp_ms=harness.clock.wall_ms(), key=b"k", value=b"v" * 40)]))
     for _ in range(3):
         assert harness.produce_batches("t", batch).error_code == 0
