@@ -38,7 +38,7 @@ def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
     ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
     if _PRODUCE in ranges:
-        # librdkafka takes Produce from version 0 on for a sign of life; Kafka offers the same (KAFKA-18659).
+        # Because of a bug in librdkafka, Produce is listed from version 0 on, as Kafka does (KAFKA-18659).
         ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
     return ApiVersionsResponse(api_keys=[ApiVersion(key, *versions) for key, versions in sorted(ranges.items())])
 
@@ -67,7 +67,7 @@ def note_client_software(request: ApiVersionsRequest, context: RequestContext) -
 def api_versions_handler(
     answer: ApiVersionsResponse,
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """A handler that always gives this answer, or INVALID_REQUEST for a malformed client software name."""
+    """A handler that always returns this response, or INVALID_REQUEST for a malformed client software name."""
     prepared = _PreparedResponse(answer)
     invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 

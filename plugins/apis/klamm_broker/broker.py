@@ -98,7 +98,7 @@ class Broker(ApiSet):
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
         )
-        # Takes the directory's lock: what is written from here on is this process's alone.
+        # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
         try:
             self._open_state(server)
@@ -198,7 +198,7 @@ class Broker(ApiSet):
         threading.Thread(target=clean, name="klamm-log-cleaner", daemon=True).start()
 
     def close(self) -> None:
-        """End the groups, write everything down, and mark the directory as cleanly shut down."""
+        """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
         self.maintenance.stop()
         self.auto_creation.close()
         self.groups.close()

@@ -1,4 +1,4 @@
-"""`BrokerServices`: what handlers work with."""
+"""`BrokerServices`: the parts of a broker that handlers use."""
 
 from __future__ import annotations
 

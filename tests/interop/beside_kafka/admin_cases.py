@@ -90,7 +90,7 @@ def metadata_cases() -> Iterator[Case]:
             yield Case(f"of {name[:20]!r}, to be created", named(name, allow_auto_topic_creation=True), range(4, 14))
     yield Case("none", always(MetadataRequest([], **quiet)), range(1, 14))
     yield Case("twice", named("data", "none", "data", "none"), range(4, 14))
-    yield Case("null name", named(None), range(10, 14))
+    yield Case("null name", named(None), range(10, 12))
     yield Case("operations of topics", named("data", "none", "a b", include_topic_authorized_operations=True))
     yield Case("operations of the cluster", named("data", include_cluster_authorized_operations=True))
 
@@ -130,7 +130,7 @@ def coordinator_cases() -> Iterator[Case]:
             "g:AAECAwQFBgcICQoLDA0ODw:-1",
             ":AAECAwQFBgcICQoLDA0ODw:0",
         ):
-            if kind == 1 or (kind == 2 and key.endswith(":0") and key[0] == "g" and key[2] == "A"):
+            if kind == 1 or (kind == 2 and key.startswith("g:AA")):
                 continue
             yield Case(f"type {kind}, {key!r}", always(FindCoordinatorRequest(key, kind)), range(0, 4))
             yield Case(f"type {kind}, {key!r}", always(FindCoordinatorRequest("", kind, [key])), range(4, 7))
@@ -186,8 +186,9 @@ def creation_cases() -> Iterator[Case]:
         yield Case(f"assigned {assignments} and counted", fixed(topic("assigned", 1, 1, assignments=made)))
         yield Case(f"assigned {assignments}, a factor", fixed(topic("assigned", -1, 1, assignments=made)))
     for key, value in (
-        ("retention.ms", "5"), ("retention.ms", "-2"), ("retention.ms", "x"), ("retention.ms", ""), ("retention.ms", None),
-        ("no.such", "1"), ("cleanup.policy", "compact,delete"), ("cleanup.policy", "keep"), ("cleanup.policy", ""),
+        ("retention.ms", "5"), ("retention.ms", "-2"), ("retention.ms", "x"), ("retention.ms", ""),
+        ("retention.ms", None), ("no.such", "1"), ("cleanup.policy", "compact,delete"), ("cleanup.policy", "keep"),
+        ("cleanup.policy", ""),
         ("min.insync.replicas", "0"), ("compression.type", "br"), ("segment.bytes", "13"), ("retention.bytes", " 7 "),
         ("unclean.leader.election.enable", "yes"), ("unclean.leader.election.enable", "TRUE"),
         ("leader.replication.throttled.replicas", "*"), ("message.timestamp.type", "createtime"),
@@ -212,8 +213,8 @@ def removal_cases() -> Iterator[Case]:
         return lambda _version, _ids: DeleteTopicsRequest(topic_names=list(names), timeout_ms=5000)
 
     for name in NAMES:
-        if name != "data":
-            yield Case(f"named {name[:20]!r}", named(name), range(1, 6), differs="" if name[:2] != "__" else "internal")
+        if name not in ("data", "__consumer_offsets"):
+            yield Case(f"named {name[:20]!r}", named(name), range(1, 6))
     yield Case("one", lambda version, _ids: DeleteTopicsRequest(topic_names=[f"made-{version}"], timeout_ms=5000))
     yield Case("twice", named("made-6", "made-6", "none"), range(1, 6))
     yield Case("nothing", named(), range(1, 6))
@@ -226,8 +227,9 @@ def removal_cases() -> Iterator[Case]:
     six = range(6, 7)
     for wanted in (
         [(None, None)], [("made-6", "made-6")], [("none", None)], [(None, "none")], [("a b", None)], [("", None)],
-        [("made-6", None), ("made-6", None)], [(None, "made-6"), (None, "made-6")], [("made-6", None), (None, "made-6")],
-        [("none", None), (None, "none")], [(None, None), (None, None)], [("none", "data")], [("made-6", "none")],
+        [("made-6", None), ("made-6", None)], [(None, "made-6"), (None, "made-6")],
+        [("made-6", None), (None, "made-6")], [("none", None), (None, "none")], [(None, None), (None, None)],
+        [("none", "data")], [("made-6", "none")],
         [], [(None, "made-6")], [("made-7", None)],
     ):  # fmt: skip
         yield Case(f"{wanted}", states(*wanted), six)
@@ -264,13 +266,10 @@ def describe_config_cases() -> Iterator[Case]:
         yield Case(
             f"keys {keys}",
             of(2, "configured-topic", keys, include_synonyms=True),
-            differs=("ApiVersions lists no features" if not keys else ""),
         )
     for kind in (0, 1, 3, 5, 7, 9, 33, -1):
         for name in ("", "x", "1"):
-            yield Case(
-                f"type {kind}, {name!r}", of(kind, name, ["retention.ms"]), differs="Groups" if kind > 15 else ""
-            )
+            yield Case(f"type {kind}, {name!r}", of(kind, name, ["retention.ms"]))
     for name in ("none", "a b", "", "x" * 250):
         yield Case(f"topic {name[:9]!r}", of(2, name, None))
     for name in ("1", "2", "", "x", "-1", " 1"):
@@ -291,14 +290,11 @@ def quota_cases() -> Iterator[Case]:
         [("ip", "10.0.0.1")], [("ip", "x.invalid")], [("ip", None)], [("ip", "10.0.0.1"), ("user", "u")], [("x", "y")],
         [], [("user", "u"), ("user", "v")], [("", "u")],
     ):  # fmt: skip
-        yield Case(
-            f"alter {entity}", alter(entity, rate), differs="host names" if ("ip", "x.invalid") in entity else ""
-        )
-        yield Case(
-            f"alter {entity}, connections",
-            alter(entity, OpData("connection_creation_rate", 5.0)),
-            differs=("host names" if ("ip", "x.invalid") in entity else ""),
-        )
+        yield Case(f"alter {entity}", alter(entity, rate))
+        yield Case(f"alter {entity}, connections", alter(entity, OpData("connection_creation_rate", 1e6)))
+    yield Case(
+        "alter a host name", alter([("ip", "localhost")], OpData("connection_creation_rate", 1e6)), differs="host names"
+    )
     for key, value in (
         ("producer_byte_rate", 0.0), ("producer_byte_rate", -1.0), ("producer_byte_rate", 1.5), ("no_such", 1.0),
         ("request_percentage", 0.5), ("controller_mutation_rate", 0.5), ("consumer_byte_rate", 2.0**62),
@@ -315,8 +311,9 @@ def quota_cases() -> Iterator[Case]:
     yield Case("nothing", always(AlterClientQuotasRequest([])))
     for components in (
         [], [("user", 0, "w")], [("user", 1, None)], [("user", 2, None)], [("user", 0, None)], [("user", 1, "w")],
-        [("user", 2, "w")], [("user", 3, None)], [("user", -1, None)], [("ip", 2, None), ("user", 2, None)], [("x", 2, None)],
-        [("", 2, None)], [("user", 2, None), ("user", 2, None)], [("client-id", 2, None), ("user", 2, None)],
+        [("user", 2, "w")], [("user", 3, None)], [("user", -1, None)], [("ip", 2, None), ("user", 2, None)],
+        [("x", 2, None)], [("", 2, None)], [("user", 2, None), ("user", 2, None)],
+        [("client-id", 2, None), ("user", 2, None)],
         [("user", 0, "")], [("ip", 0, "10.0.0.1")],
     ):  # fmt: skip
         for strict in (False, True):
@@ -333,8 +330,8 @@ def user_cases() -> Iterator[Case]:
         return always(AlterUserScramCredentialsRequest(gone, list(upsertions)))
 
     for each in (
-        ("u",), ("",), ("u", 2), ("u", 0), ("u", 3), ("u", -1), ("u", 1, 4095), ("u", 1, 16385), ("u", 1, 0), ("u", 1, 16384),
-        ("u", 1, -5),
+        ("u",), ("",), ("u", 2), ("u", 0), ("u", 3), ("u", -1), ("u", 1, 4095), ("u", 1, 16385), ("u", 1, 0),
+        ("u", 1, 16384), ("u", 1, -5),
     ):  # fmt: skip
         yield Case(f"upsert {each}", alter(upsert(*each)))
     yield Case("no password", alter(upsert("u", salted=b"")), differs="an empty salted password")
@@ -354,7 +351,7 @@ def acl_cases() -> Iterator[Case]:
     """Without an authorizer."""
     yield Case("describe", always(DescribeAclsRequest(1, None, 1, None, None, 1, 1)))
     yield Case(
-        "describe what cannot be", always(DescribeAclsRequest(0, None, 0, None, None, 0, 0)), differs="unknown type"
+        "describe what cannot be", always(DescribeAclsRequest(0, None, 0, None, None, 0, 0)), differs="an unknown type"
     )
     yield Case("create", always(CreateAclsRequest([AclCreation(2, "t", 3, "User:a", "*", 3, 3)])))
     yield Case("create nothing", always(CreateAclsRequest([])))
@@ -393,7 +390,7 @@ def cluster_cases() -> Iterator[Case]:
             yield Case(
                 f"ElectLeaders {kind} {wanted}",
                 always(ElectLeadersRequest(kind, named, 5000)),
-                differs=("ElectLeaders for all" if wanted is None else ""),
+                differs=("ElectLeaders for all" if wanted is None and kind in (0, 1) else ""),
             )
     for name, index, replicas in (
         ("data", 0, [1]), ("data", 0, None), ("data", 0, []), ("data", 0, [2]), ("data", 0, [1, 1]), ("data", 9, [1]),
@@ -429,7 +426,8 @@ def partition_cases() -> Iterator[Case]:
         return always(DescribeTopicPartitionsRequest([TopicRequest(name) for name in names], limit, cursor))
 
     for name in NAMES:
-        yield Case(f"of {name[:20]!r}", of(name))
+        if name:
+            yield Case(f"of {name[:20]!r}", of(name))
     yield Case("twice", of("data", "data"))
     for limit in (0, 1, -1, 2**31 - 1):
         yield Case(f"limit {limit}", of("data", "empty", limit=limit))

@@ -49,11 +49,13 @@ def tokens(tmp_path: Path, key_file: Path) -> Iterator[BrokerHarness]:
     harness.broker.close()
 
 
-def create(harness: BrokerHarness, *renewers: str, max_lifetime_ms: int = -1, owner: str | None = None):
+def create(
+    harness: BrokerHarness, *renewers: str, max_lifetime_ms: int = -1, owner: str | None = None, version: int = 3
+):
     request = CreateDelegationTokenRequest(
         "User" if owner else None, owner, [CreatableRenewers("User", name) for name in renewers], max_lifetime_ms
     )
-    return harness.call(request, 3)
+    return harness.call(request, version)
 
 
 def seen(harness: BrokerHarness, *owners: str, by: KafkaPrincipal = ALICE) -> list[str]:
@@ -88,6 +90,13 @@ def test_a_token_has_kafkas_hmac_times_and_credentials(tokens: BrokerHarness) ->
     for mechanism in ScramMechanism:
         credential = cached(tokens)[token.token_id].credentials[mechanism]
         assert credential.verifies(base64.b64encode(token.hmac).decode())
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_every_version_creates_tokens(tokens: BrokerHarness, version: int) -> None:
+    token = create(tokens, version=version)
+    assert (token.error_code, token.principal_name) == (0, "alice")
+    assert token.token_requester_principal_name == ("alice" if version == 3 else "")
 
 
 def test_a_shorter_life_can_be_asked_for_and_a_longer_cannot(tokens: BrokerHarness) -> None:
@@ -154,7 +163,7 @@ def test_expire_moves_the_end_or_ends_at_once(tokens: BrokerHarness) -> None:
     assert cached(tokens) == {}
 
 
-def test_everybody_sees_only_what_is_its_own(tokens: BrokerHarness) -> None:
+def test_each_client_sees_only_its_own_tokens(tokens: BrokerHarness) -> None:
     own = create(tokens, "bob").token_id
     assert seen(tokens, by=ALICE) == seen(tokens, by=BOB) == seen(tokens, "alice", by=BOB) == [own]
     assert seen(tokens, by=CAROL) == seen(tokens, "alice", by=CAROL) == seen(tokens, "carol", by=ALICE) == []
@@ -165,14 +174,14 @@ def test_everybody_sees_only_what_is_its_own(tokens: BrokerHarness) -> None:
 @pytest.mark.parametrize(
     "rule", ["allow User:carol DESCRIBE delegation_token:{token}", "allow User:carol DESCRIBE_TOKENS user:User:alice"]
 )
-def test_others_see_what_a_rule_lets_them(tokens: BrokerHarness, rule: str) -> None:
+def test_others_see_what_a_rule_allows(tokens: BrokerHarness, rule: str) -> None:
     token_id = create(tokens).token_id
     tokens.listener.authorizer = StaticAuthorizer(StaticSettings(rules=(rule.format(token=token_id),)))
     assert seen(tokens, by=CAROL) == [token_id]
     assert seen(tokens, by=BOB) == []
 
 
-def test_a_token_for_somebody_else_needs_a_permission(tokens: BrokerHarness) -> None:
+def test_a_token_for_another_user_needs_a_permission(tokens: BrokerHarness) -> None:
     denied = create(tokens, owner="bob")
     assert denied.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     assert (denied.principal_name, denied.token_id, denied.hmac, denied.issue_timestamp_ms) == ("bob", "", b"", -1)
@@ -217,7 +226,7 @@ def test_without_a_key_there_are_no_tokens(harness: BrokerHarness) -> None:
     assert harness.call(DescribeDelegationTokenRequest(None), 3).error_code == disabled
 
 
-def test_a_key_that_cannot_be_had_is_told_with_its_setting(tmp_path: Path, key_file: Path) -> None:
+def test_a_key_that_cannot_be_read_is_reported_with_its_setting(tmp_path: Path, key_file: Path) -> None:
     def problems(**settings: object) -> list[tuple[str, str]]:
         return list(BrokerSettings(**settings).problems())  # type: ignore[arg-type]
 

@@ -108,18 +108,18 @@ def test_validate_only_changes_nothing(harness: BrokerHarness) -> None:
     assert not (harness.data_dir / "t-0").exists()
 
 
-def test_configs_of_a_new_topic_are_told_as_they_were_written(harness: BrokerHarness) -> None:
+def test_configs_of_a_new_topic_are_described_as_they_were_written(harness: BrokerHarness) -> None:
     written = {"retention.ms": " 5 ", "preallocate": "TRUE"}
     configs = [create_topics.CreatableTopicConfig(*each) for each in written.items()]
     (result,) = create(harness, creatable(configs=configs))
     assert {each.name: each.value for each in result.configs if each.name in written} == written
 
 
-def test_configs_are_told_with_their_source(harness: BrokerHarness) -> None:
+def test_configs_are_described_with_their_source(harness: BrokerHarness) -> None:
     (result,) = create(harness, creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", "5000")]))
-    told = {config.name: (config.value, config.config_source) for config in result.configs}
-    assert told["retention.ms"] == ("5000", 1)
-    assert told["segment.bytes"] == ("1073741824", 5)
+    described = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert described["retention.ms"] == ("5000", 1)
+    assert described["segment.bytes"] == ("1073741824", 5)
 
 
 # Deletion
@@ -186,6 +186,12 @@ def test_delete_refused(harness: BrokerHarness, state: Any, error: ErrorCode) ->
     harness.create_topic("t")
     assert [result.error_code for result in delete(harness, state)] == [error]
     assert harness.broker.topics.get("t") is not None
+
+
+def test_delete_of_nothing_is_answered_each_time(harness: BrokerHarness) -> None:
+    nothing = delete_topics.DeleteTopicState(None)
+    results = delete(harness, nothing, nothing)
+    assert [(each.name, each.error_code) for each in results] == [(None, ErrorCode.INVALID_REQUEST)] * 2
 
 
 def test_delete_named_twice(harness: BrokerHarness) -> None:

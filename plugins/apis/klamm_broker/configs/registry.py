@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -183,21 +183,21 @@ def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
     listeners = server.listeners.values()
     described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
-        ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
-        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
+        ("process.roles", "broker,controller", "", ConfigType.LIST, "The roles of this node."),
+        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
         (
             "listeners",
             ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
             "PLAINTEXT://:9092",
             ConfigType.LIST,
-            "Where the server listens.",
+            "Addresses that the server is bound to.",
         ),
         (
             "advertised.listeners",
             ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
             None,
             ConfigType.LIST,
-            "Where clients connect to.",
+            "Addresses that clients connect to.",
         ),
         (
             "listener.security.protocol.map",
@@ -259,8 +259,6 @@ class ConfigRegistry:
         self._keys = {key.name: key for key in _broker_keys(settings)}
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
-        # Of topics without a value of their own. Replaced after what it is made from, so an old value cannot get in.
-        self._inherited_entries: dict[str, ConfigEntry] = {}
 
     def load(self) -> None:
         """Read the dynamic configs back. One that cannot be in force is reported and left out. Raises StoreError."""
@@ -274,17 +272,16 @@ class ConfigRegistry:
             try:
                 if name not in DYNAMIC_KEYS:
                     raise KafkaError(ErrorCode.INVALID_CONFIG, "it cannot be changed while the broker runs")
-                self._take(wanted)
+                self._apply(wanted)
             except KafkaError as error:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
 
-    def _take(self, dynamic: dict[str, dict[str, str]]) -> None:
+    def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
         """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
         inherited = self._inherited_with(dynamic)
         self._default_log_config = LogConfig(inherited)
         self._inherited = inherited
         self._dynamic = dynamic
-        self._inherited_entries = {}
 
     # Topics
 
@@ -324,22 +321,14 @@ class ConfigRegistry:
         return [self._topic_entry(name, overrides, as_written) for name in wanted]
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
-        entries = self._inherited_entries
-        inherited = entries.get(name)
-        if inherited is None:
-            inherited = entries[name] = self._inherited_entry(name)
-        if name not in overrides:
-            return inherited
-        value = overrides[name] if as_written else text_of(parse(name, overrides[name]))
-        synonyms = (Synonym(name, value, ConfigSource.TOPIC_CONFIG), *inherited.synonyms)
-        return replace(inherited, value=value, source=ConfigSource.TOPIC_CONFIG, synonyms=synonyms)
-
-    def _inherited_entry(self, name: str) -> ConfigEntry:
         entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
-        synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
+        synonyms = self._described_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if entry.broker_name is not None and entry.broker_name not in _SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
         value = self._inherited.get(name, text_of(entry.default))
+        if name in overrides:
+            value = overrides[name] if as_written else text_of(parse(name, overrides[name]))
+            synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC_CONFIG))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
@@ -388,7 +377,7 @@ class ConfigRegistry:
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._told_synonyms(key.name))
+        synonyms = tuple(self._described_synonyms(key.name))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
@@ -400,7 +389,7 @@ class ConfigRegistry:
             key.doc,
         )
 
-    def _told_synonyms(self, name: str) -> list[Synonym]:
+    def _described_synonyms(self, name: str) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
         by_source = sorted(self._synonyms(name, self._dynamic), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
@@ -468,7 +457,7 @@ class ConfigRegistry:
                 ),
             ]
         )
-        self._take({**self._dynamic, resource_name: dict(values)})
+        self._apply({**self._dynamic, resource_name: dict(values)})
         self._on_change()
 
 

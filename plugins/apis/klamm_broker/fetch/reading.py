@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
-# What Kafka does not count as failed: a client can bring these about, or the disk has them counted elsewhere.
-_TO_BE_EXPECTED = frozenset(
+# Errors that Kafka does not count in FailedFetchRequestsPerSec.
+_NOT_COUNTED = frozenset(
     (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
 )
 
@@ -118,7 +118,7 @@ class PendingFetch:
         """Read every wanted partition, in order, as far as the limits allow.
 
         The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
-        read `again` after a wait has been counted as asked for.
+        read `again` after a wait has been counted as a request before.
         """
         reading = Reading()
         remaining = self._max_bytes
@@ -148,7 +148,7 @@ class PendingFetch:
                     committed_only=committed_only,
                 )
             except KafkaError as error:
-                if error.error_code not in _TO_BE_EXPECTED:
+                if error.error_code not in _NOT_COUNTED:
                     traffic.failed_fetch_requests += 1
                 reading.fail(key, index, error.error_code)
                 continue
@@ -185,7 +185,7 @@ class PendingFetch:
         recreated = self._topics.get(name) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
+    def has_changed(self, ends: Sequence[tuple[Partition, int]]) -> bool:
         """Whether any partition has another end offset, or was deleted."""
         if self._committed_only:
             return any(partition.log.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
@@ -233,7 +233,7 @@ class DelayedFetch(DelayedOperation):
         first.close()
 
     def try_complete(self) -> bool:
-        if not self._fetch.has_news(self._ends):
+        if not self._fetch.has_changed(self._ends):
             return False
         reading = self._fetch.read(again=True)
         if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):

@@ -8,7 +8,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 - `read_committed`: latest is the last stable offset, and a record found behind it is none.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition named twice: INVALID_REQUEST, answered once.
-- DESCRIBE on each topic is asked of the authorizer.
+- Authorization: DESCRIBE on each topic.
 - There is no remote storage: earliest local is earliest, latest tiered and earliest pending upload are -1.
 """
 
@@ -61,11 +61,11 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
     twice = {key for key, times in Counter(asked).items() if times > 1}
     answered: set[tuple[str, int]] = set()
-    topics = []
+    found: dict[str, list[ListOffsetsPartitionResponse]] = {}
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
         denied = not may_topic(context, AclOperation.DESCRIBE, wanted.name)
-        results = []
+        results = found.setdefault(wanted.name, [])
         for each in wanted.partitions:
             key = (wanted.name, each.partition_index)
             if key in answered:
@@ -83,8 +83,7 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
                 results.append(_find(partition, each, context.api_version, committed_only))
             except KafkaError as error:
                 results.append(ListOffsetsPartitionResponse(each.partition_index, error.error_code))
-        topics.append(ListOffsetsTopicResponse(wanted.name, results))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*each) for each in found.items()])
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:
@@ -99,15 +98,15 @@ def _find(
     check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     index = partition.index
-    told_epoch = LEADER_EPOCH if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
+    leader_epoch = LEADER_EPOCH if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     end = log.last_stable_offset if committed_only else log.high_watermark
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, told_epoch)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, told_epoch)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, leader_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse(index)
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
-    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, told_epoch)
+    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, leader_epoch)

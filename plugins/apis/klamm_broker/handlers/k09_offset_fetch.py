@@ -7,9 +7,8 @@ From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.hand
 - Nothing committed, no such partition, no such group: offset -1 and no error.
 - `require_stable` (v7, KIP-447) waits for commits under way.
 - A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
-- DESCRIBE on the group and on each topic is asked of the authorizer; of all positions, those of other topics are left
-  out.
-- Member id and epoch (v9) are not looked at: as in Kafka, they matter to groups of the "consumer" type only.
+- Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out those of other topics.
+- Member id and epoch (v9) are ignored: as in Kafka, they matter to groups of the "consumer" type only.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
         offsets = fetched[0]
-        told = asked if asked is not None else _visible(context, offsets)
+        visible = asked if asked is not None else _visible(context, offsets)
         topics = denied + [
             OffsetFetchResponseTopic(
                 name,
@@ -83,7 +82,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
                     for committed in (offsets[name][index],)
                 ],
             )
-            for name, indexes in told
+            for name, indexes in visible
         ]
         context.respond(OffsetFetchResponse(topics=topics))
 
@@ -92,7 +91,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
 
 
 def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str, Sequence[int]]]:
-    """All that is committed, as far as it may be described."""
+    """The partitions with a committed offset whose topics the client may describe."""
     return [
         (name, list(by_partition))
         for name, by_partition in offsets.items()

@@ -7,7 +7,7 @@ Moves the start of a log to an offset (-1: its end); files wholly before it go. 
 - A topic whose cleanup policy lacks `delete`: POLICY_VIOLATION. An internal topic: INVALID_TOPIC_EXCEPTION.
 - `timeout_ms` is for followers, of which there are none.
 
-Asked of the authorizer: DELETE on each topic.
+Authorization: DELETE on each topic.
 """
 
 from __future__ import annotations

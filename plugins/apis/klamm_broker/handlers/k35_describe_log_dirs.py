@@ -4,7 +4,7 @@ One directory, with the size of each partition in it, and of the file system. Fo
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
 and one that is named twice is described once.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

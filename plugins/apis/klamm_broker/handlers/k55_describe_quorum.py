@@ -3,9 +3,9 @@
 Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
 UNKNOWN_TOPIC_OR_PARTITION for each partition.
 
-Deviation: there is no metadata log, so its offsets are 0. The controller's listener is the one that was asked.
+Deviation: there is no metadata log, so its offsets are 0. The controller's listener is that of the request.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

@@ -120,11 +120,11 @@ APIS: Final = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False
     ),
 )
-"""All but Metadata, which every client begins with."""
+"""All but Metadata, which every client sends first."""
 
 
 def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
-    """Of all APIs; ApiVersions follows from them."""
+    """The handlers of all APIs; ApiVersions follows from them."""
     yield from bind_handlers([topic_metadata], services)
     for api in APIS:
         yield api.bind(services)

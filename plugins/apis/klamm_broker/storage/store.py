@@ -6,7 +6,7 @@ committed in one transaction (group commit): a caller that needs durability asks
 
 The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
 configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
-their offsets: many) is synced if the store was told so. A synced commit makes all earlier ones durable.
+their offsets: many) is synced if `sync_submitted` is set. A synced commit makes all earlier ones durable.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Store:
             if len(writes) == 1:
                 _report(writes[0], error)
             else:
-                # One of them is at fault, or the disk is: each is tried alone to find out.
+                # One of them is wrong, or the disk fails: try each alone.
                 for write in writes:
                     self._commit((write,))
             return

@@ -1,8 +1,8 @@
 """The topics of a broker: names, ids, partitions and their logs, durable in the store.
 
 The store decides what exists. A topic is created there first and gets its directories afterwards (at the next start, if
-the process dies in between). It is deleted there first too, with a note of the deletion that goes away once its
-directories have; a start finishes what such notes tell.
+the process dies in between). It is deleted there first too; a row that records the deletion stays until its directories
+are gone, and a start finishes deletions that have such a row.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ log = logging.getLogger("klamm.broker.topics")
 
 LEADER_EPOCH: Final = 0
 """The leader epoch of every partition: its only replica is always the leader."""
+NO_LEADER_EPOCH: Final = -1
 
 TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
@@ -70,7 +71,7 @@ class Partition:
 class TopicTraffic:
     """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
 
-    Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
+    Several threads add without a lock: the sums are for metrics only, which may miss an addition.
     """
 
     __slots__ = (
@@ -101,9 +102,9 @@ class TopicTraffic:
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
-    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
-    found the topic before it was deleted. `metadata` is where the Metadata handler keeps its answer for the topic, with
-    the partitions that the answer has.
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
+    that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
+    the partitions that it describes.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -125,23 +126,25 @@ class Topic:
 
 
 class NewTopic(NamedTuple):
-    """A topic that is to be: how many partitions, and the configs set on it."""
+    """A topic to be created: its number of partitions and its own configs."""
 
     partitions: int
     overrides: Mapping[str, str]
 
 
 def check_leader_epoch(current_leader_epoch: int) -> None:
-    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
+    """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1: the client knows none."""
     if current_leader_epoch > LEADER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if current_leader_epoch < NO_LEADER_EPOCH:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
-    `log_config` makes the settings of a log of a topic's overrides. `on_partitions_gone` is told of partitions whose
-    topic was deleted, once nobody finds them any more.
+    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
+    topic when look-ups do not find it any more.
     """
 
     def __init__(
@@ -211,7 +214,7 @@ class TopicRegistry:
         self._adopt_orphans(data_dir)
 
     def _finish_deletions(self, data_dir: Path) -> None:
-        """Remove the directories of topics whose deletion was begun; one without a topic id is set aside."""
+        """Remove the directories of topics whose deletion was started; one without a topic id is set aside."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
         names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
         if not names:
@@ -401,7 +404,7 @@ class TopicRegistry:
         return Partition(topic, index, log)
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # New dictionaries, so that whoever iterates over the old ones is not disturbed.
+        # New dictionaries, as other threads may iterate over the old ones.
         self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
         self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
