@@ -10,7 +10,6 @@ import threading
 
 import pytest
 
-from klamm import Provider, RequestObserver, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
@@ -35,10 +34,10 @@ def serve():
     servers = []
     GATES.clear()
 
-    def serve_one(*settings, plugins=()):
+    def serve_one(*settings):
         own = ["api_set=trying", 'gates=["fussy"]', *settings]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in own]
-        servers.append(EmbeddedServer(lines, plugins=[Plugin(), *plugins]).start())
+        servers.append(EmbeddedServer(lines, plugins=[Plugin()]).start())
         return servers[-1]
 
     yield serve_one
@@ -503,84 +502,6 @@ def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, cha
             there.receive_frame()
     (event,) = [event for event in events if event.action == "sessions_ended"]
     assert event.detail.startswith(f"{reason}: connections of User:")
-
-
-class Closes(RequestObserver):
-    """Keeps why connections were closed."""
-
-    def __init__(self, settings=None):
-        self.reasons = REASONS
-
-    def connection_closed(self, connection, reason):
-        self.reasons.append(reason)
-
-
-REASONS = []
-
-
-class ClosesPlugin:
-    @hookimpl
-    def klamm_request_observers(self):
-        yield Provider("closes", f"{__name__}:Closes")
-
-
-ANOTHER_PRINCIPAL = "the rules give the client certificate another principal"
-
-
-@pytest.mark.parametrize(
-    ("rules", "ends"),
-    [
-        ("RULE:^CN=(.*?),.*$/$1/U", True),
-        ("RULE:^OU=(.*)$/$1/", True),
-        ("RULE:^CN=(al.*?),.*$/$1/, DEFAULT", False),
-        ("RULE:^CN=(.*?),.*$/$1/", None),
-    ],
-)
-@pytest.mark.parametrize("revoke_sessions", [True, False])
-def test_changed_mapping_rules_end_the_sessions_that_they_name_otherwise(serve, files, rules, ends, revoke_sessions):
-    REASONS.clear()
-
-    def settings(text):
-        return [
-            *files.server_settings(client_auth="required", revoke_sessions=str(revoke_sessions).lower()),
-            f'listeners.default.ssl.principal_mapping_rules="{text}"',
-            'observers=["closes"]',
-        ]
-
-    def plan(text):
-        own = ["api_set=trying", 'gates=["fussy"]', *settings(text)]
-        lines = [one if "." in one.partition("=")[0] else f"listeners.default.{one}" for one in own]
-        return EmbeddedServer(lines, plugins=[Plugin(), ClosesPlugin()]).plan
-
-    server = serve(*settings("RULE:^CN=(.*?),.*$/$1/"), plugins=[ClosesPlugin()])
-    events = []
-    server.server.services.admin_events.subscribe(events.append)
-    with RawClient(server.address(), ssl_context=files.client_context(files.client)) as there:
-        there.call(MetadataRequest(topics=None), 12)
-        assert context_of(server).principal.name == "alice"
-        tables, problems = server.server.reconfigure(plan(rules))
-        assert (tables, problems) == ([] if ends is None else ["[listeners.default.ssl]"], [])
-        if not ends or not revoke_sessions:
-            there.call(MetadataRequest(topics=None), 12)
-            assert not [event for event in events if event.action == "sessions_ended"]
-            return
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            there.receive_frame()
-    (event,) = [event for event in events if event.action == "sessions_ended"]
-    assert event.detail == f"{ANOTHER_PRINCIPAL}: connections of User:alice (1)"
-    wait_until(lambda: REASONS)
-    assert REASONS.pop() == f"session ended: {ANOTHER_PRINCIPAL}"
-    assert metric(server, "klamm:type=Listener,name=SessionsEnded", reason=ANOTHER_PRINCIPAL) == 1
-
-
-def test_new_connections_have_the_principal_of_changed_rules(serve, files):
-    settings = files.server_settings(client_auth="required")
-    server = serve(*settings)
-    rules = 'listeners.default.ssl.principal_mapping_rules="RULE:^CN=(.*?),.*$/$1/U"'
-    own = ["listeners.default.api_set=trying", 'listeners.default.gates=["fussy"]', *settings, rules]
-    assert server.server.reconfigure(EmbeddedServer(own, plugins=[Plugin()]).plan)[1] == []
-    assert answers(server, ssl_context=files.client_context(files.client))
-    assert context_of(server).principal.name == "ALICE"
 
 
 def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):

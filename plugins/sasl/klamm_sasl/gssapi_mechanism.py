@@ -86,12 +86,12 @@ class GssapiMechanism(SaslMechanism):
         named_by = self.namer
         name = named_by.short_name(kerberos_name)
 
-        def why_not() -> str | None:
+        def revoked_because() -> str | None:
             if self.namer is named_by or _short_name(self.namer, kerberos_name) == name:
                 return None
             return "the rules give the Kerberos principal another name"
 
-        return KafkaPrincipal(name), SaslProof(_NAMED, why_not)
+        return KafkaPrincipal(name), SaslProof(_NAMED, revoked_because)
 
 
 def _namer(settings: GssapiSettings) -> KerberosShortNamer:

@@ -53,8 +53,10 @@ def create(
     harness: BrokerHarness, *renewers: str, max_lifetime_ms: int = -1, owner: str | None = None, version: int = 3
 ):
     request = CreateDelegationTokenRequest(
-        "User" if owner else None, owner, [CreatableRenewers("User", name) for name in renewers], max_lifetime_ms
+        renewers=[CreatableRenewers("User", name) for name in renewers], max_lifetime_ms=max_lifetime_ms
     )
+    if version >= 3:
+        request.owner_principal_type, request.owner_principal_name = "User" if owner else None, owner
     return harness.call(request, version)
 
 

@@ -45,7 +45,7 @@ def mechanism(services, ended):
 def log_in(mechanism, name):
     principal, proof = mechanism.principal_of(name)
     connection = Connection(principal)
-    assert mechanism._sessions.add(connection, proof.key, proof.why_not) is None
+    assert mechanism._sessions.add(connection, proof.key, proof.revoked_because) is None
     return connection
 
 
