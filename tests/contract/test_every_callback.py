@@ -115,7 +115,7 @@ CONTRACTS = [
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
-        and value not in (observer.RequestEvent, observer.StageTimes)
+        and value not in (observer.RequestEvent, observer.StageTimes, filters.EncodedResponse)
         # The bases of the others.
         and value not in (Part, ListenerPart)
     ),
@@ -129,6 +129,7 @@ CALLBACKS = [
     if (callback := f"{contract.__name__}.{name}") not in NOT_CALLED_HERE
 ]
 NEEDED_AT_START = {
+    "ApiSet.features",
     "ApiSet.handlers",
     "ApiSet.listener_opened",
     "AuthenticatorFactory.handlers",

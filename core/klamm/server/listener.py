@@ -36,6 +36,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -86,6 +87,10 @@ class Listener:
         """All parts of this listener."""
         return [] if self._parts is None else self._parts.all
 
+    def part(self, name: str) -> ListenerPart | None:
+        """The part of that provider; None if the listener names none."""
+        return None if self._parts is None else self._parts.find(name)
+
     def bind(self, services: ServerServices) -> None:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
         settings = self.plan.settings
@@ -122,19 +127,21 @@ class Listener:
     def open_parts(
         self,
         handlers: Iterable[ApiHandler],
+        features: Features,
         *,
         clock: Clock,
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
+        api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
-        requests = self._request_parts(parts, handlers, clock, scheduler)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler), api_set=api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -183,8 +190,7 @@ class Listener:
         settings, later = self.plan.settings, scheduler.schedule
         observers = None
         if parts.observers:
-            failures = RateLimitedLog(logging.getLogger("klamm.observers"), later)
-            observers = RequestObservers(self.name, parts.observers, failures)
+            observers = RequestObservers(parts.observers, self.context.failures)
         return RequestParts(
             listener=self.context,
             routes=Routes(handlers, settings.dispatch, parts.filter_calls()),
