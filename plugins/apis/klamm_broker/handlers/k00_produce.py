@@ -159,7 +159,7 @@ class _Work:
                 raise
             traffic.failed_produce_requests += 1
             failed = self.failed = _failure(partition.index, error)
-            failed.log_start_offset = log.log_start_offset
+            failed.log_start_offset = partition.log.log_start_offset
             return failed
         except UnpacksToMoreError:
             raise
