@@ -4,8 +4,8 @@ Each batch is checked by its header and CRC, gets its offset and is appended to 
 which it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
-  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. More than one replica is never waited
+  for: `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
@@ -33,7 +33,7 @@ from klamm.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK
+from klamm.wire.records import CODEC_MASK, NotOneBatchError
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreError
 from klamm_broker.security.authorization import may_topic
@@ -47,7 +47,7 @@ _log = logging.getLogger("klamm.broker.produce")
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_INLINE_MAX_BYTES = 128 * 1024
+_INLINE_MAX_BYTES = 64 * 1024
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -69,8 +69,7 @@ def produce_records(
 ) -> ProduceResponse | Pending:
     """Append each partition's batch. Raises KafkaError for an error of the whole request."""
     acks = request.acks
-    if not -1 <= acks <= 1:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    has_valid_acks = -1 <= acks <= 1
     if (
         request.transactional_id is not None
         and _is_transactional(request)
@@ -79,7 +78,7 @@ def produce_records(
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
-    work = _Work(broker, context, acks)
+    work = _Work(broker, context, acks, sum(len(wanted.partition_data) for wanted in request.topic_data))
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -95,6 +94,8 @@ def produce_records(
                 records = data.records
                 if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
                     _check_batch(records, context.api_version)
+                if not has_valid_acks:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(
@@ -104,7 +105,12 @@ def produce_records(
             except KafkaError as error:
                 result = work.failed = _failure(data.index, error)
             except UnpacksToMoreError:
+                assert topic is not None
                 assert partition is not None
+                if context.on_processor and not (results or work.responses):
+                    # The first batch: the request has changed nothing yet, but this count.
+                    topic.traffic.produce_requests -= 1
+                    context.leave_processor()
                 # Copied: the bytes of the request are not kept until the response is sent.
                 work.deferred.append((results, len(results), partition, bytearray(records)))
                 result = PartitionProduceResponse(data.index)
@@ -125,6 +131,7 @@ class _Work:
         "_appended",
         "_broker",
         "_context",
+        "_max_packed_bytes",
         "_max_unpacked_bytes",
         "_now_ms",
         "_unflushed",
@@ -133,14 +140,15 @@ class _Work:
         "responses",
     )
 
-    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int) -> None:
+    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int, partitions: int) -> None:
         self._broker = broker
         self._context = context
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
-        # A larger request runs on a request handler thread, where decompression delays no other connection.
-        is_inline = context.size_bytes <= _INLINE_MAX_BYTES
-        self._max_unpacked_bytes = INLINE_UNPACKED_BYTES if is_inline else MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
+        if context.on_processor:
+            self._max_unpacked_bytes = _INLINE_MAX_BYTES
+            self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
         self.responses: list[TopicProduceResponse] = []
@@ -151,12 +159,17 @@ class _Work:
     def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
         traffic = partition.topic.traffic
+        is_packed = len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
-            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=self._max_unpacked_bytes)
+            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
-            if error.error_code not in _NOT_COUNTED:
-                traffic.failed_produce_requests += 1
-            raise
+            if error.error_code in _NOT_COUNTED or isinstance(error, NotOneBatchError):
+                raise
+            traffic.failed_produce_requests += 1
+            failed = self.failed = _failure(partition.index, error)
+            failed.log_start_offset = partition.log.log_start_offset
+            return failed
         except UnpacksToMoreError:
             raise
         except Exception as error:
@@ -182,7 +195,7 @@ class _Work:
 
     def finish(self) -> None:
         """Append what was deferred, and answer."""
-        self._max_unpacked_bytes = MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         for results, place, partition, records in self.deferred:
             try:
                 results[place] = self.append(partition, records)
