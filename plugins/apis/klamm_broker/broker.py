@@ -18,7 +18,7 @@ from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
-from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -63,6 +63,7 @@ class Broker(ApiSet):
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
+        self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
@@ -96,6 +97,8 @@ class Broker(ApiSet):
         self.data_dir = server.data_dir
         self.clock = server.clock
         self.scheduler = server.scheduler
+        if server.temporary_data and self._may_skip_syncs:
+            self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
         self.logs = LogManager(
             server.data_dir,
@@ -127,6 +130,7 @@ class Broker(ApiSet):
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
+        self.store.is_temporary = server.temporary_data
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))

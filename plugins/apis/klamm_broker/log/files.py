@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_MAX_OPEN_FILES: Final = 1024
 _FILE_MODE: Final = 0o644
@@ -77,6 +77,18 @@ class FileOperations:
             self.fsync(descriptor)
         finally:
             self.close(descriptor)
+
+
+def _no_sync(fd: Any) -> None:
+    """Without effect."""
+
+
+class UnsyncedFileOperations(FileOperations):
+    """For a data directory that goes away with the server: nothing in it has to survive a power cut."""
+
+    __slots__ = ()
+
+    fsync = staticmethod(_no_sync)
 
 
 class FileHandle:
