@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm import ApiHandler, ApiSet
-from klamm.runtime import Purgatory, Scheduler
+from klamm.runtime import Purgatory, Scheduler, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator
+from klamm_broker.groups import GroupCoordinator, GroupWorld
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
@@ -70,6 +71,8 @@ class Broker(ApiSet):
         self.store: Store
         self.logs: LogManager
         self.configs: ConfigRegistry
+        self.group_configs: GroupConfigs
+        self.assigning: Workers
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
@@ -138,7 +141,11 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
+        self.group_configs = GroupConfigs(settings, self.store)
+        self.group_configs.load()
+        self.assigning = Workers("klamm-group-assignor", 1)
+        world = GroupWorld(self.topics, self.group_configs, self.assigning.submit)
+        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes, world)
         self.groups.load()
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
@@ -201,6 +208,7 @@ class Broker(ApiSet):
         self.maintenance.stop()
         self.auto_creation.close()
         self.groups.close()
+        self.assigning.close()
         self.logs.compaction.stop()
         with self._cleaning:
             self.logs.close()
@@ -226,6 +234,7 @@ class Broker(ApiSet):
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            group_configs=self.group_configs,
             groups=self.groups,
             producer_ids=self.producer_ids,
             scram_credentials=self.scram_credentials,
