@@ -1,4 +1,4 @@
-"""`BrokerServices`: what handlers work with."""
+"""`BrokerServices`: the parts of a broker that handlers use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
+from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.log import LogManager
@@ -37,6 +38,7 @@ class BrokerServices:
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
     group_configs: GroupConfigs
+    features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds
     scram_credentials: Table

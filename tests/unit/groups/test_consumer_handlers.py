@@ -81,8 +81,12 @@ def test_describe(desk: Desk, version: int) -> None:
     assert empty.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_without_the_protocol_there_are_no_such_apis(desk: Desk) -> None:
-    desk.broker.settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic",))
+@pytest.mark.parametrize("switch", ["setting", "feature"])
+def test_without_the_protocol_there_are_no_such_apis(desk: Desk, switch: str) -> None:
+    if switch == "setting":
+        desk.broker.settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic",))
+    else:
+        desk.broker.features = types.SimpleNamespace(level=lambda _name: 0)
     for request in (joining(), ConsumerGroupDescribeRequest([GROUP])):
         with pytest.raises(KafkaError) as refused:
             desk.ask(request, 1)

@@ -7,6 +7,7 @@
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
     offsets         commit, fetch, delete, expire
+    transactional_offsets  what open transactions would commit
     registry        group id → group
     consumer        groups of the consumer protocol; a folder
     assignors       which member reads which partition, where the server decides that
@@ -37,6 +38,7 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
     "CommitRequest",
@@ -56,4 +58,5 @@ __all__ = [
     "PartitionCommit",
     "SyncRequest",
     "SyncResult",
+    "TransactionalOffsets",
 ]

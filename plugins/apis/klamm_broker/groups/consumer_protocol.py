@@ -1,4 +1,4 @@
-"""What a broker reads and writes of the consumers' own protocol: subscriptions and assignments.
+"""The embedded consumer protocol, as far as a broker reads and writes it: subscriptions and assignments.
 
 Of a subscription in a classic group only the prefix that all versions share is read, as Kafka's `ClassicGroup` does.
 """

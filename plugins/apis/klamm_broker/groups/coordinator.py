@@ -33,6 +33,7 @@ from klamm_broker.groups.requests import (
     SyncRequest,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -80,6 +81,7 @@ class GroupCoordinator:
         self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
         self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
+        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry)
 
     def load(self) -> int:

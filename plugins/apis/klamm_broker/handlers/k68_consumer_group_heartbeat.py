@@ -10,10 +10,10 @@ assignment, which the server computes. Answered once what has changed is durable
 - A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
 - UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
 - An instance id whose member has not left: UNRELEASED_INSTANCE_ID; that another member has: FENCED_INSTANCE_ID.
-- Without `consumer` in `group.coordinator.rebalance.protocols`: UNSUPPORTED_VERSION.
+- Without `consumer` in `group.coordinator.rebalance.protocols`, or with `group.version` 0: UNSUPPORTED_VERSION.
 - A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
 
-Asked of the authorizer: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED. An
+Authorization: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED. An
 expression matches only topics that the client may DESCRIBE.
 """
 
@@ -31,6 +31,7 @@ from klamm.wire.messages.consumer_group_heartbeat import (
     RequestTopicPartitions,
     ResponseTopicPartitions,
 )
+from klamm_broker.features import GROUP_VERSION
 from klamm_broker.groups import ConsumerHeartbeat, ConsumerHeartbeatResult
 from klamm_broker.security.authorization import denial, denied_topics, may_topic, require_group
 
@@ -90,7 +91,8 @@ def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest
 
 def require_protocol(broker: BrokerServices) -> None:
     """Raise KafkaError(UNSUPPORTED_VERSION) if the consumer protocol is switched off."""
-    if "consumer" not in broker.settings.group_coordinator_rebalance_protocols:
+    protocols = broker.settings.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not broker.features.level(GROUP_VERSION):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 

@@ -2,9 +2,9 @@
 
 Follows `KafkaApis.handleConsumerGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND;
 an empty id: INVALID_GROUP_ID. From v1 on it says which members speak the classic protocol. Topics that no longer exist
-are left out. Without `consumer` in `group.coordinator.rebalance.protocols`: UNSUPPORTED_VERSION.
+are left out. Where ConsumerGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
-Asked of the authorizer: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
+Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

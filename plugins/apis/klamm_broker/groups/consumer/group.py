@@ -246,6 +246,14 @@ class ConsumerGroup(Group):
             return
         self._validate_epoch(self.member(member_id), generation_id)
 
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        try:
+            self.validate_commit(member_id, group_instance_id, generation_id)
+        except KafkaError as error:
+            if error.error_code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is not None or member_epoch >= 0:
             self._validate_epoch(self.member(member_id or ""), member_epoch)
