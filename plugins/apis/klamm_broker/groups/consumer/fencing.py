@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import clipped
 from klamm_broker.groups.consumer import persistence
-from klamm_broker.groups.consumer.group import Changes, ConsumerGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.membership import Changes
 from klamm_broker.groups.consumer.state import MemberState
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.groups.consumer.group import Changes, ConsumerGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
+from klamm_broker.groups.consumer.membership import Changes
 from klamm_broker.groups.consumer.state import MemberState
 
 if TYPE_CHECKING:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from klamm_broker.groups.consumer.member import ConsumerMember
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.consumer.group import ConsumerGroup
 
 
 class TopicView(Protocol):
@@ -36,14 +34,6 @@ class Topics(Protocol):
     def get(self, name: str, /) -> TopicView | None: ...
     def by_id(self, topic_id: bytes, /) -> TopicView | None: ...
     def all(self) -> Sequence[TopicView]: ...
-
-
-class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, and when: a generation of all topics, and the monotonic time."""
-
-    topics: frozenset[str]
-    generation: int
-    at_ns: int
 
 
 def check_regex(pattern: str) -> None:
