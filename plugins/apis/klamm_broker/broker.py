@@ -18,6 +18,7 @@ from klamm_broker.configs.registry import ConfigRegistry, server_keys
 from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupWorld
+from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
@@ -160,6 +161,7 @@ class Broker(ApiSet):
         world = GroupWorld(self.topics, self.group_configs, self.assigning.submit)
         self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes, world)
         self.groups.load()
+        group_metrics.register(self.groups, server.services.metrics)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)

@@ -13,6 +13,7 @@
     assignors       which member reads which partition, where the server decides that
     group           what all kinds of groups share: id, lock, offsets
     classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
+    metrics         what is counted of groups
     persistence     to and from the store
 
 A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.

@@ -64,6 +64,11 @@ class ConsumerCoordinator:
         self._fencing = fencing
         self._migration = migration
 
+    @property
+    def rebalances(self) -> int:
+        """Epochs that groups have begun."""
+        return self._assignment.rebalances
+
     def start(self, group: ConsumerGroup) -> None:
         """Start the timers of a loaded group's members."""
         with group:

@@ -6,7 +6,6 @@ The engine is imported with the first expression.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -111,6 +110,8 @@ def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
 
 
 def _hash(topics: Iterable[tuple[str, bytes, int]]) -> str:
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=16)
     empty = True
     for name, topic_id, count in sorted(topics):
