@@ -21,6 +21,7 @@ from klamm_broker.groups import GroupCoordinator, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -105,6 +106,11 @@ class Broker(ApiSet):
             clock=server.clock,
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
+            batch_limits=BatchLimits(
+                self.settings.record_max_count,
+                self.settings.record_max_unpacked_bytes,
+                self.settings.record_max_unpacked_ratio,
+            ),
         )
         # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
@@ -158,8 +164,16 @@ class Broker(ApiSet):
         self.group_configs = GroupConfigs(settings, self.store)
         self.group_configs.load()
         self.assigning = Workers("klamm-group-assignor", 1)
-        world = GroupWorld(self.topics, self.group_configs, self.assigning.submit)
-        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes, world)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            settings,
+            server.random_bytes,
+            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
+            lambda: services.served_until_ns(),
+        )
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)

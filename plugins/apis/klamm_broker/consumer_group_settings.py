@@ -12,7 +12,7 @@ GROUP_PROTOCOLS = ("classic", "consumer")
 ASSIGNOR_NAMES = ("uniform", "range")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ConsumerGroupSettings:
     """The keys `group.consumer.*` of `[broker]`, and `group.coordinator.rebalance.protocols`."""
 

@@ -144,6 +144,8 @@ class Playbook:
         self.topics = Topics()
         self.timeouts = Timeouts()
         self._ids = itertools.count(1)
+        self.lag_ms = 0
+        """How far the server is behind with what clients have sent."""
         self._start()
 
     def _start(self) -> None:
@@ -157,6 +159,7 @@ class Playbook:
             self.settings,
             lambda size: next(self._ids).to_bytes(size, "big"),
             GroupWorld(self.topics, self.timeouts, lambda work: work()),
+            lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
         )
         self.loaded = self.coordinator.load()
 

@@ -21,6 +21,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
 from klamm_broker.groups.offsets import OffsetManager
+from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import (
@@ -65,18 +66,20 @@ class GroupCoordinator:
         settings: GroupSettings,
         random_bytes: Callable[[int], bytes],
         world: GroupWorld,
+        served_until_ns: Callable[[], int] | None = None,
     ) -> None:
         self._settings = settings
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
         self._registry = GroupRegistry(clock)
-        rebalancer = Rebalancer(clock, scheduler, store, settings)
+        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         assignment = TargetAssignment(clock, settings, world.topics)
         migration = Migration(clock, store, settings, world.topics, self._registry, rebalancer)
         self._migration = migration
-        fencing = Fencing(clock, scheduler, store, world.timeouts, assignment, migration)
+        fencing = Fencing(clock, timers, store, world.timeouts, assignment, migration)
         self._run_later = world.run_later
         self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
         self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)

@@ -16,10 +16,11 @@ from klamm_broker.groups.consumer.membership import Changes
 from klamm_broker.groups.consumer.state import MemberState
 
 if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
+    from klamm.runtime import Clock
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.member import ConsumerMember
     from klamm_broker.groups.consumer.migration import Migration
+    from klamm_broker.groups.patience import PatientScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
@@ -45,7 +46,7 @@ class Fencing:
     def __init__(
         self,
         clock: Clock,
-        scheduler: Scheduler,
+        scheduler: PatientScheduler,
         store: Store,
         timeouts: GroupTimeouts,
         assignment: TargetAssignment,

@@ -16,7 +16,7 @@ from klamm_broker.groups.consumer.state import (
 from klamm_broker.groups.group import CommittedOffset, Group
 
 if TYPE_CHECKING:
-    from klamm.runtime import Timer
+    from klamm_broker.groups.patience import PatientTimer
 
 
 class ResolvedRegex(NamedTuple):
@@ -58,7 +58,7 @@ class ConsumerGroup(ConsumerMembership):
         self.metadata_generation = -1
         self.subscribed_topics: frozenset[str] = frozenset()
         self.regexes: dict[str, ResolvedRegex] = {}
-        self.timers: dict[tuple[str, str], Timer] = {}
+        self.timers: dict[tuple[str, str], PatientTimer] = {}
         self.deadlines: dict[str, int] = {}
 
     # State
