@@ -161,21 +161,7 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        self.group_configs = GroupConfigs(settings, self.store)
-        self.group_configs.load()
-        self.assigning = Workers("klamm-group-assignor", 1)
-        services = server.services
-        self.groups = GroupCoordinator(
-            server.clock,
-            server.scheduler,
-            self.store,
-            settings,
-            server.random_bytes,
-            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
-            lambda: services.served_until_ns(),
-        )
-        self.groups.load()
-        group_metrics.register(self.groups, server.services.metrics)
+        self._open_groups(server)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
@@ -186,6 +172,23 @@ class Broker(ApiSet):
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
+
+    def _open_groups(self, server: ServerContext) -> None:
+        self.group_configs = GroupConfigs(self.settings, self.store)
+        self.group_configs.load()
+        self.assigning = Workers("klamm-group-assignor", 1)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            self.settings,
+            server.random_bytes,
+            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
+            lambda: services.served_until_ns(),
+        )
+        self.groups.load()
+        group_metrics.register(self.groups, server.services.metrics)
 
     def _give_up(self) -> None:
         self.logs.close()
