@@ -12,6 +12,8 @@ from klamm.config.checks import check_networks
 from klamm.config.setting import setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
+AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
+"""Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -67,6 +69,12 @@ class ServerSettings:
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are there anyway.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
+    as_version: str | None = setting(
+        None,
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
+        " of old clients and of upgrades. Unset: all that there are.",
+        choices=AS_VERSIONS,
+    )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",

@@ -128,10 +128,16 @@ class Listener:
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
+        as_version: str | None = None,
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
+        limits = None
+        if as_version is not None:
+            from klamm.wire.releases import RELEASES
+
+            limits = RELEASES[as_version]
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), limits)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         requests = self._request_parts(parts, handlers, clock, scheduler)

@@ -111,6 +111,7 @@ class SocketServer:
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
+                as_version=settings.as_version,
             )
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet
-from klamm.runtime import Purgatory, Scheduler
+from klamm import ApiHandler, ApiSet, KafkaError
+from klamm.runtime import Purgatory, Scheduler, Timer
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
@@ -27,7 +27,7 @@ from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.registry import Topic, TopicRegistry
+from klamm_broker.topics.registry import Partition, Topic, TopicRegistry
 
 if TYPE_CHECKING:
     from klamm import ServerContext
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
+# A tenth of a processor, while there are logs to open.
+_OPENING_PERIOD_MS: Final = 50
+_OPENING_SLICE_NS: Final = 5_000_000
 
 
 class Broker(ApiSet):
@@ -79,6 +82,8 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
+        self._unopened: Iterator[Partition]
+        self._opening: Timer
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 
@@ -132,6 +137,7 @@ class Broker(ApiSet):
             self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
         )
         self.topics.load(server.data_dir)
+        self._unopened = self.topics.unopened()
         self.auto_creation = AutoTopicCreation(
             self.topics,
             num_partitions=settings.num_partitions,
@@ -175,12 +181,22 @@ class Broker(ApiSet):
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
             every(settings.log_cleaner_backoff_ms, self._clean)
+        self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
         self.maintenance.start("klamm-log-maintenance")
 
+    def _open_logs(self) -> None:
+        """Open some of the logs that no request has needed so far: retention, compaction and metrics need them all."""
+        deadline_ns = self.clock.monotonic_ns() + _OPENING_SLICE_NS
+        for partition in self._unopened:
+            with contextlib.suppress(KafkaError):
+                # One that cannot be opened is reported, and tried again by each request for it.
+                _ = partition.log
+            if self.clock.monotonic_ns() >= deadline_ns:
+                return
+        self._opening.cancel()
+
     def _expire_producers(self, now_ms: int) -> None:
-        for topic in self.topics.all():
-            for partition in topic.partitions:
-                partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
+        self.logs.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
 
     def _clean(self, now_ms: int) -> None:
         if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
@@ -221,6 +237,7 @@ class Broker(ApiSet):
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
+            log_dir=self.data_dir.resolve(),
             clock=self.clock,
             logs=self.logs,
             topics=self.topics,

@@ -30,6 +30,8 @@ class BrokerServices:
     node_id: int
     cluster_id: str
     data_dir: Path
+    log_dir: Path
+    """The data directory as clients see it: its absolute path, without symbolic links."""
     clock: Clock
     logs: LogManager
     topics: TopicRegistry

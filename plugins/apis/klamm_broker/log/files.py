@@ -182,16 +182,26 @@ class OpenFiles:
 class LogFile:
     """A file by its path, opened when it is used; readers and the writer share the descriptor."""
 
-    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "operations", "path", "used")
+    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "_path", "operations", "used")
 
     def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
-        self.path = path
+        # As text: of many thousand logs, each has several, and a Path takes three times the memory.
+        self._path = str(path)
         self.operations = operations
         self.used = False
         self._open_files = open_files
         self._closed = False
         self._handle: FileHandle | None = None
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return Path(self._path)
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._path = str(path)
 
     def acquire(self) -> FileHandle:
         """The handle, with the caller counted as a user. Raises OSError."""
@@ -203,7 +213,7 @@ class LogFile:
             handle = self._handle
             if handle is not None and handle.try_acquire():
                 return handle
-            handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
+            handle = FileHandle(self.operations, self.operations.open(self._path, os.O_RDWR))
             if self._closed:
                 # A late reader's alone: nobody else would close it.
                 return handle
@@ -214,7 +224,7 @@ class LogFile:
 
     def create(self) -> None:
         """Create the file if it does not exist."""
-        self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
+        self.operations.close(self.operations.open(self._path, os.O_RDWR | os.O_CREAT))
 
     def modified_ms(self) -> int:
         """When it was last written to, in milliseconds since the epoch. Raises OSError."""

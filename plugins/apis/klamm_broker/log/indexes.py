@@ -26,16 +26,26 @@ _unpack_timestamp: Final = Struct(">q").unpack_from
 class Index:
     """A sorted file of entries of one size. Guards itself: readers search while the log appends."""
 
-    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "path")
+    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "_path")
 
     def __init__(self, path: Path, entry: Struct, operations: FileOperations, *, is_new: bool) -> None:
-        self.path = path
+        # As text, which takes a third of a Path's memory.
+        self._path = str(path)
         self._entry = entry
         self._operations = operations
         self._data: bytearray | None = bytearray() if is_new else None
         # How many bytes of the file are as in memory; None: it must be written from its start.
         self._file_bytes: int | None = None
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, if there is one."""
+        return Path(self._path)
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._path = str(path)
 
     def _loaded(self) -> bytearray:
         data = self._data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -30,6 +31,7 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenF
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.recovery import bytes_from
 from klamm_broker.log.serial_worker import SerialWorker
 
 log = logging.getLogger("klamm.broker.log")
@@ -39,6 +41,7 @@ _STRAY_SUFFIX: Final = "-stray"
 _DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _MAX_NAME_BYTES: Final = 255
+_QUICKLY_CHECKED_BYTES: Final = 65_536
 
 
 class LogManager:
@@ -96,7 +99,8 @@ class LogManager:
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
-        names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
+        with os.scandir(self.data_dir) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
         self._context.deletions.add(leftovers, due_ms=0)
@@ -123,6 +127,26 @@ class LogManager:
         """Of the producers that the logs remember; -1 if there are none."""
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
+    def directory(self, topic: str, partition: int) -> Path:
+        """Where the log of a partition is, or would be."""
+        return self.data_dir / f"{topic}-{partition}"
+
+    def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
+        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check.
+
+        Also if there is no directory, which opening creates.
+        """
+        key = (topic, partition)
+        if self._is_clean or key in self._logs:
+            return False
+        try:
+            doubtful_bytes = bytes_from(
+                self.directory(topic, partition), self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
+            )
+        except FileNotFoundError:
+            return True
+        return doubtful_bytes > _QUICKLY_CHECKED_BYTES
+
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
     ) -> PartitionLog:
@@ -137,7 +161,7 @@ class LogManager:
             found = self._logs.get(key)
             if found is not None and self._topic_ids[key] == topic_id:
                 return found
-            directory = self.data_dir / f"{topic}-{partition}"
+            directory = self.directory(topic, partition)
             self._make_directory(directory, key, topic_id, is_new=is_new)
             opened = PartitionLog(
                 directory,
@@ -175,7 +199,7 @@ class LogManager:
     def set_aside(self, topic: str, partition: int) -> None:
         """Keep a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
         with self._lock:
-            self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
+            self._set_aside(self.directory(topic, partition), (topic, partition))
 
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
         aside = self._unused_path(*key, _STRAY_SUFFIX)
@@ -226,7 +250,7 @@ class LogManager:
 
     def _delete(self, key: TopicPartition) -> None:
         with self._lock:
-            directory = self.data_dir / f"{key[0]}-{key[1]}"
+            directory = self.directory(*key)
             renamed = self._unused_path(*key, _DELETE_SUFFIX)
             is_there = directory.is_dir()
             try:
@@ -255,6 +279,11 @@ class LogManager:
     def delete_old_segments(self, now_ms: int) -> None:
         """Apply the retention of each log."""
         self._for_each(lambda each: each.delete_old_segments(now_ms))
+
+    def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
+        """Forget producers that have not written for so long. Logs that are not open forget them when they are."""
+        for each in self.logs():
+            each.expire_producers(now_ms, producer_id_expiration_ms)
 
     def checkpoint(self, now_ms: int) -> None:
         """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""

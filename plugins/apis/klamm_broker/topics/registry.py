@@ -8,12 +8,13 @@ directories have; a start finishes what such notes tell.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
@@ -54,14 +55,35 @@ class LogConfigs(Protocol):
 
 
 class Partition:
-    """One partition; also the key under which fetches wait for it."""
+    """One partition; also the key under which fetches wait for it.
 
-    __slots__ = ("index", "log", "topic")
+    `log` is opened by whoever reads the attribute first, which raises KafkaError if it cannot be: KAFKA_STORAGE_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted. Later reads of it cost what those of any attribute cost.
+    """
 
-    def __init__(self, topic: Topic, index: int, partition_log: PartitionLog) -> None:
+    __slots__ = ("_open_log", "index", "log", "topic")
+    log: PartitionLog
+
+    def __init__(self, topic: Topic, index: int, open_log: Callable[[Partition], None]) -> None:
         self.topic = topic
         self.index = index
-        self.log = partition_log
+        self._open_log = open_log
+
+    def __getattr__(self, name: str) -> Any:
+        # Python comes here for an empty slot.
+        if name != "log":
+            raise AttributeError(name)
+        self._open_log(self)
+        return object.__getattribute__(self, "log")
+
+    @property
+    def opened_log(self) -> PartitionLog | None:
+        """The log, if it is open."""
+        try:
+            found: PartitionLog = object.__getattribute__(self, "log")
+        except AttributeError:
+            return None
+        return found
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -160,6 +182,8 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._lock = threading.Lock()
+        # Held while a log is opened, deleted, or follows changed configs. Taken after `_lock`.
+        self._opening = threading.Lock()
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
@@ -192,8 +216,9 @@ class TopicRegistry:
     # Start
 
     def load(self, data_dir: Path) -> None:
-        """Open the logs of all topics; finish deletions; adopt topics that only their directories mention.
+        """Read the topics; finish deletions; adopt topics that only their directories mention.
 
+        Logs are opened at their first use, but for those whose recovery would hold up a request.
         Raises StoreError, and what opening a log raises.
         """
         self._finish_deletions(data_dir)
@@ -203,7 +228,10 @@ class TopicRegistry:
         ):
             overrides.setdefault(name, {})[key] = value
         for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
-            topic = self._open(name, topic_id, partitions, overrides.get(name, {}))
+            topic = self._topic(name, topic_id, partitions, overrides.get(name, {}))
+            for partition in topic.partitions:
+                if self._logs.opens_slowly(name, partition.index, topic_id):
+                    self._open_log_of(partition)
             self._by_name[name] = topic
             self._by_id[topic_id] = topic
             self._by_collision_key[collision_key(name)] = name
@@ -323,7 +351,7 @@ class TopicRegistry:
                 )
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
-                added = [self._partition(topic, index, config, is_new=True) for index in range(before, count)]
+                added = [self._new_partition(topic, index, config) for index in range(before, count)]
                 self._logs.sync_directory()
                 self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
             except (KafkaError, OSError) as error:
@@ -341,19 +369,24 @@ class TopicRegistry:
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
             self._copy_configs(topic)
+            self._update_configs(topic, config)
+
+    def _update_configs(self, topic: Topic, config: LogConfig) -> None:
+        """Let the open logs follow; others get their configs when they are opened."""
+        with self._opening:
             for partition in topic.partitions:
-                partition.log.update_config(config)
+                opened = partition.opened_log
+                if opened is not None:
+                    opened.update_config(config)
 
     def _copy_configs(self, topic: Topic) -> None:
-        write_copy(self._operations, topic.partitions[0].log.directory, topic.overrides)
+        write_copy(self._operations, self._logs.directory(topic.name, 0), topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
         with self._lock:
             for topic in self._by_name.values():
-                config = self._configs.log_config_in_force(topic.name, topic.overrides)
-                for partition in topic.partitions:
-                    partition.log.update_config(config)
+                self._update_configs(topic, self._configs.log_config_in_force(topic.name, topic.overrides))
 
     def delete(self, topic: Topic) -> None:
         """Delete the topic durably; its files are removed after the file delete delay. Raises StoreError."""
@@ -376,9 +409,10 @@ class TopicRegistry:
             if len(self._deleted) > _MOST_DELETED:
                 self._deleted.popitem(last=False)
             self.partition_count -= len(topic.partitions)
-            topic.deleted = True
             self.traffic_of_deleted.add(topic.traffic)
-            failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
+            with self._opening:
+                topic.deleted = True
+                failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
             if failure is None:
                 self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
             # What could not be removed, the next start removes.
@@ -391,14 +425,47 @@ class TopicRegistry:
     def _open(
         self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str], *, is_new: bool = False
     ) -> Topic:
-        topic = Topic(name, topic_id, dict(overrides))
+        topic = self._topic(name, topic_id, partitions, overrides)
         config = self._configs.log_config_in_force(name, overrides)
-        topic.partitions = [self._partition(topic, index, config, is_new=is_new) for index in range(partitions)]
+        for partition in topic.partitions:
+            partition.log = self._logs.get_or_create(name, partition.index, topic_id, config, is_new=is_new)
         return topic
 
-    def _partition(self, topic: Topic, index: int, config: LogConfig, *, is_new: bool = False) -> Partition:
-        log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=is_new)
-        return Partition(topic, index, log)
+    def _topic(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """A topic whose logs are not open yet."""
+        topic = Topic(name, topic_id, dict(overrides))
+        topic.partitions = [Partition(topic, index, self._open_log) for index in range(partitions)]
+        return topic
+
+    def _new_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
+        partition = Partition(topic, index, self._open_log)
+        partition.log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=True)
+        return partition
+
+    def _open_log(self, partition: Partition) -> None:
+        """Open the log of a partition at its first use. Raises KafkaError."""
+        try:
+            self._open_log_of(partition)
+        except OSError as error:
+            log.error("%s cannot be opened: %s", partition, error)
+            raise _storage_error(error) from error
+
+    def _open_log_of(self, partition: Partition) -> None:
+        topic = partition.topic
+        with self._opening:
+            if partition.opened_log is not None:
+                return
+            if topic.deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            config = self._configs.log_config_in_force(topic.name, topic.overrides)
+            partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
+
+    def unopened(self) -> Iterator[Partition]:
+        """The partitions whose log is not open yet."""
+        for topic in self.all():
+            for partition in topic.partitions:
+                if partition.opened_log is None:
+                    yield partition
 
     def _publish(self, topics: Sequence[Topic]) -> None:
         # New dictionaries, so that whoever iterates over the old ones is not disturbed.
@@ -416,11 +483,12 @@ class TopicRegistry:
 
 def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
     found = []
-    for path in sorted(data_dir.iterdir()):
-        match = _DIRECTORY.fullmatch(path.name)
-        if match is not None and path.is_dir():
-            found.append((path, match["topic"], int(match["partition"])))
-    return found
+    with os.scandir(data_dir) as entries:
+        for entry in entries:
+            match = _DIRECTORY.fullmatch(entry.name)
+            if match is not None and entry.is_dir():
+                found.append((data_dir / entry.name, match["topic"], int(match["partition"])))
+    return sorted(found)
 
 
 def _topic_id_of(directory: Path) -> bytes | None:
