@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from klamm import ErrorCode
 from klamm_broker.groups import JoinResult, LeavingMember, SyncResult
-from klamm_broker.groups.group import Group
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 
 PROTOCOLS = (
@@ -170,8 +170,8 @@ class Members(RuleBasedStateMachine):
         assert self.highest_generation_id >= self.stable_generation_id
         self.told = {key: each for key, each in self.told.items() if key[0] <= self.highest_generation_id}
 
-    def group(self) -> Group | None:
-        return self.play.coordinator._registry.get(GROUP)
+    def group(self) -> ClassicGroup | None:
+        return self.play.coordinator._registry.classic(GROUP)
 
     @invariant()
     def answers_are_given_once(self) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
-from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -99,19 +100,11 @@ class OffsetManager:
             self._commit_held(group, request, reply)
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
-        if group.state is DEAD:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if request.generation_id < 0 and group.state is EMPTY:
-            return
-        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = group.validate_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if group.state is COMPLETING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state in (STABLE, PREPARING_REBALANCE):
-            self._rebalancer.keep_alive(group, member)
+        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalancer.keep_alive(group, member)
 
     def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         now_ms = self._clock.wall_ms()
@@ -135,7 +128,7 @@ class OffsetManager:
 
         def on_durable(error: StoreError | None) -> None:
             with group:
-                group.pending_writes -= 1
+                group.book.pending_writes -= 1
                 if error is None:
                     for topic, partition, committed in accepted:
                         group.offsets.setdefault(topic, {})[partition] = committed
@@ -144,7 +137,7 @@ class OffsetManager:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 
-        group.pending_writes += 1
+        group.book.pending_writes += 1
         self._store.submit(statements, on_durable)
 
     # Fetch
@@ -168,7 +161,7 @@ class OffsetManager:
 
     def _has_pending_writes(self, group_id: str) -> bool:
         group = self._registry.get(group_id)
-        return group is not None and group.pending_writes > 0
+        return group is not None and group.book.pending_writes > 0
 
     def _fetch(self, group_id: str, partitions: TopicPartitions | None) -> FetchedOffsets:
         group = self._registry.get(group_id)
@@ -200,10 +193,9 @@ class OffsetManager:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         with group:
-            if group.state is DEAD:
+            if group.is_dead:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if group.state is not EMPTY and not group.uses_consumer_protocol:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            group.validate_offset_delete()
             outcomes = {
                 topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(topic) else ErrorCode.NONE
                 for topic in partitions
@@ -262,7 +254,7 @@ class OffsetManager:
                 self._expire_held(group, now_ms, retention_ms)
 
     def _expire_held(self, group: Group, now_ms: int, retention_ms: int) -> None:
-        if group.pending_writes:
+        if group.book.pending_writes:
             # A pending commit may replace an offset that looks expired, and the deletion would follow it.
             return
         expired = [
@@ -275,11 +267,11 @@ class OffsetManager:
         if expired:
             log.info("group %s: %d offsets have expired", group.log_name, len(expired))
             self._delete_held(group, expired)
-        if group.state is EMPTY and len(expired) == sum(map(len, group.offsets.values())):
+        if group.is_empty and len(expired) == sum(map(len, group.offsets.values())):
             self._delete_group(group)
 
     def _delete_group(self, group: Group) -> None:
-        if group.pending_joins:
+        if group.is_expected:
             return
 
         def on_durable(error: StoreError | None) -> None:
@@ -293,13 +285,8 @@ class OffsetManager:
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
     """Whether an offset of a topic that no member subscribes to has outlived its retention (KIP-211)."""
-    if group.protocol_type is None:
-        since_ms = committed.commit_timestamp_ms
-    elif group.state is EMPTY:
-        since_ms = group.state_timestamp_ms
-    elif group.uses_consumer_protocol and group.state is STABLE and group.subscribed_topics is not None:
-        since_ms = committed.commit_timestamp_ms
-    else:
+    since_ms = group.retained_since_ms(committed)
+    if since_ms is None:
         return False
     if committed.expire_timestamp_ms is not None:
         return now_ms >= committed.expire_timestamp_ms

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.group import CommittedOffset
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import STABLE
 
@@ -43,7 +44,7 @@ _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AN
 _DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
 
 
-def put_group(group: Group, assignments: Mapping[str, bytes]) -> list[Statement]:
+def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Statement]:
     """Write the present generation with these assignments (by member id; missing ones are empty)."""
     statements: list[Statement] = [
         (
@@ -108,19 +109,17 @@ def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
     return (_DELETE_OFFSET, (group_id, topic, partition))
 
 
-def load(store: Store, clock: Clock) -> Iterable[Group]:
+def load(store: Store, clock: Clock) -> Iterable[ClassicGroup]:
     """All groups as the store has them: STABLE with their members, or EMPTY.
 
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
-    groups: dict[str, Group] = {}
+    groups: dict[str, ClassicGroup] = {}
     for group_id, protocol_type, generation_id, protocol_name, leader_id, timestamp_ms in store.read(
         "SELECT group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms FROM groups"
     ):
-        group = groups[group_id] = Group(group_id, clock)
-        group.protocol_type = protocol_type
-        group.protocol_name = protocol_name
-        group.generation_id = generation_id
+        group = groups[group_id] = ClassicGroup(group_id, clock)
+        group.restore(protocol_type, protocol_name, generation_id)
         group.leader_id = leader_id
         group.state_timestamp_ms = timestamp_ms
     for (
@@ -156,7 +155,7 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     ):
         owner = groups.get(group_id)
         if owner is None:
-            owner = groups[group_id] = Group(group_id, clock)
+            owner = groups[group_id] = ClassicGroup(group_id, clock)
         owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
     for group in groups.values():
         group.refresh_subscribed_topics()
