@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
-from klamm.config.setting import setting
+from klamm.config.setting import CLUSTER_WIDE, setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
@@ -44,7 +44,11 @@ class ServerSettings:
         kafka="authorizer.class.name",
     )
     io_threads: int = setting(
-        8, doc="Request handler threads, which run handlers that may block.", kafka="num.io.threads", minimum=1
+        8,
+        doc="Request handler threads, which run handlers that may block.",
+        kafka="num.io.threads",
+        minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     queued_max_requests: int = setting(
         500,
@@ -144,6 +148,7 @@ class ListenerSettings:
         doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
         kafka="num.network.threads",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     handshake_threads: int = setting(
         1,

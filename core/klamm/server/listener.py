@@ -81,6 +81,10 @@ class Listener:
         """The plan in use."""
         return self._plan if self._parts is None else self._parts.plan
 
+    def adopt(self, plan: ListenerPlan) -> None:
+        """Take another plan, before `open_parts`."""
+        self._plan = plan
+
     @property
     def parts(self) -> list[ListenerPart]:
         """All parts of this listener."""

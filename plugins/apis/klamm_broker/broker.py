@@ -13,10 +13,12 @@ from klamm import ApiHandler, ApiSet, KafkaError
 from klamm.runtime import Purgatory, Scheduler, Timer
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
-from klamm_broker.configs.registry import ConfigRegistry, server_keys
+from klamm_broker.configs.broker_keys import server_keys
+from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
+from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -72,6 +74,7 @@ class Broker(ApiSet):
         self.scheduler: Scheduler
         self.store: Store
         self.logs: LogManager
+        self.live: LiveSettings
         self.configs: ConfigRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
@@ -84,6 +87,7 @@ class Broker(ApiSet):
         self.maintenance: Scheduler
         self._unopened: Iterator[Partition]
         self._opening: Timer
+        self._cleaner_timer: Timer
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 
@@ -125,12 +129,14 @@ class Broker(ApiSet):
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
+        self.live = LiveSettings(settings)
         self.configs = ConfigRegistry(
-            settings,
+            self.live,
             self.store,
             self._configs_changed,
             lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
             lambda: server_keys(server, self.node_id),
+            server.change_configs,
         )
         self.configs.load()
         self.topics = TopicRegistry(
@@ -167,12 +173,12 @@ class Broker(ApiSet):
             self.store.close()
 
     def _schedule_periodic_work(self) -> None:
-        settings = self.settings
+        settings = self.live.current
         logs = self.logs
         self.maintenance = Scheduler(self.clock)
 
-        def every(period_ms: int, work: Callable[[int], None]) -> None:
-            self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))
+        def every(period_ms: int, work: Callable[[int], None]) -> Timer:
+            return self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))
 
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
@@ -180,9 +186,16 @@ class Broker(ApiSet):
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
-            every(settings.log_cleaner_backoff_ms, self._clean)
+            self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
+            self.live.subscribe(self._set_cleaner_backoff)
         self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
         self.maintenance.start("klamm-log-maintenance")
+
+    def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
+        self._cleaner_timer.cancel()
+        self._cleaner_timer = self.maintenance.every(
+            settings.log_cleaner_backoff_ms, lambda: self._clean(self.clock.wall_ms())
+        )
 
     def _open_logs(self) -> None:
         """Open some of the logs that no request has needed so far: retention, compaction and metrics need them all."""
@@ -196,7 +209,7 @@ class Broker(ApiSet):
         self._opening.cancel()
 
     def _expire_producers(self, now_ms: int) -> None:
-        self.logs.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
+        self.logs.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
 
     def _clean(self, now_ms: int) -> None:
         if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
@@ -233,7 +246,7 @@ class Broker(ApiSet):
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`."""
         services = BrokerServices(
-            settings=self.settings,
+            live=self.live,
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -54,6 +55,7 @@ _RECORD_BYTES: Final = 16 * 1024
 _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _DAY_MS: Final = 86_400_000
+_FILES: Final = ("certificate", "chain", "private_key", "keystore", "trust_store")
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
@@ -214,6 +216,18 @@ class SslTransport(Transport):
         if self._sessions is not None:
             self._sessions.recheck()
         self.warn_of_expiration()
+
+    def reconfigure(self, settings: SslSettings) -> bool:
+        """Takes effect at once if only the names of files are others; they must be usable."""
+        if dataclasses.replace(settings, **{name: getattr(self.settings, name) for name in _FILES}) != self.settings:
+            return False
+        before, self.settings = self.settings, settings
+        try:
+            self.reload()
+        except SslFilesError:
+            self.settings = before
+            raise
+        return True
 
     def _reload_changed(self) -> None:
         reported = self._reported_failure

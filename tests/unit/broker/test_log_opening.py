@@ -105,7 +105,7 @@ def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: Broke
     assert harness.produce("t", b"a").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert harness.fetch("t", partition=1).high_watermark == 1
-    described = harness.call(describe_log_dirs.DescribeLogDirsRequest(), 4).results[0]
+    described = harness.call(describe_log_dirs.DescribeLogDirsRequest(None), 4).results[0]
     assert [each.partition_index for each in described.topics[0].partitions] == [1]
     directory.unlink()
     aside.rename(directory)
