@@ -51,10 +51,9 @@ class DynamicConfigs:
         """The settings without the dynamic values."""
         with self._lock:
             static = {each.name: each for each in described_configs(self._static)}
-            # What a reload of the file could not apply counts from the next start on.
+            # Of the others, what a reload of the file could not apply counts from the next start on.
             return [
-                static.get(each.name, each) if each.name in self._values else each
-                for each in described_configs(self._current())
+                static.get(each.name, each) if each.dynamic else each for each in described_configs(self._current())
             ]
 
     def change(self, values: Mapping[str, str], validate_only: bool) -> None:

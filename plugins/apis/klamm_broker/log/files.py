@@ -7,6 +7,7 @@ lets go of those that were not used lately.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Final
@@ -179,14 +180,20 @@ class OpenFiles:
             self._files.pop(file, None)
 
 
+def stored_path(path: Path) -> tuple[str, str]:
+    """A path in two parts, each kept once for all that have the same: of many thousand logs, each has several."""
+    text = str(path)
+    stem_length = len(text) - len(path.name.lstrip("0123456789"))
+    return sys.intern(text[:stem_length]), sys.intern(text[stem_length:])
+
+
 class LogFile:
     """A file by its path, opened when it is used; readers and the writer share the descriptor."""
 
-    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "_path", "operations", "used")
+    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "_stored_path", "operations", "used")
 
     def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
-        # As text: of many thousand logs, each has several, and a Path takes three times the memory.
-        self._path = str(path)
+        self._stored_path = stored_path(path)
         self.operations = operations
         self.used = False
         self._open_files = open_files
@@ -197,11 +204,11 @@ class LogFile:
     @property
     def path(self) -> Path:
         """Where the file is."""
-        return Path(self._path)
+        return Path("".join(self._stored_path))
 
     @path.setter
     def path(self, path: Path) -> None:
-        self._path = str(path)
+        self._stored_path = stored_path(path)
 
     def acquire(self) -> FileHandle:
         """The handle, with the caller counted as a user. Raises OSError."""
@@ -213,7 +220,7 @@ class LogFile:
             handle = self._handle
             if handle is not None and handle.try_acquire():
                 return handle
-            handle = FileHandle(self.operations, self.operations.open(self._path, os.O_RDWR))
+            handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
             if self._closed:
                 # A late reader's alone: nobody else would close it.
                 return handle
@@ -224,7 +231,7 @@ class LogFile:
 
     def create(self) -> None:
         """Create the file if it does not exist."""
-        self.operations.close(self.operations.open(self._path, os.O_RDWR | os.O_CREAT))
+        self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
 
     def modified_ms(self) -> int:
         """When it was last written to, in milliseconds since the epoch. Raises OSError."""
