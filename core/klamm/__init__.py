@@ -88,7 +88,7 @@ _NAMESPACES = ("acl", "sasl", "dispatch", "config", "metrics", "runtime", "share
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """A name that stands in another namespace: it is found, with a warning that says where to import it from."""
+        """A name that belongs to another namespace, with a DeprecationWarning that says where to import it from."""
         if not name.startswith("_") and name not in _NAMESPACES:
             from importlib import import_module
 

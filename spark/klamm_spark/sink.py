@@ -38,7 +38,7 @@ _METRICS: Final = "klamm:type=Audit,name="
 class AuditSink:
     """The first observer that opens starts it, the last that closes stops it.
 
-    `run_once` is one turn of the thread; a test may call it.
+    `run_once` is one iteration of the thread's loop; a test may call it.
     """
 
     def __init__(self, settings: AuditSettings, services: ServerServices, files: SpoolFiles | None = None) -> None:

@@ -143,7 +143,7 @@ class Spool:
         limit = self._settings.retention_bytes
         if self._settings.on_limit != "stop" or not 0 <= limit < self.size_bytes + more_bytes:
             return
-        # Somebody may have deleted segments by hand.
+        # Segments may have been deleted by hand.
         with contextlib.suppress(OSError):
             self._folder.measure()
         if limit < self.size_bytes + more_bytes:

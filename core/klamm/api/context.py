@@ -51,7 +51,7 @@ class Address(tuple[str, int]):
 
 
 class ServerServices:
-    """What the server has for every part: one instance per server.
+    """What the server offers to every part: one instance per server.
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
@@ -78,7 +78,7 @@ class ServerServices:
 
 
 class AuthorizesRequests(Protocol):
-    """The part of `klamm.Authorizer` that requests call; that contract names requests in turn."""
+    """The methods of `klamm.Authorizer` that requests call. A protocol: importing that contract would be a circle."""
 
     def authorize(
         self,
@@ -96,7 +96,7 @@ class AuthorizesRequests(Protocol):
 
 
 class ChargesRequests(Protocol):
-    """The part of `klamm.Throttle` that requests call; that contract names requests in turn."""
+    """The methods of `klamm.Throttle` that requests call. A protocol, as importing that contract would be a circle."""
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...
 
@@ -203,7 +203,7 @@ class ConnectionContext:
 
 
 class Responder(Protocol):
-    """Where the answer of a request goes that its handler put off with `RequestContext.later`."""
+    """Takes the response of a request whose handler returned `RequestContext.later()`."""
 
     def respond(self, context: RequestContext, response: Any) -> None: ...
 
@@ -307,12 +307,12 @@ class RequestContext:
 
     @property
     def max_record_bytes(self) -> int | None:
-        """The most bytes of records that the answer should carry, because of quotas; None any number."""
+        """The most bytes of records that quotas let the response carry; None is no limit."""
         limits = self._call_throttles(lambda throttle: throttle.max_record_bytes(self))
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
-        """Whether quotas let records of that size be sent now; else the answer has none (KIP-219)."""
+        """Whether quotas let records of that size be sent now; if not, the response carries none (KIP-219)."""
         times_ms = self._call_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
         self._throttle(times_ms)
         return not any(times_ms)
@@ -341,15 +341,15 @@ class RequestContext:
         return answers
 
     def later(self) -> Pending:
-        """What a handler returns that answers later with `respond`. The connection's next request waits."""
+        """A handler returns this if it will call `respond` later. The connection's next request waits for that."""
         return LATER
 
     def no_response(self) -> Pending:
-        """What a handler returns for a request that gets no response."""
+        """A handler returns this for a request that gets no response."""
         return NO_RESPONSE
 
     def respond(self, response: Any) -> None:
-        """Answer a request that was put off with `later()`: a response message, NO_RESPONSE, or an exception.
+        """Answer a request whose handler returned `later()`: a response message, NO_RESPONSE, or an exception.
 
         From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
         raised. If the connection is lost by then, the answer is dropped.

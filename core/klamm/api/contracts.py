@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 
-# Loaded when a part of the kind is: a server without SASL needs no contract of its mechanisms.
+# Imported when a part of that kind is loaded: a server without SASL does not import the contracts of SASL.
 _CONTRACTS: Final = {
     ProviderKind.TRANSPORT: "klamm.api.transport:Transport",
     ProviderKind.AUTHENTICATOR: "klamm.api.authentication:AuthenticatorFactory",
@@ -70,7 +70,7 @@ def _methods(contract: type) -> list[tuple[str, Any]]:
 
 
 def _takes(found: Any, expected: inspect.Signature) -> bool:
-    """Whether it can be called with all arguments of a signature, and with those alone that have no default."""
+    """Whether it accepts calls with all arguments of a signature, and calls with the required ones only."""
     try:
         actual = inspect.signature(found)
     except (TypeError, ValueError):

@@ -39,7 +39,7 @@ def load_plan(
     """Check everything that can be checked without binding. Raises ConfigError with all problems found.
 
     With `files` the parts' settings are asked for their `problems` too (see `setting`): whether the files that they
-    name can be used, as before a start. Without it is how a reload wants it, which keeps what it cannot read.
+    name can be used. A start and `klamm check` ask for that; a reload does not, as parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
     current directory, unlike paths in the file.
     """
@@ -119,7 +119,7 @@ class _Planner:
         settings: ListenerSettings | None = self.config.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
             # One wrong key must not hide problems of the parts: they are checked with the valid keys.
-            settings = self.sound_settings(table, parts)
+            settings = self.valid_settings(table, parts)
         bind, advertise = self.addresses(path, settings)
         named = _NamedParts(self, path, settings)
         one, many, used = named.one, named.many, named.used
@@ -176,7 +176,7 @@ class _Planner:
             )
         return bind, advertise
 
-    def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
+    def valid_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
         right = {}
         for name, spec in specs_of(ListenerSettings).items():
             if name in table and name not in parts:
@@ -202,7 +202,7 @@ class _Planner:
             taken.append((plan.bind, plan.name))
 
     def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
-        """What counts for all listeners together must be the same for each."""
+        """A setting that counts for all listeners together must have the same value on each."""
         seen: dict[tuple[str, str], tuple[Any, str]] = {}
         for plan in listeners:
             for part in (*plan.gates, *plan.throttles):

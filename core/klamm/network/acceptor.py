@@ -13,7 +13,7 @@ from typing import Final
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
@@ -30,7 +30,7 @@ _INHERITS_OPTIONS: Final = sys.platform == "linux"
 
 
 class _Held:
-    """A connection that is not placed yet: the gates that admitted it, and the reasons that it has waited for."""
+    """A connection that no processor has yet: the gates that admitted it, and the reasons for which it has waited."""
 
     __slots__ = ("admitted", "peer", "socket", "waited_for")
 
@@ -42,7 +42,7 @@ class _Held:
 
 
 class Acceptor:
-    """The work of Kafka's class of that name, as a step of whatever loop calls `accept_some`.
+    """The work of Kafka's class of that name, as a step of the loop that calls `accept_some`.
 
     With one processor that is the processor's reactor, with several an `AcceptorThread`: handing the interpreter from
     thread to thread costs more than accepting. What would make Kafka's acceptor wait is a pause here: a gate's Delay, a
@@ -162,7 +162,7 @@ class Acceptor:
     def _admit_or_close(self, held: _Held) -> bool:
         """Place a connection, refuse it, or hold it over a pause: then False."""
         try:
-            refusal = self._ask_gates(held)
+            refusal = self._call_gates(held)
             if isinstance(refusal, Delay) and refusal.pause_acceptor:
                 self._hold(held, refusal.delay_ms)
                 return False
@@ -187,7 +187,7 @@ class Acceptor:
         self._held = held
         self._pause(delay_ms)
 
-    def _ask_gates(self, held: _Held) -> Refuse | Delay | None:
+    def _call_gates(self, held: _Held) -> Refuse | Delay | None:
         proxies = self._runtime.proxies
         if proxies is not None:
             if proxies.trusts(held.peer):
@@ -195,7 +195,7 @@ class Acceptor:
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
-        answer = ask_gates(self.name, self._runtime.gates, held.peer, held.admitted)
+        answer = call_gates(self.name, self._runtime.gates, held.peer, held.admitted)
         if isinstance(answer, Delay) and answer.pause_acceptor and answer.reason not in held.waited_for:
             held.waited_for.add(answer.reason)
             self.outcomes.count(answer)
@@ -265,4 +265,4 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
 
 
 def _no_loop() -> None:
-    """Before a loop runs."""
+    """The `wake` of an acceptor whose loop does not run yet."""

@@ -15,7 +15,7 @@ log = logging.getLogger("klamm.network")
 
 class GateOutcomes:
     """What gates did to connections of a listener, by reason; counted by its acceptor and, behind a proxy, by its
-    processors: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class GateOutcomes:
             counts[refusal.reason] += 1
 
 
-def ask_gates(
+def call_gates(
     listener: str, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
     """Call, in order, the gates that are not in `admitted` yet, and add those that admit; None if all do."""
@@ -41,7 +41,7 @@ def ask_gates(
         try:
             answer = gate.admit(address)
         except Exception:
-            # A gate that fails refuses, as it must not admit everything.
+            # A gate that raises refuses: it fails closed.
             log.exception("listener=%s peer=%s: gate %r failed", listener, address, gate)
             return Refuse("gate_failed")
         if answer is not None:

@@ -1,6 +1,6 @@
 """`ChannelAuthentication`: brings a channel to READY, and re-authenticates it (KIP-368).
 
-Runs on the processor's thread. Failed channels get their answer and are closed after a delay (KIP-306).
+Runs on the processor's thread. A channel that fails gets its error response, and is closed after a delay (KIP-306).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLOSING: Final = ChannelState.CLOSING
 
 
 class ChannelOwner(Protocol):
-    """What becomes of a channel afterwards: the `ChannelLifecycle`."""
+    """The methods of `ChannelLifecycle` that are called here."""
 
     def advance(self, channel: KafkaChannel) -> None: ...
 
@@ -49,7 +49,7 @@ class ChannelOwner(Protocol):
 
 
 class ChannelAuthentication:
-    """See the module."""
+    """One per processor; used on its thread. Raises nothing: a failure closes the channel it concerns."""
 
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context
@@ -97,7 +97,7 @@ class ChannelAuthentication:
         return self._take_step(channel, authenticator.receive(frame))
 
     def has_expired(self, channel: KafkaChannel) -> bool:
-        """Whether the session of a channel was to be renewed and was not."""
+        """Whether the session of a channel has expired without being renewed."""
         return channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
@@ -170,9 +170,9 @@ class ChannelAuthentication:
     # ---- failures
 
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
-        """A handshake has failed. The peer gets the alert of TLS, and then the end, after the same delay as others.
+        """A handshake has failed: send the TLS alert, and close after the delay of failed authentications.
 
-        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        Kafka closes at once; the peer may then see a reset connection instead of the alert.
         """
         self._failures.count(error.reason)
         self._fail(channel, str(error), [])

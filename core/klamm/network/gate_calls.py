@@ -1,4 +1,4 @@
-"""Calls to the gates that admitted a connection; one that raises is logged and costs the others nothing."""
+"""Calls to the gates that admitted a connection; one that raises is logged, and the others are still called."""
 
 from __future__ import annotations
 

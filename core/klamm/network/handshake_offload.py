@@ -49,14 +49,14 @@ class HandshakeOffload:
         return found
 
     def outcome(self, channel: KafkaChannel) -> Interest:
-        """What `handshake` has returned, of a channel that was taken back; raises what it has raised."""
+        """The result of `handshake` of a channel that was taken back. Raises what `handshake` raised."""
         outcome = self._outcomes.pop(channel)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """A channel is closed. Whether its transport is closed later, as a thread has it."""
+        """A channel is closed. True if a thread still uses its transport, which is closed after that."""
         self._outcomes.pop(channel, None)
         return channel in self._under_way
 

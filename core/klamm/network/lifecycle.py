@@ -1,7 +1,7 @@
-"""`ChannelLifecycle`: what a processor does for a channel once it can talk: serve, answer, throttle, close.
+"""`ChannelLifecycle`: what a processor does for a channel: serve its requests, send responses, throttle, close.
 
-Runs on the processor's thread only. A failure here costs the channel it concerns and nothing else. It knows
-connections and bytes; what a request is, the pipeline knows.
+Runs on the processor's thread only. A failure closes the channel it concerns and affects no other. It knows
+connections and bytes; requests are the pipeline's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
 class ChannelLifecycle:
-    """See the module. Channels in `unfinished` have more to serve than one turn allows."""
+    """One per processor. Channels in `unfinished` have more requests to serve than one turn of the loop allows."""
 
     def __init__(
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
@@ -77,7 +77,7 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def fail(self, channel: KafkaChannel, error: Exception) -> None:
-        """Something has raised for a channel: close it. Called while the error is handled."""
+        """Something has raised for a channel: log it and close the channel. Called in the `except` block."""
         if isinstance(error, InvalidRequestError):
             log.warning("%s: closing connection: %s", describe(channel), error)
             self.close(channel, str(error))
@@ -134,7 +134,7 @@ class ChannelLifecycle:
         out_bytes = 0
         left = _FRAMES_A_TURN
         try:
-            # `channel.can_process`, spelled out: this runs for every request.
+            # `channel.can_process`, inlined: this runs for every request.
             while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
                     # Let the others have their turn; what is unsent by then stops this channel.
@@ -274,7 +274,7 @@ class ChannelLifecycle:
                 try:
                     self._selector.send(channel, reply)
                 except OSError:
-                    log.debug("%s: peer is gone before its refusal", describe(channel))
+                    log.debug("%s: the peer disconnected before its error response was sent", describe(channel))
                 except Exception:
                     log.exception("%s: channel failed", describe(channel))
                 self.delayed_closes.add_after_reply(now_ns, channel)
@@ -282,7 +282,7 @@ class ChannelLifecycle:
             self.close(channel, channel.close_reason)
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """Close a channel, end its requests and give back all it held; once, whatever state it is in."""
+        """Close a channel in any state, end its requests and release all it holds. A second call does nothing."""
         if channel.state is _CLOSED:
             return
         if channel.state in _SERVED and self._authentication.has_expired(channel):

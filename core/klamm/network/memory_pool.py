@@ -108,7 +108,7 @@ class MemoryPool:
         return False
 
     def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
-        """`try_allocate` for one that waits in line if there is no memory."""
+        """`try_allocate` for a claim, which waits in line if there is no memory."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
@@ -138,7 +138,7 @@ class MemoryPool:
             return granted
 
     def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
-        """A read is over for which memory was granted: so much has come, and so much is given back."""
+        """A read for which memory was granted is over: `arrived_bytes` were used, `unused_bytes` are given back."""
         with self._lock:
             self._available += unused_bytes
             self._partial -= unused_bytes

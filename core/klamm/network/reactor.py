@@ -33,13 +33,13 @@ log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
 _ACCEPTS_A_TURN: Final = 4
-# How often channels are looked through for those that have been there, or idle, for too long.
+# How often channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
 
 
 class Reactor:
-    """Runs on its processor's thread alone. `inbox` is where other threads put what they want of it.
+    """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
 
     While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
     """

@@ -1,6 +1,6 @@
-"""What a handler gets and what becomes of its answer: decode, filters, the handler, charges, encoding.
+"""Executes one request: decode, filters, the handler, quota charges, filters again, encode.
 
-Functions of a request alone: a processor and a handler's thread run them at once.
+Functions of a request alone: processors and handler threads run them concurrently.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
             request.error_code = response.error_code
             request.errors = {response.error_code: 1}
     except AttributeError:
-        # Whatever can encode itself is a response.
+        # Any object with a method `encode` is a response.
         request.errors = None
     if not route.has_records:
         body = response.encode(version)
@@ -222,7 +222,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
 
 
 def encode_unsupported(request: PendingRequest) -> list[Chunk]:
-    """The answer to ApiVersions of a version that is not served: version 0, with the versions that are."""
+    """The response to ApiVersions of a version that is not served: version 0, with the versions that are served."""
     route, context = request.route, request.context
     request.handler_start_ns = request.local_end_ns = request.completed_ns = request.received_ns
     request.error_code = int(ErrorCode.UNSUPPORTED_VERSION)

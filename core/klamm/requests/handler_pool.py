@@ -109,7 +109,7 @@ class KafkaRequestHandlerPool:
                     meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)
             except BaseException:
-                # A bug, as `run` answers what handlers raise. It must not end the thread.
+                # A bug: `run_queued` answers what handlers raise. It must not end the thread.
                 log.exception("request handler failed")
                 if request is None:
                     # The queue itself fails: wait, so as not to flood the log.

@@ -1,4 +1,4 @@
-"""`RequestObservers`: notifies the observers of one listener; nothing at all where there are none."""
+"""`RequestObservers`: notifies the observers of one listener. A listener without observers has none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("klamm.observers")
 
 
 class RequestObservers:
-    """An observer that raises is logged, once a minute for each of its methods, and costs the others nothing."""
+    """An observer that raises is logged, once a minute for each of its methods; the others are still called."""
 
     def __init__(self, listener: str, observers: Sequence[RequestObserver], failures: RateLimitedLog) -> None:
         self._listener = listener

@@ -48,7 +48,7 @@ STAGE_TRANSITIONS: Final[dict[RequestStage, frozenset[RequestStage]]] = {
 
 
 class CloseConnection(NamedTuple):
-    """The answer of a request that cannot be answered: its connection closes, `reason` goes to the log."""
+    """The result of a request that cannot be answered: its connection is closed, `reason` goes to the log."""
 
     reason: str
 
@@ -122,7 +122,7 @@ class PendingRequest:
         return self.context.size_bytes
 
     def transition_to(self, stage: RequestStage) -> None:
-        """Change the stage; IllegalStageError if the table does not allow it."""
+        """Change the stage. Raises IllegalStageError for a transition that is not in the table."""
         if stage not in STAGE_TRANSITIONS[self.stage]:
             raise IllegalStageError(f"{self.context.api_name}: {self.stage} to {stage}")
         self.stage = stage
@@ -137,6 +137,6 @@ class PendingRequest:
 
 
 def pending_of(context: RequestContext) -> PendingRequest | None:
-    """The request that a context belongs to; None once it has ended, e.g. in the queue, with its connection."""
+    """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None

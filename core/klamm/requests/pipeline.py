@@ -44,8 +44,8 @@ class RequestPipeline:
     """See the module. One per processor.
 
     `cache` is None where each request must be seen. `enqueue` puts a request into the queue of the handlers, or keeps
-    it until there is room; `deliver` brings an answered request back to the processor's thread. Both may be called
-    with the ledger's thread or any other one; neither blocks.
+    it until there is room; `deliver` brings an answered request back to the processor's thread. `enqueue` is called on
+    the processor's thread, `deliver` on any; neither blocks.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RequestPipeline:
         self._enqueue = enqueue
         self._deliver = deliver
         self.cache = cache
-        # Protects `stage` and `lost` of requests that have left this processor's hands.
+        # Protects `stage` and `lost` of requests that other threads may answer.
         self._handed_over = Lock()
         self._lost: set[PendingRequest] = set()
         self.end = ledger.end
@@ -73,9 +73,9 @@ class RequestPipeline:
     def submit(
         self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int, network_ns: int = 0
     ) -> tuple[PendingRequest, Result]:
-        """Take up the request in a frame. What comes of it is there at once, or LATER: `deliver` follows then.
+        """Start the request in a frame. Returns its result, or LATER: then `deliver` is called with the request.
 
-        Raises InvalidRequestError: the connection is to be closed, and the request has its end.
+        Raises InvalidRequestError: the request has ended, and the caller closes the connection.
         """
         request = self._parse(frame, channel, connection, now_ns)
         if network_ns:
@@ -182,7 +182,7 @@ class RequestPipeline:
     # ---- on a handler's thread
 
     def run_queued(self, request: PendingRequest) -> int:
-        """Execute a request that waited in the queue, and deliver its answer; when the handler was through."""
+        """Execute a request from the queue, and deliver its result. Returns when the handler was done, in ns."""
         with self._handed_over:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
@@ -204,7 +204,7 @@ class RequestPipeline:
     # ---- on any thread
 
     def respond(self, request: PendingRequest, response: Any) -> None:
-        """Answer a request that was put off; see `RequestContext.respond`."""
+        """Answer a request whose handler returned `later()`; see `RequestContext.respond`."""
         if not self._claim(request):
             raise RuntimeError(f"correlation_id={request.context.correlation_id}: answered twice")
         try:
@@ -221,7 +221,7 @@ class RequestPipeline:
         self._complete(request, CloseConnection(reason))
 
     def give_up(self, request: PendingRequest, reason: str) -> None:
-        """The queue failed for a request: its connection closes."""
+        """The queue raised for a request: its connection is closed."""
         with self._handed_over:
             if request.stage is not RequestStage.QUEUED:
                 return

@@ -79,7 +79,7 @@ class Route:
         self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
 
     def __getattr__(self, name: str) -> Any:
-        """What needs the modules of the API. They are imported at its first request: a start needs few of them."""
+        """Attributes that need the modules of the API. They are imported at its first request: a start needs few."""
         if name not in _LOADED:
             raise AttributeError(name)
         self.load()
@@ -120,10 +120,10 @@ class Routes:
         return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
 
     def load_one(self) -> bool:
-        """Import the modules of one API that no request has asked for yet; whether there was one.
+        """Import the modules of one API that are not loaded yet. True if there was one.
 
-        Raises what the import raises. A running server is not to depend on its files: they may be replaced, or there
-        may be no descriptor for them.
+        Raises what the import raises. A running server must not depend on its source files: they may be replaced, or
+        there may be no descriptor left to open them.
         """
         for route in self._by_key:
             if route is not None and not route.loaded:

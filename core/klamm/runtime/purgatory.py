@@ -62,7 +62,7 @@ class DelayedOperation:
         """The delay is over and the condition did not hold. Called before `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete now, whatever the condition. False if it was complete already."""
+        """Complete now, even if the condition does not hold. False if it was complete already."""
         if not self._claim():
             return False
         try:
@@ -113,7 +113,7 @@ class DelayedOperation:
         self._purgatory = purgatory
 
     def expire(self) -> None:
-        """The timer's call."""
+        """Complete the operation because its delay is over. Called on the scheduler's thread."""
         if self._claim():
             try:
                 self.on_expiration()
@@ -122,7 +122,7 @@ class DelayedOperation:
                 self._fail(error)
 
     def arm(self, scheduler: Scheduler) -> None:
-        """Start the clock on the operation."""
+        """Start the timer that expires the operation."""
         self._timer = scheduler.schedule(self.delay_ms, self.expire)
         if self._completed:
             self._timer.cancel()

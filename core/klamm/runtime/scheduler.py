@@ -33,7 +33,7 @@ class Timer:
         self.period_ns = period_ns
 
     def cancel(self) -> None:
-        """Prevent the call. One that has begun is not interrupted."""
+        """Prevent the call. A call that runs is not interrupted."""
         if self.callback is not None:
             self.callback = None
             self._scheduler.note_cancelled()

@@ -37,7 +37,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
 
     def submit(self, work: Work, source: str = "") -> None:
-        """Have it called on one of the threads. An exception is logged."""
+        """Have `work` called on one of the threads. An exception is logged."""
         with self._changed:
             self._queues.setdefault(source, deque()).append(work)
             self._waiting += 1

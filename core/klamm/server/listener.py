@@ -36,6 +36,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -126,6 +127,7 @@ class Listener:
     def open_parts(
         self,
         handlers: Iterable[ApiHandler],
+        features: Features,
         *,
         clock: Clock,
         scheduler: Scheduler,
@@ -141,7 +143,7 @@ class Listener:
             from klamm.wire.releases import RELEASES
 
             limits = RELEASES[as_version]
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), limits)
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features, limits)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         requests = self._request_parts(parts, handlers, clock, scheduler)
@@ -182,7 +184,7 @@ class Listener:
         assert self._socket is not None
         self.acceptor = Acceptor(self._socket, runtime, self._balancer)
         self.context.throttles_changed = parts.refresh_throttles
-        # One may have changed since it was opened.
+        # A throttle may have become active since it was opened.
         parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
@@ -238,7 +240,7 @@ class Listener:
         return fullest.close_least_recently_used()
 
     def start(self) -> None:
-        """Serve."""
+        """Start the processors and accept connections."""
         for processor in self.processors:
             processor.start()
         self._begin_to_accept()
@@ -256,7 +258,7 @@ class Listener:
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
     def _begin_to_accept(self) -> None:
-        """One processor accepts by itself: a thread for that would only compete with it. Several have a thread."""
+        """A single processor accepts on its own thread; with several processors, an acceptor thread does."""
         assert self.acceptor is not None
         if len(self.processors) == 1:
             self._accepting_processor = self.processors[0]
@@ -315,7 +317,7 @@ class Listener:
         return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings that they have in a new plan: the tables that were taken, and what went wrong."""
+        """Give parts the settings that they have in a new plan: the tables that were applied, and the problems."""
         return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import delete_topics, describe_log_dirs
-from klamm_broker.topics.registry import Partition
+from klamm_broker.topics.topic import Partition
 from tests.unit.broker.broker_harness import BrokerHarness
 
 

@@ -140,7 +140,7 @@ def test_one_thing_is_wrong(problems, text, problem):
         ),
     ],
 )
-def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(problems, text, problem):
+def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, problem):
     (found,) = problems(text)
     assert found == problem
 
@@ -261,7 +261,7 @@ def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override
     assert problems(TOPICS, override) == [problem]
 
 
-def test_bounds_are_told_in_full(problems):
+def test_bounds_are_reported_in_full(problems):
     assert problems(TOPICS + "log.segment.bytes = 3\n") == [
         "klamm.toml:4:1  topics.log.segment.bytes: must be at least 1048576, not 3"
     ]

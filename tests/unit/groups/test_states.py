@@ -32,7 +32,7 @@ def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState
         assert (group.state, group.state_timestamp_ms) == (source, 1_000)
 
 
-def test_protocols_that_nobody_supports_are_forgotten() -> None:
+def test_protocols_that_no_member_supports_are_forgotten() -> None:
     group = ClassicGroup("g", ManualClock())
     for number in range(100):
         member = Member(f"m{number}", None, "c", "/h", 1, 1, ((f"p{number}", b""), ("range", b"")))

@@ -37,7 +37,7 @@ class Events(RequestObserver):
 
 
 def handler(module, handle, **options):
-    """An API with all of its versions; does not block unless told so."""
+    """An API with all of its versions; does not block by default."""
     return ApiHandler(
         api_key=int(module.API_KEY),
         name=module.NAME,
@@ -83,7 +83,7 @@ class Line:
         frame = self.frame(message, version) if frame is None else frame
         return self.pipeline.submit(frame, None, self.connection, self.clock.monotonic_ns())
 
-    def told(self, name):
+    def metric(self, name):
         """A metric of requests, by its labels."""
         full = f"kafka.network:type=RequestMetrics,name={name}"
         (family,) = self.registry.collect(lambda one: one == full)

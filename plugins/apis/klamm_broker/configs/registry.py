@@ -164,12 +164,12 @@ class ConfigRegistry:
             try:
                 self._check_dynamic_name(resource, name)
                 self._check_server(wanted)
-                self._take(wanted)
+                self._apply(wanted)
             except KafkaError as error:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
         self._change_server(self._of_server(self._dynamic), False)
 
-    def _take(self, dynamic: dict[str, dict[str, str]]) -> None:
+    def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
         """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
         inherited = self._inherited_with(dynamic)
         log_config = LogConfig(inherited)
@@ -242,7 +242,7 @@ class ConfigRegistry:
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
         entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
-        synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
+        synonyms = self._described_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if entry.broker_name is not None and entry.broker_name not in SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
         value = self._inherited.get(name, text_of(entry.default))
@@ -299,7 +299,7 @@ class ConfigRegistry:
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._told_synonyms(key.name, key))
+        synonyms = tuple(self._described_synonyms(key.name, key))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
@@ -311,7 +311,7 @@ class ConfigRegistry:
             key.doc,
         )
 
-    def _told_synonyms(self, name: str, key: BrokerKey | None = None) -> list[Synonym]:
+    def _described_synonyms(self, name: str, key: BrokerKey | None = None) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
         by_source = sorted(self._synonyms(name, self._dynamic, key), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
@@ -394,7 +394,7 @@ class ConfigRegistry:
                 ),
             ]
         )
-        self._take({**self._dynamic, resource_name: dict(values)})
+        self._apply({**self._dynamic, resource_name: dict(values)})
         self._change_server(self._of_server(self._dynamic), False)
         self._on_change()
 

@@ -132,7 +132,7 @@ class FetchSessionCache:
             self._sessions.pop(session_id, None)
 
     def create(self, uses_topic_ids: bool, size: int) -> FetchSession | None:
-        """A new session for `size` partitions; None when no slot can be had."""
+        """A new session for `size` partitions; None if no slot is free and none can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             if len(self._sessions) >= self._slots and not self._evict(size, now_ns):
@@ -197,7 +197,7 @@ class FetchContext(Protocol):
 
 
 class SessionlessContext:
-    """A fetch that stands alone."""
+    """A fetch without a session."""
 
     __slots__ = ("_topics_generation", "_wanted")
 

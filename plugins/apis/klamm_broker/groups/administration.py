@@ -33,7 +33,7 @@ class GroupAdministration:
             return describe(group) if not group.is_dead else None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.strip().lower() for group_type in types}
         return [
@@ -76,7 +76,7 @@ class GroupAdministration:
                 outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
                 return
             with group:
-                group.offsets.clear()
+                group.book.clear()
                 self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

@@ -271,7 +271,7 @@ class ClassicCoordinator:
                 with group:
                     group.answer(reply, result)
 
-            # Behind the write of the empty group, so that a departure that was answered is not undone by a crash.
+            # Queued behind the write of the empty group, so that a crash does not undo a LeaveGroup that was answered.
             self._store.submit((), on_durable)
 
     def _leave_held(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:

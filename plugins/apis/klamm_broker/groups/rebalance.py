@@ -1,4 +1,4 @@
-"""How a classic group gets from one generation to the next, and the timers that keep it going.
+"""How a classic group gets from one generation to the next, and its timers.
 
 Follows the classic part of Kafka's `GroupMetadataManager`. Every method that takes a group expects it to be held.
 """
@@ -237,7 +237,7 @@ class Rebalancer:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.storing_generation_id = -1
-                # Another rebalance may have begun; then every sync has been answered.
+                # Another rebalance may have started; then every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:

@@ -11,7 +11,7 @@ at once; those of the server's own settings soon after the answer. Follows `Conf
 
 Deviation: a broker config that does not exist: INVALID_REQUEST.
 
-Asked of the authorizer: ALTER_CONFIGS on the topic, the group, or the cluster.
+Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def replace_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace configs, or only say whether that could be."""
+    """Replace configs, or only validate the request."""
     outcomes = for_each_resource(
         context,
         [

@@ -1,4 +1,4 @@
-"""`SerialWorker`: a thread that does one thing after the other, for work that is too long for those who ask for it."""
+"""`SerialWorker`: a thread that runs one function after the other, for work too long for the submitting thread."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.topics")
 
 MAX_WAITING_PARTITIONS: Final = 10_000
-"""Topics beyond that are not queued; the client's next request tries again."""
+"""Partitions of the topics that wait. Further topics are not queued; the client's next request tries again."""
 
 _NAMES_PER_TRANSACTION: Final = 100
 _INTERNAL_PARTITIONS: Final = 50
