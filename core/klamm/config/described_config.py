@@ -44,6 +44,7 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
                 if own.value != other.value
             ]
     listed = {config.name for config in configs}
+    # Of parts; of listeners, also where the value is that of the first.
     configs += [each.described for name, each in dynamic_settings(plan).items() if name not in listed]
     return configs
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -138,11 +138,7 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        limits = None
-        if as_version is not None:
-            from klamm.wire.releases import RELEASES
-
-            limits = RELEASES[as_version]
+        limits = _versions_of(as_version) if as_version is not None else None
         handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features, limits)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
@@ -329,6 +325,13 @@ class Listener:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
+
+
+def _versions_of(release: str) -> Mapping[int, tuple[int, int]]:
+    # For tests: few servers need it.
+    from klamm.wire.releases import RELEASES
+
+    return RELEASES[release]
 
 
 def _never(_: int) -> bool:

@@ -30,6 +30,7 @@ from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.auto_creation import AutoTopicCreation
+from klamm_broker.topics.log_opener import unopened
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Partition, Topic
 
@@ -155,7 +156,7 @@ class Broker(ApiSet):
             self.fetch_purgatory.check_and_complete,
         )
         self.topics.load(server.data_dir)
-        self._unopened = self.topics.unopened()
+        self._unopened = unopened(self.topics.all())
         self.auto_creation = AutoTopicCreation(
             self.topics,
             num_partitions=settings.num_partitions,
@@ -199,7 +200,8 @@ class Broker(ApiSet):
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
             self.live.subscribe(self._set_cleaner_backoff)
-        self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
+        if self.topics.partition_count:
+            self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
         self.maintenance.start("klamm-log-maintenance")
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
@@ -220,7 +222,9 @@ class Broker(ApiSet):
         self._opening.cancel()
 
     def _expire_producers(self, now_ms: int) -> None:
-        self.logs.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
+        # Logs that are not open yet forget them when they are.
+        for each in self.logs.logs():
+            each.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
 
     def _clean(self, now_ms: int) -> None:
         if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):

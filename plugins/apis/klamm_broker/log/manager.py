@@ -127,10 +127,6 @@ class LogManager:
         """Of the producers that the logs remember; -1 if there are none."""
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
 
-    def directory(self, topic: str, partition: int) -> Path:
-        """Where the log of a partition is, or would be."""
-        return self.data_dir / f"{topic}-{partition}"
-
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
         """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check.
 
@@ -141,7 +137,7 @@ class LogManager:
             return False
         try:
             doubtful_bytes = bytes_from(
-                self.directory(topic, partition), self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
+                self.data_dir / f"{topic}-{partition}", self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
             )
         except FileNotFoundError:
             return True
@@ -161,7 +157,7 @@ class LogManager:
             found = self._logs.get(key)
             if found is not None and self._topic_ids[key] == topic_id:
                 return found
-            directory = self.directory(topic, partition)
+            directory = self.data_dir / f"{topic}-{partition}"
             self._make_directory(directory, key, topic_id, is_new=is_new)
             opened = PartitionLog(
                 directory,
@@ -199,10 +195,10 @@ class LogManager:
     def set_aside(self, topic: str, partition: int) -> None:
         """Keep a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
         with self._lock:
-            self._set_aside(self.directory(topic, partition), (topic, partition))
+            self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
 
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
-        aside = self._unused_path(*key, _STRAY_SUFFIX)
+        aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
         log.warning("%s is of another topic: set aside as %s", directory, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
@@ -250,8 +246,8 @@ class LogManager:
 
     def _delete(self, key: TopicPartition) -> None:
         with self._lock:
-            directory = self.directory(*key)
-            renamed = self._unused_path(*key, _DELETE_SUFFIX)
+            directory = self.data_dir / f"{key[0]}-{key[1]}"
+            renamed = _unused_path(self.data_dir, key, self._context.random_below, _DELETE_SUFFIX)
             is_there = directory.is_dir()
             try:
                 if is_there:
@@ -265,11 +261,6 @@ class LogManager:
             if is_there:
                 self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
 
-    def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
-        """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
-        ending = f"-{partition}.{self._context.random_below(2**128):032x}{suffix}"
-        return self.data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
-
     # Periodic work
 
     def flush_due(self, now_ms: int) -> None:
@@ -279,11 +270,6 @@ class LogManager:
     def delete_old_segments(self, now_ms: int) -> None:
         """Apply the retention of each log."""
         self._for_each(lambda each: each.delete_old_segments(now_ms))
-
-    def expire_producers(self, now_ms: int, producer_id_expiration_ms: int) -> None:
-        """Forget producers that have not written for so long. Logs that are not open forget them when they are."""
-        for each in self.logs():
-            each.expire_producers(now_ms, producer_id_expiration_ms)
 
     def checkpoint(self, now_ms: int) -> None:
         """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
@@ -348,3 +334,10 @@ class LogManager:
         with self._lock:
             self._logs = {}
         self._directory_lock.release()
+
+
+def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:
+    """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
+    topic, partition = key
+    ending = f"-{partition}.{random_below(2**128):032x}{suffix}"
+    return data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)

@@ -12,13 +12,14 @@ import os
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
 from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 
@@ -39,20 +40,8 @@ _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-class LogConfigs(Protocol):
-    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
-
-    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
-        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
-        ...
-
-    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
-        """Without those configs that do not fit."""
-        ...
-
-
 class NewTopic(NamedTuple):
-    """A topic to be created: its number of partitions and its own configs."""
+    """A topic that is to be: how many partitions, and the configs set on it."""
 
     partitions: int
     overrides: Mapping[str, str]
@@ -83,8 +72,8 @@ class TopicRegistry:
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
         self._lock = threading.Lock()
-        # Held while a log is opened, deleted, or follows changed configs. Taken after `_lock`.
-        self._opening = threading.Lock()
+        # Its lock is taken after `_lock`.
+        self._opener = LogOpener(logs, configs)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
@@ -130,9 +119,7 @@ class TopicRegistry:
             overrides.setdefault(name, {})[key] = value
         for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
             topic = self._topic(name, topic_id, partitions, overrides.get(name, {}))
-            for partition in topic.partitions:
-                if self._logs.opens_slowly(name, partition.index, topic_id):
-                    self._open_log_of(partition)
+            self._opener.open_if_slow(topic)
             self._by_name[name] = topic
             self._by_id[topic_id] = topic
             self._by_collision_key[collision_key(name)] = name
@@ -270,24 +257,16 @@ class TopicRegistry:
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
             self._copy_configs(topic)
-            self._update_configs(topic, config)
-
-    def _update_configs(self, topic: Topic, config: LogConfig) -> None:
-        """Let the open logs follow; others get their configs when they are opened."""
-        with self._opening:
-            for partition in topic.partitions:
-                opened = partition.opened_log
-                if opened is not None:
-                    opened.update_config(config)
+            self._opener.update_configs(topic, config)
 
     def _copy_configs(self, topic: Topic) -> None:
-        write_copy(self._operations, self._logs.directory(topic.name, 0), topic.overrides)
+        write_copy(self._operations, self._logs.data_dir / f"{topic.name}-0", topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
         with self._lock:
             for topic in self._by_name.values():
-                self._update_configs(topic, self._configs.log_config_in_force(topic.name, topic.overrides))
+                self._opener.update_configs(topic, self._configs.log_config_in_force(topic.name, topic.overrides))
 
     def delete(self, topic: Topic) -> None:
         """Delete the topic durably; its files are removed after the file delete delay. Raises StoreError."""
@@ -312,7 +291,7 @@ class TopicRegistry:
                 self._deleted.popitem(last=False)
             self.partition_count -= len(topic.partitions)
             self.traffic_of_deleted.add(topic.traffic)
-            with self._opening:
+            with self._opener.lock:
                 topic.deleted = True
                 failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
             if failure is None:
@@ -336,38 +315,13 @@ class TopicRegistry:
     def _topic(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
         """A topic whose logs are not open yet."""
         topic = Topic(name, topic_id, dict(overrides))
-        topic.partitions = [Partition(topic, index, self._open_log, self._wake) for index in range(partitions)]
+        topic.partitions = [Partition(topic, index, self._opener.open, self._wake) for index in range(partitions)]
         return topic
 
     def _new_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
-        partition = Partition(topic, index, self._open_log, self._wake)
+        partition = Partition(topic, index, self._opener.open, self._wake)
         partition.log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=True)
         return partition
-
-    def _open_log(self, partition: Partition) -> None:
-        """Open the log of a partition at its first use. Raises KafkaError."""
-        try:
-            self._open_log_of(partition)
-        except OSError as error:
-            log.error("%s cannot be opened: %s", partition, error)
-            raise _storage_error(error) from error
-
-    def _open_log_of(self, partition: Partition) -> None:
-        topic = partition.topic
-        with self._opening:
-            if partition.opened_log is not None:
-                return
-            if topic.deleted:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            config = self._configs.log_config_in_force(topic.name, topic.overrides)
-            partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
-
-    def unopened(self) -> Iterator[Partition]:
-        """The partitions whose log is not open yet."""
-        for topic in self.all():
-            for partition in topic.partitions:
-                if partition.opened_log is None:
-                    yield partition
 
     def _publish(self, topics: Sequence[Topic]) -> None:
         # New dictionaries, as other threads may iterate over the old ones.
