@@ -45,9 +45,10 @@ class SocketServer:
     """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
+    `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
     """
 
-    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None) -> None:
+    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None, temporary: Path | None = None) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
@@ -61,7 +62,7 @@ class SocketServer:
             plan, self.scheduler, current=lambda: self.plan, adopt=self._adopt, apply=self._apply
         )
         self._parts = ServerParts(self.services)
-        self._temporary: Path | None = None
+        self._temporary = temporary
         self.data_dir = Path()
         self.pool: MemoryPool | None = None
         self.request_channel: RequestChannel
@@ -119,6 +120,7 @@ class SocketServer:
                 pool=self.pool,
                 request_metrics=request_metrics,
                 as_version=settings.as_version,
+                api_set=self.plan.api_sets[listener.plan.api_set].describe(),
             )
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
@@ -164,7 +166,8 @@ class SocketServer:
 
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             self.data_dir = self._temporary
             return
         self.data_dir = self.plan.server.data_dir
@@ -199,8 +202,11 @@ class SocketServer:
                 served[name] = list(api_set.handlers()), api_set.features()
         return served
 
-    def stop(self, deadline_ms: int | None = None) -> None:
-        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""
+    def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
+        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.
+
+        `keep_data` leaves a temporary data directory for another server.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -225,7 +231,7 @@ class SocketServer:
         self._parts.close(lambda part: True)
         for listener in self.listeners:
             listener.close()
-        if self._temporary is not None:
+        if self._temporary is not None and not keep_data:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _adopt(self, plan: ServerPlan) -> None:

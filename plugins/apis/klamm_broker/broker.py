@@ -92,6 +92,7 @@ class Broker(ApiSet):
         self._unopened: Iterator[Partition]
         self._opening: Timer
         self._cleaner_timer: Timer
+        # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 

@@ -71,6 +71,7 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
+        # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
         # Its lock is taken after `_lock`.
         self._opener = LogOpener(logs, configs)
