@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -62,8 +62,9 @@ class Listener:
     """Built in phases, as the server's two-phase start needs: `bind`, `open_parts`, `start`; then `stop_accepting`,
     `close`."""
 
-    def __init__(self, plan: ListenerPlan) -> None:
+    def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
         self._plan = plan
+        self._as_version = as_version
         self.name = plan.name
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
@@ -141,12 +142,11 @@ class Listener:
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
-        as_version: str | None = None,
         api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features, _offer_of(as_version))
+        handlers = _complete(parts.with_authenticator_handlers(handlers), features, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         limits = self._request_limits(parts)
@@ -354,13 +354,14 @@ class Listener:
                 self._socket.close()
 
 
-def _offer_of(release: str | None) -> Mapping[int, tuple[int, int]] | None:
+def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
+    """The handlers with ApiVersions, and only what a release of Kafka offers."""
     if release is None:
-        return None
+        return with_api_versions(handlers, features)
     # For tests: few servers need it.
     from klamm.wire.releases import RELEASES
 
-    return RELEASES[release]
+    return with_api_versions(handlers, features, RELEASES[release])
 
 
 def _never(_: int) -> bool:

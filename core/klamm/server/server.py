@@ -92,7 +92,7 @@ class SocketServer:
     def _start(self) -> None:
         settings = self.plan.server
         for listener_plan in self.plan.listeners:
-            listener = Listener(listener_plan)
+            listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)
             listener.bind(self.services)
         self._prepare_data_dir()
@@ -120,7 +120,6 @@ class SocketServer:
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
-                as_version=settings.as_version,
                 api_set=self.plan.api_sets[listener.plan.api_set].describe(),
             )
             name = listener.plan.api_set

@@ -163,7 +163,6 @@ class Broker(ApiSet):
             self.fetch_purgatory.check_and_complete,
         )
         self.topics.load(server.data_dir)
-        self._unopened = unopened(self.topics.all())
         self.auto_creation = AutoTopicCreation(
             self.topics,
             num_partitions=settings.num_partitions,
@@ -210,11 +209,13 @@ class Broker(ApiSet):
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
+        every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
             self.live.subscribe(self._set_cleaner_backoff)
+        self._unopened = unopened(self.topics.all())
         if self.topics.partition_count:
             self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
         self.maintenance.start("klamm-log-maintenance")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 
 
-@handles(describe_configs, versions=range(1, 5), blocking=False)
+@handles(describe_configs, versions=range(1, 5))
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
