@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm import ApiHandler, ApiSet, KafkaError
-from klamm.runtime import Purgatory, Scheduler, Timer
+from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.broker_keys import server_keys
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator
+from klamm_broker.groups import GroupCoordinator, GroupWorld
+from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager
@@ -80,6 +82,8 @@ class Broker(ApiSet):
         self.logs: LogManager
         self.live: LiveSettings
         self.configs: ConfigRegistry
+        self.group_configs: GroupConfigs
+        self.assigning: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
@@ -169,16 +173,7 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        services = server.services
-        self.groups = GroupCoordinator(
-            server.clock,
-            server.scheduler,
-            self.store,
-            settings,
-            server.random_bytes,
-            lambda: services.served_until_ns(),
-        )
-        self.groups.load()
+        self._open_groups(server)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
@@ -189,6 +184,23 @@ class Broker(ApiSet):
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
+
+    def _open_groups(self, server: ServerContext) -> None:
+        self.group_configs = GroupConfigs(self.settings, self.store)
+        self.group_configs.load()
+        self.assigning = Workers("klamm-group-assignor", 1)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            self.settings,
+            server.random_bytes,
+            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
+            lambda: services.served_until_ns(),
+        )
+        self.groups.load()
+        group_metrics.register(self.groups, server.services.metrics)
 
     def _give_up(self) -> None:
         self.logs.close()
@@ -261,6 +273,7 @@ class Broker(ApiSet):
         self.maintenance.stop()
         self.auto_creation.close()
         self.groups.close()
+        self.assigning.close()
         self.logs.compaction.stop()
         with self._cleaning:
             self.logs.close()
@@ -291,6 +304,7 @@ class Broker(ApiSet):
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            group_configs=self.group_configs,
             features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
@@ -39,6 +40,7 @@ class BrokerServices:
     topics: TopicRegistry
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
+    group_configs: GroupConfigs
     features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds

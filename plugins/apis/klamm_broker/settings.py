@@ -8,6 +8,7 @@ from pathlib import Path
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE
+from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
 
@@ -18,7 +19,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings):
+class BrokerSettings(RecordSettings, ConsumerGroupSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -296,6 +297,7 @@ class BrokerSettings(RecordSettings):
                 f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
                 f" ({self.log_cleaner_max_compaction_lag_ms})",
             )
+        yield from self.group_problems()
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:

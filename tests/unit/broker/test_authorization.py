@@ -21,6 +21,8 @@ from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -180,6 +182,13 @@ ASKED = {
         {TOPIC},
         ("allow User:* CREATE,DESCRIBE_CONFIGS topic:new",),
     ),
+    "ConsumerGroupHeartbeat": Asked(
+        ConsumerGroupHeartbeatRequest("c", "m", 0, None, None, 1000, ["t"], topic_partitions=[]),
+        1,
+        {GROUP},
+        ("allow User:* READ group:c", "allow User:* DESCRIBE topic:t"),
+    ),
+    "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
         DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
@@ -395,6 +404,22 @@ def test_what_only_the_topic_denies(guarded: BrokerHarness) -> None:
     assert denials(guarded.call(fetch_offsets(), 8)) == {TOPIC}
 
 
+def test_consumer_groups_do_not_disclose_topics(guarded: BrokerHarness) -> None:
+    join = ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 1000, ["t"], topic_partitions=[])
+    guard(guarded, "allow User:* ALL group:*")
+    assert denials(guarded.call(join, 1)) == {TOPIC}
+    join.subscribed_topic_names, join.subscribed_topic_regex = None, ".*"
+    reply = guarded.send(join, 1)
+    guarded.broker.store.write_and_wait([])
+    assert reply.response.assignment.topic_partitions == []
+    guarded.listener.authorizer = None
+    join.member_id, join.subscribed_topic_names, join.subscribed_topic_regex = "n", ["t"], None
+    guarded.send(join, 1)
+    guard(guarded, "allow User:* ALL group:*")
+    (group,) = guarded.call(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert (group.error_code, group.members) == (TOPIC, [])
+
+
 def test_lists_are_filtered(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.create_topic("seen")
@@ -508,6 +533,7 @@ def permissions_in_the_documentation() -> dict[str, set[str]]:
 def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.send(commit(), 8)
+    guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,

@@ -158,6 +158,11 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     values[name] = ",".join(items)
 
 
+def _check_group(resource: Resource) -> None:
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group must not be empty")
+
+
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
     """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
@@ -168,6 +173,9 @@ def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
 def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
     if resource.kind == ResourceType.BROKER:
         return broker.configs.dynamic(resource.name)
+    if resource.kind == ResourceType.GROUP:
+        _check_group(resource)
+        return broker.group_configs.own(resource.name)
     _check_kind(resource)
     topic = broker.topics.get(resource.name)
     return dict(topic.overrides) if topic is not None else {}
@@ -182,6 +190,12 @@ def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str]
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         if not validate_only:
             broker.configs.set_dynamic(resource.name, values)
+        return
+    if resource.kind == ResourceType.GROUP:
+        _check_group(resource)
+        broker.group_configs.check(values)
+        if not validate_only:
+            broker.group_configs.replace(resource.name, values)
         return
     _check_kind(resource)
     if not resource.name:

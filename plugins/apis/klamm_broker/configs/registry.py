@@ -56,6 +56,7 @@ class ConfigSource(enum.IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    GROUP_CONFIG = 8
 
 
 class Operation(enum.IntEnum):
@@ -310,6 +311,10 @@ class ConfigRegistry:
             synonyms,
             key.doc,
         )
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """Every source of a broker config's value, the effective one first."""
+        return self._described_synonyms(name)
 
     def _described_synonyms(self, name: str, key: BrokerKey | None = None) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""

@@ -1,13 +1,13 @@
 """DescribeConfigs, versions 1 to 4.
 
-Configs of topics, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with their
-sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list of
-them, means all. Follows `ConfigHelper.describeConfigs`.
+Configs of topics, of groups, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with
+their sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list
+of them, means all. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
 
-Deviations: a broker has the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
+Deviations: a broker and a group have the configs that klamm has, a part of Kafka's. Client metrics have no configs
 here.
 
 Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
@@ -88,6 +88,8 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
     if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        if resource.resource_type == ResourceType.GROUP:
+            return broker.group_configs.describe(resource.resource_name, names, broker.configs.synonyms)
         return []
     if resource.resource_type != ResourceType.TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")
