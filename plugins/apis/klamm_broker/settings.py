@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm.config import CLUSTER_WIDE
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
@@ -86,6 +87,7 @@ class BrokerSettings(RecordSettings, ConsumerGroupSettings):
         name="producer.id.expiration.ms",
         minimum=1,
         doc="How long the state of an idempotent producer is kept after its last append.",
+        dynamic=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         600_000,
@@ -237,7 +239,11 @@ class BrokerSettings(RecordSettings, ConsumerGroupSettings):
 
     log_cleaner_enable: bool = setting(True, name="log.cleaner.enable", doc="Compact logs whose policy says so.")
     log_cleaner_backoff_ms: int = setting(
-        15_000, name="log.cleaner.backoff.ms", minimum=1, doc="Time between two searches for logs to compact."
+        15_000,
+        name="log.cleaner.backoff.ms",
+        minimum=1,
+        doc="Time between two searches for logs to compact.",
+        dynamic=CLUSTER_WIDE,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         0.5,

@@ -196,7 +196,7 @@ def test_loggers_of_the_broker(harness: BrokerHarness) -> None:
     described = {config.name: config for config in describe(harness, LOGGER, "1").configs}
     assert described.keys() >= {"root", "klamm.broker.topics"}
     entry = described["klamm.broker.topics"]
-    assert (entry.value, entry.config_source, entry.read_only) == ("WARN", 6, True)
+    assert (entry.value, entry.config_source, entry.read_only) == ("WARN", 6, False)
     assert [config.name for config in describe(harness, LOGGER, "1", "root", "nope").configs] == ["root"]
 
 

@@ -15,7 +15,7 @@ Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
@@ -28,13 +28,18 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from klamm_broker.configs.registry import ConfigEntry, ResourceType, logger_levels
+from klamm_broker.configs.loggers import LEVELS, logger_levels
+from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType
+from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
+
+
+_LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 
 
 @handles(describe_configs, versions=range(1, 5))
@@ -73,7 +78,13 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
         broker.configs.check_broker_name(resource.resource_name)
-        return [entry for entry in logger_levels() if not names or entry.name in names]
+        return [
+            ConfigEntry(
+                name, level, ConfigType.UNKNOWN, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, False, (), _LEVEL_DOC
+            )
+            for name, level in logger_levels()
+            if not names or name in names
+        ]
     if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
