@@ -8,6 +8,7 @@ from pathlib import Path
 
 from klamm import setting
 from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.transactions.settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -16,7 +17,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(TransactionSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
