@@ -8,7 +8,7 @@ from pathlib import Path
 
 from klamm import setting
 from klamm_broker.security.token_secret import read_secret_key
-from klamm_broker.transactions.settings import TransactionSettings
+from klamm_broker.transaction_settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -12,6 +12,12 @@ import pytest
 
 from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation, Authorizer, ResourceType
+from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from klamm.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -38,8 +44,10 @@ from klamm.wire.messages.describe_producers import DescribeProducersRequest, Top
 from klamm.wire.messages.describe_quorum import DescribeQuorumRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
+from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
+from klamm.wire.messages.end_txn import EndTxnRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
@@ -52,6 +60,7 @@ from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -71,7 +80,13 @@ from klamm.wire.messages.offset_for_leader_epoch import (
 )
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
+from klamm.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
+from klamm.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import BrokerHarness, records
@@ -118,8 +133,19 @@ def fetch_offsets() -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
 
 
+def write_marker() -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest([WritableTxnMarker(1, 0, True, [WritableTxnMarkerTopic("none", [0])])])
+
+
 READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
+    # Before what ends the open transaction.
+    "DescribeTransactions": Asked(
+        DescribeTransactionsRequest(["x"]),
+        0,
+        {TRANSACTIONAL_ID},
+        ("allow User:* DESCRIBE transactional_id:x", "allow User:* DESCRIBE topic:t"),
+    ),
     "Produce": Asked(produce(), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Produce with a transaction": Asked(
         produce("x", in_transaction=True),
@@ -333,12 +359,44 @@ ASKED = {
         {CLUSTER},
         ("allow User:* ALTER cluster",),
     ),
+    "AddPartitionsToTxn": Asked(
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x", v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])]
+        ),
+        3,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
+    ),
+    "AddPartitionsToTxn of brokers": Asked(
+        AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", topics=[AddPartitionsToTxnTopic("t", [0])])]),
+        5,
+        {CLUSTER},
+        ("allow User:* CLUSTER_ACTION cluster",),
+    ),
+    "AddOffsetsToTxn": Asked(
+        AddOffsetsToTxnRequest("x", group_id="g"),
+        4,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", *READ_GROUP),
+    ),
+    "EndTxn": Asked(EndTxnRequest("x", 99), 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)),
+    "WriteTxnMarkers": Asked(write_marker(), 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)),
+    "WriteTxnMarkers of an administrator": Asked(write_marker(), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
+    "TxnOffsetCommit": Asked(
+        TxnOffsetCommitRequest(
+            "x", "g", topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
+        ),
+        5,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", *READ_GROUP, "allow User:* READ topic:t"),
+    ),
     "UpdateFeatures": Asked(UpdateFeaturesRequest(1000), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
 }
 
 
 ASKED_WHEN_DENIED = [
     (ListGroupsRequest(), 4),
+    (ListTransactionsRequest(), 2),
     (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
     (CreateAclsRequest([]), 3),
@@ -358,7 +416,9 @@ def denials(value: Any) -> set[int]:
     slots = getattr(type(value), "__slots__", ())
     found = {code for slot in slots for code in denials(getattr(value, slot))}
     return found | {
-        code for name in ("error_code", "topic_config_error_code") if (code := getattr(value, name, 0)) in DENIALS
+        code
+        for name in ("error_code", "topic_config_error_code", "partition_error_code")
+        if (code := getattr(value, name, 0)) in DENIALS
     }
 
 
@@ -508,6 +568,15 @@ def permissions_in_the_documentation() -> dict[str, set[str]]:
 def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.send(commit(), 8)
+    guarded.send(InitProducerIdRequest("x", 1000), 4)
+    guarded.broker.store.write_and_wait([])
+    open_transaction = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=0,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])],
+    )
+    guarded.send(open_transaction, 3)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,

@@ -20,7 +20,6 @@ from klamm_broker.transactions.coordinator import TransactionCoordinator
 from klamm_broker.transactions.ends import ProducerIdAndEpoch
 from klamm_broker.transactions.markers import Marker, TransactionMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC, offsets_partition
-from klamm_broker.transactions.settings import TransactionSettings
 from klamm_broker.transactions.state import TransactionState
 from klamm_broker.transactions.transaction import TopicPartition
 
@@ -31,7 +30,6 @@ __all__ = [
     "TopicPartition",
     "TransactionCoordinator",
     "TransactionMarkers",
-    "TransactionSettings",
     "TransactionState",
     "offsets_partition",
 ]

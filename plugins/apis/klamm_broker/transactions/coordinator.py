@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from klamm_broker.groups import TransactionalOffsets
     from klamm_broker.storage.producer_ids import ProducerIds
     from klamm_broker.storage.store import Store
+    from klamm_broker.transaction_settings import TransactionSettings
     from klamm_broker.transactions.markers import TransactionMarkers
-    from klamm_broker.transactions.settings import TransactionSettings
 
 log = logging.getLogger("klamm.broker.transactions")
 
