@@ -41,7 +41,8 @@ _SERVER_STOPS: Final = "server stops"
 class Reactor:
     """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
 
-    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
+    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. What had come from
+    clients by `served_until_ns` is served; it stands still while a channel has more than a turn allows.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -74,6 +75,7 @@ class Reactor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self.poll_start_ns = 0
+        self.served_until_ns = self._polled_ns = runtime.clock.monotonic_ns()
 
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
@@ -106,9 +108,8 @@ class Reactor:
         if self.selector.listening < 0:
             self.selector.listen(acceptor.descriptor)
         self.selector.has_connections = False
-        # A few a turn: connected clients must not wait for many new connections.
+        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
-        # A channel that has nothing to negotiate is ready in the turn that accepts it.
         self._process_completed()
         self.selector.watch_listening(not acceptor.paused_until_ns)
 
@@ -141,7 +142,7 @@ class Reactor:
         while self.inbox.connections:
             sock, peer, gates = self.inbox.take_connection()
             sock.close()
-            release_gates(self._runtime.name, gates, peer)
+            release_gates(self._runtime.context, gates, peer)
         self.inbox.end()
         for channel in self.inbox.adopted:
             self.lifecycle.close(channel, _SERVER_STOPS)
@@ -212,6 +213,8 @@ class Reactor:
             or selector.proxied
         ):
             timeout_s = 0.0
+        if not self.lifecycle.unfinished:
+            self.served_until_ns, self._polled_ns = self._polled_ns, selector.now_ns
         start_ns = self.poll_start_ns = self._clock.monotonic_ns() if timeout_s else 0
         selector.poll(timeout_s)
         self.inbox.awake()
@@ -256,7 +259,6 @@ class Reactor:
 
     def _set_up_one(self) -> None:
         # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
-        # Kafka takes up to 20 new connections a turn, and every step that can be taken.
         setup = self.selector.setup
         self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
         if self._configured_last:
@@ -272,7 +274,7 @@ class Reactor:
             level = logging.INFO if isinstance(error, OSError) else logging.ERROR
             log.log(level, "listener=%s peer=%s: connection failed: %r", self._runtime.name, new.peer, error)
             new.socket.close()
-            release_gates(self._runtime.name, new.gates, new.peer)
+            release_gates(self._runtime.context, new.gates, new.peer)
 
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
@@ -284,7 +286,7 @@ class Reactor:
         # Read before the transport takes the socket over.
         descriptor = sock.fileno()
         proxies = runtime.proxies
-        layer = runtime.transport.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
+        layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
         receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
         channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
         if proxies is None:

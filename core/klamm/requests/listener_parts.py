@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from klamm.api.context import ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.requests.limits import RequestLimits
 from klamm.requests.observers import RequestObservers
 from klamm.requests.routes import Routes
 from klamm.requests.slow_requests import SlowLog
@@ -17,7 +18,8 @@ class RequestParts:
     """Shared by all processors of a listener.
 
     The active throttles are `listener.throttles`, which may change at any time. `may_cache` says that no part needs to
-    see each request, so that equal ones may be answered from a `ResponseCache`.
+    see each request, so that equal ones may be answered from a `ResponseCache`. `api_set` names the
+    handlers' set.
     """
 
     listener: ListenerContext
@@ -26,4 +28,6 @@ class RequestParts:
     observers: RequestObservers | None
     slow_log: SlowLog | None
     failures: RateLimitedLog
+    limits: RequestLimits
     may_cache: bool
+    api_set: str = ""

@@ -3,7 +3,8 @@
 ```
 frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
                          │   decode ► filters ► handler ► charge ► filters     ▲
-                         └─► queue ─► execute on a handler's thread            │
+                         │      │ too much for this thread                     │
+                         └──────┴─► queue ─► execute on a handler's thread     │
                                           handler says "later" ─► respond() ───┘
 ```
 It knows no socket, no selector and no thread: a processor calls `submit`, a handler's thread `run_queued`, and any
@@ -19,11 +20,11 @@ from typing import Any, Final
 
 from klamm.api.context import ConnectionContext, RequestContext
 from klamm.api.observer import RequestOutcome
-from klamm.api.pending import LATER
+from klamm.api.pending import LATER, NotInlineError
 from klamm.requests.execution import encode_unsupported, execute, finish
 from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
-from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
+from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
 from klamm.requests.response_cache import ResponseCache
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.chunks import Buffer, close_chunks
@@ -82,12 +83,7 @@ class RequestPipeline:
             request.network_ns = network_ns
         if len(frame) > request.route.inline_max_bytes and request.supported:
             self._ledger.begin_queued(request, now_ns)
-            try:
-                self._enqueue(request)
-            except BaseException:
-                self._end_failed(request)
-                raise
-            return request, LATER
+            return self._put_in_queue(request)
         self._ledger.begin(request, now_ns)
         try:
             result: Result
@@ -97,6 +93,9 @@ class RequestPipeline:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)
+        except NotInlineError:
+            self._ledger.requeue(request, now_ns)
+            return self._put_in_queue(request)
         except BaseException:
             self._end_failed(request)
             raise
@@ -109,6 +108,14 @@ class RequestPipeline:
             result = LATER
         self._ledger.park(request)
         return request, result
+
+    def _put_in_queue(self, request: PendingRequest) -> tuple[PendingRequest, Result]:
+        try:
+            self._enqueue(request)
+        except BaseException:
+            self._end_failed(request)
+            raise
+        return request, LATER
 
     def _parse(self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int) -> PendingRequest:
         try:
@@ -159,7 +166,8 @@ class RequestPipeline:
                 request.transition_to(RequestStage.CANCELLED)
             else:
                 # It may have its answer, which is on its way here and will be dropped.
-                request.outcome = request.outcome or _OUTCOME_IF_LOST[request.stage]
+                held = RequestOutcome.LOST_BEFORE if request.result is GO_ON else None
+                request.outcome = request.outcome or held or _OUTCOME_IF_LOST[request.stage]
                 self._lost.add(request)
         if cancelled:
             self.end((request,), RequestOutcome.LOST_BEFORE)
@@ -187,10 +195,11 @@ class RequestPipeline:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
+        request.inline = False
         try:
             result: Result = execute(request, self._parts)
         except InvalidRequestError as error:
-            self._complete(request, CloseConnection(str(error)))
+            self._complete(request, CloseConnection(str(error), error.last_bytes))
         except BaseException as error:
             self._complete(request, CloseConnection(str(error) or repr(error)))
             raise
@@ -207,14 +216,42 @@ class RequestPipeline:
         """Answer a request whose handler returned `later()`; see `RequestContext.respond`."""
         if not self._claim(request):
             raise RuntimeError(f"correlation_id={request.context.correlation_id}: answered twice")
+        self._finish(request, response)
+
+    def _finish(self, request: PendingRequest, response: Any, passed: int | None = None) -> None:
+        result: Result
         try:
-            request.result = finish(request, self._parts, response)
+            result = finish(request, self._parts, response, passed)
         except InvalidRequestError as error:
-            request.result = CloseConnection(str(error))
+            result = CloseConnection(str(error), error.last_bytes)
         except Exception as error:
             log.exception("api=%s: the answer cannot be encoded", request.route.name)
-            request.result = CloseConnection(str(error) or repr(error))
-        self._deliver(request)
+            result = CloseConnection(str(error) or repr(error))
+        if result is not LATER:
+            request.result = result
+            self._deliver(request)
+
+    def hold_request(self, request: PendingRequest, delay_ms: float) -> None:
+        """A filter holds a request: it goes to the handlers after the delay."""
+        request.result = GO_ON
+        self._parts.listener.services.scheduler.schedule(delay_ms, lambda: self._deliver(request))
+
+    def hold_response(self, request: PendingRequest, delay_ms: float) -> None:
+        """A filter holds a response: it goes on to the filters before that one after the delay."""
+        self._claim(request)
+        self._parts.listener.services.scheduler.schedule(
+            delay_ms, lambda: self._finish(request, request.response, request.next_filter)
+        )
+
+    def go_on(self, request: PendingRequest) -> None:
+        """A request that was held is back on the processor's thread: it goes to the handlers."""
+        with self._handed_over:
+            if request.stage is not RequestStage.RUNNING:
+                # Its filter has answered it through its context.
+                return
+            request.result = None
+            request.transition_to(RequestStage.QUEUED)
+        self._enqueue(request)
 
     def close_connection(self, request: PendingRequest, reason: str) -> None:
         """Close the connection that a request came on, instead of answering it."""

@@ -19,6 +19,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -85,6 +86,7 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
+        # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 
@@ -103,6 +105,11 @@ class Broker(ApiSet):
             clock=server.clock,
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
+            batch_limits=BatchLimits(
+                self.settings.record_max_count,
+                self.settings.record_max_unpacked_bytes,
+                self.settings.record_max_unpacked_ratio,
+            ),
         )
         # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
@@ -154,7 +161,15 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            settings,
+            server.random_bytes,
+            lambda: services.served_until_ns(),
+        )
         self.groups.load()
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self._open_transactions(server)
@@ -201,6 +216,7 @@ class Broker(ApiSet):
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
+        every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.transactions.abort_timed_out)
         every(settings.transaction_remove_expired_transaction_cleanup_interval_ms, self.transactions.expire)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.transaction_settings import TransactionSettings
 
@@ -17,7 +18,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(TransactionSettings):
+class BrokerSettings(RecordSettings, TransactionSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -51,13 +52,6 @@ class BrokerSettings(TransactionSettings):
 
     message_max_bytes: int = setting(
         1_048_588, name="message.max.bytes", minimum=0, doc="Largest record batch in bytes, after compression."
-    )
-    record_validation: str = setting(
-        "records",
-        name="record.validation",
-        choices=("records", "headers"),
-        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
-        " klamm's own key.",
     )
     compression_type: str = setting(
         "producer",

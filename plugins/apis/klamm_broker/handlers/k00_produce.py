@@ -4,8 +4,8 @@ Each batch is checked by its header and CRC, gets its offset and is appended to 
 which it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
-  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. More than one replica is never waited
+  for: `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
@@ -39,7 +39,7 @@ from klamm.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK
+from klamm.wire.records import CODEC_MASK, NotOneBatchError
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.handlers.produce_transactions import (
     ATTRIBUTES_LOW_BYTE,
@@ -62,7 +62,7 @@ _log = logging.getLogger("klamm.broker.produce")
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_INLINE_MAX_BYTES = 128 * 1024
+_INLINE_MAX_BYTES = 64 * 1024
 _ADMIN_CLIENT_ID = "__admin_client"
 _NOT_COUNTED = frozenset(
     {
@@ -81,13 +81,11 @@ def produce_records(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending:
     """Append each partition's batch. Raises KafkaError for an error of the whole request."""
-    if not -1 <= request.acks <= 1:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     transaction = None
     if request.transactional_id is not None and any(_transactional_batches(request)):
         require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
         transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
-        if transaction.adds and _adds_partitions(broker, request, context, transaction):
+        if transaction.adds and -1 <= request.acks <= 1 and _adds_partitions(broker, request, context, transaction):
             return context.later()
     return _append_all(broker, request, context, transaction)
 
@@ -138,7 +136,9 @@ def _append_all(
 ) -> ProduceResponse | Pending:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
-    work = _Work(broker, context, request.acks, transaction)
+    has_valid_acks = -1 <= request.acks <= 1
+    partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
+    work = _Work(broker, context, request.acks, partitions, transaction)
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -154,6 +154,8 @@ def _append_all(
                 records = data.records
                 if records is None or (len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE]):
                     _check_batch(records, context.api_version, request.transactional_id)
+                if not has_valid_acks:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(
@@ -163,7 +165,12 @@ def _append_all(
             except KafkaError as error:
                 result = work.failed = _failure(data.index, error)
             except UnpacksToMoreError:
+                assert topic is not None
                 assert partition is not None
+                if context.on_processor and not (results or work.responses):
+                    # The first batch: the request has changed nothing yet, but this count.
+                    topic.traffic.produce_requests -= 1
+                    context.leave_processor()
                 # Copied: the bytes of the request are not kept until the response is sent.
                 work.deferred.append((results, len(results), partition, bytearray(records)))
                 result = PartitionProduceResponse(data.index)
@@ -184,6 +191,7 @@ class _Work:
         "_appended",
         "_broker",
         "_context",
+        "_max_packed_bytes",
         "_max_unpacked_bytes",
         "_now_ms",
         "_transaction",
@@ -194,16 +202,22 @@ class _Work:
     )
 
     def __init__(
-        self, broker: BrokerServices, context: RequestContext, acks: int, transaction: TransactionalAppends | None
+        self,
+        broker: BrokerServices,
+        context: RequestContext,
+        acks: int,
+        partitions: int,
+        transaction: TransactionalAppends | None,
     ) -> None:
         self._broker = broker
         self._transaction = transaction
         self._context = context
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
-        # A larger request runs on a request handler thread, where decompression delays no other connection.
-        is_inline = context.size_bytes <= _INLINE_MAX_BYTES
-        self._max_unpacked_bytes = INLINE_UNPACKED_BYTES if is_inline else MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
+        if context.on_processor:
+            self._max_unpacked_bytes = _INLINE_MAX_BYTES
+            self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
         self.responses: list[TopicProduceResponse] = []
@@ -219,12 +233,17 @@ class _Work:
 
     def _append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         traffic = partition.topic.traffic
+        is_packed = len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
-            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=self._max_unpacked_bytes)
+            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
-            if error.error_code not in _NOT_COUNTED:
-                traffic.failed_produce_requests += 1
-            raise
+            if error.error_code in _NOT_COUNTED or isinstance(error, NotOneBatchError):
+                raise
+            traffic.failed_produce_requests += 1
+            failed = self.failed = _failure(partition.index, error)
+            failed.log_start_offset = partition.log.log_start_offset
+            return failed
         except UnpacksToMoreError:
             raise
         except Exception as error:
@@ -250,7 +269,7 @@ class _Work:
 
     def finish(self) -> None:
         """Append what was deferred, and answer."""
-        self._max_unpacked_bytes = MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         for results, place, partition, records in self.deferred:
             try:
                 results[place] = self.append(partition, records)

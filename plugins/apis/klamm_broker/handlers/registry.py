@@ -57,7 +57,7 @@ def _facts(handler: ApiHandler) -> tuple[Any, ...]:
 
 
 APIS: Final = (
-    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=131072),
+    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=65536),
     LazyApi(ApiKey.FETCH, "k01_fetch.fetch_records", range(4, 19), blocking=False),
     LazyApi(ApiKey.LIST_OFFSETS, "k02_list_offsets.find_offsets", range(1, 12)),
     LazyApi(ApiKey.OFFSET_COMMIT, "k08_offset_commit.commit_offsets", range(2, 11), blocking=False),
@@ -83,7 +83,7 @@ APIS: Final = (
     LazyApi(ApiKey.DESCRIBE_ACLS, "k29_describe_acls.matching_acls", range(1, 4)),
     LazyApi(ApiKey.CREATE_ACLS, "k30_create_acls.create_bindings", range(1, 4)),
     LazyApi(ApiKey.DELETE_ACLS, "k31_delete_acls.delete_bindings", range(1, 4)),
-    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5)),
     LazyApi(ApiKey.ALTER_CONFIGS, "k33_alter_configs.replace_configs", range(0, 3)),
     LazyApi(ApiKey.ALTER_REPLICA_LOG_DIRS, "k34_alter_replica_log_dirs.move_replicas", range(1, 3), blocking=False),
     LazyApi(ApiKey.DESCRIBE_LOG_DIRS, "k35_describe_log_dirs.log_directories", range(1, 6)),
