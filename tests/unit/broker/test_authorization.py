@@ -570,13 +570,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.send(commit(), 8)
     guarded.send(InitProducerIdRequest("x", 1000), 4)
     guarded.broker.store.write_and_wait([])
-    open_transaction = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="x",
-        v3_and_below_producer_id=0,
-        v3_and_below_producer_epoch=0,
-        v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])],
-    )
-    guarded.send(open_transaction, 3)
+    guarded.send(ASKED["AddPartitionsToTxn"].request, 3)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,
