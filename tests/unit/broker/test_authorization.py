@@ -12,12 +12,6 @@ import pytest
 
 from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation, Authorizer, ResourceType
-from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from klamm.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from klamm.wire.messages.alter_client_quotas import AlterClientQuotasRequest, RequestEntityData, RequestEntryData
 from klamm.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from klamm.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -27,6 +21,8 @@ from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -44,10 +40,8 @@ from klamm.wire.messages.describe_producers import DescribeProducersRequest, Top
 from klamm.wire.messages.describe_quorum import DescribeQuorumRequest
 from klamm.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.wire.messages.describe_topic_partitions import TopicRequest as DescribedTopic
-from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
 from klamm.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from klamm.wire.messages.elect_leaders import ElectLeadersRequest
-from klamm.wire.messages.end_txn import EndTxnRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
@@ -60,7 +54,6 @@ from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -80,15 +73,10 @@ from klamm.wire.messages.offset_for_leader_epoch import (
 )
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
-from klamm.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
-from klamm.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from tests.unit.broker import transactional_requests
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
@@ -133,15 +121,11 @@ def fetch_offsets() -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
 
 
-def write_marker() -> WriteTxnMarkersRequest:
-    return WriteTxnMarkersRequest([WritableTxnMarker(1, 0, True, [WritableTxnMarkerTopic("none", [0])])])
-
-
 READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
     # Before what ends the open transaction.
     "DescribeTransactions": Asked(
-        DescribeTransactionsRequest(["x"]),
+        transactional_requests.DESCRIBE,
         0,
         {TRANSACTIONAL_ID},
         ("allow User:* DESCRIBE transactional_id:x", "allow User:* DESCRIBE topic:t"),
@@ -206,6 +190,13 @@ ASKED = {
         {TOPIC},
         ("allow User:* CREATE,DESCRIBE_CONFIGS topic:new",),
     ),
+    "ConsumerGroupHeartbeat": Asked(
+        ConsumerGroupHeartbeatRequest("c", "m", 0, None, None, 1000, ["t"], topic_partitions=[]),
+        1,
+        {GROUP},
+        ("allow User:* READ group:c", "allow User:* DESCRIBE topic:t"),
+    ),
+    "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
         DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
@@ -360,32 +351,31 @@ ASKED = {
         ("allow User:* ALTER cluster",),
     ),
     "AddPartitionsToTxn": Asked(
-        AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="x", v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0])]
-        ),
+        transactional_requests.ADD,
         3,
         {TRANSACTIONAL_ID},
         ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
     ),
     "AddPartitionsToTxn of brokers": Asked(
-        AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", topics=[AddPartitionsToTxnTopic("t", [0])])]),
-        5,
-        {CLUSTER},
-        ("allow User:* CLUSTER_ACTION cluster",),
+        transactional_requests.ADD_OF_BROKERS, 5, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
     ),
     "AddOffsetsToTxn": Asked(
-        AddOffsetsToTxnRequest("x", group_id="g"),
+        transactional_requests.ADD_OFFSETS,
         4,
         {TRANSACTIONAL_ID},
         ("allow User:* WRITE transactional_id:x", *READ_GROUP),
     ),
-    "EndTxn": Asked(EndTxnRequest("x", 99), 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)),
-    "WriteTxnMarkers": Asked(write_marker(), 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)),
-    "WriteTxnMarkers of an administrator": Asked(write_marker(), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
+    "EndTxn": Asked(
+        transactional_requests.END_OF_ANOTHER, 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)
+    ),
+    "WriteTxnMarkers": Asked(
+        transactional_requests.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
+    ),
+    "WriteTxnMarkers of an administrator": Asked(
+        transactional_requests.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* ALTER cluster",)
+    ),
     "TxnOffsetCommit": Asked(
-        TxnOffsetCommitRequest(
-            "x", "g", topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
-        ),
+        transactional_requests.COMMIT_OFFSETS,
         5,
         {TRANSACTIONAL_ID},
         ("allow User:* WRITE transactional_id:x", *READ_GROUP, "allow User:* READ topic:t"),
@@ -396,7 +386,7 @@ ASKED = {
 
 ASKED_WHEN_DENIED = [
     (ListGroupsRequest(), 4),
-    (ListTransactionsRequest(), 2),
+    (transactional_requests.LIST, 2),
     (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
     (CreateAclsRequest([]), 3),
@@ -453,6 +443,22 @@ def test_what_only_the_topic_denies(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* ALL group:*")
     assert denials(guarded.call(commit(), 8)) == {TOPIC}
     assert denials(guarded.call(fetch_offsets(), 8)) == {TOPIC}
+
+
+def test_consumer_groups_do_not_disclose_topics(guarded: BrokerHarness) -> None:
+    join = ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 1000, ["t"], topic_partitions=[])
+    guard(guarded, "allow User:* ALL group:*")
+    assert denials(guarded.call(join, 1)) == {TOPIC}
+    join.subscribed_topic_names, join.subscribed_topic_regex = None, ".*"
+    reply = guarded.send(join, 1)
+    guarded.broker.store.write_and_wait([])
+    assert reply.response.assignment.topic_partitions == []
+    guarded.listener.authorizer = None
+    join.member_id, join.subscribed_topic_names, join.subscribed_topic_regex = "n", ["t"], None
+    guarded.send(join, 1)
+    guard(guarded, "allow User:* ALL group:*")
+    (group,) = guarded.call(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert (group.error_code, group.members) == (TOPIC, [])
 
 
 def test_lists_are_filtered(guarded: BrokerHarness) -> None:
@@ -570,7 +576,8 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.send(commit(), 8)
     guarded.send(InitProducerIdRequest("x", 1000), 4)
     guarded.broker.store.write_and_wait([])
-    guarded.send(ASKED["AddPartitionsToTxn"].request, 3)
+    guarded.send(transactional_requests.ADD, 3)
+    guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,

@@ -123,6 +123,8 @@ APIS: Final = (
     LazyApi(ApiKey.DESCRIBE_PRODUCERS, "k61_describe_producers.active_producers", range(0, 1)),
     LazyApi(ApiKey.DESCRIBE_TRANSACTIONS, "k65_describe_transactions.describe", range(0, 1), blocking=False),
     LazyApi(ApiKey.LIST_TRANSACTIONS, "k66_list_transactions.list_matching", range(0, 3), blocking=False),
+    LazyApi(ApiKey.CONSUMER_GROUP_HEARTBEAT, "k68_consumer_group_heartbeat.keep_consumer", range(0, 2)),
+    LazyApi(ApiKey.CONSUMER_GROUP_DESCRIBE, "k69_consumer_group_describe.describe_consumers", range(0, 2)),
     LazyApi(ApiKey.LIST_CONFIG_RESOURCES, "k74_list_config_resources.config_resources", range(0, 2), blocking=False),
     LazyApi(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False

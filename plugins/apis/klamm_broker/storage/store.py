@@ -131,9 +131,32 @@ MIGRATIONS: tuple[str, ...] = (
         client_version INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE consumer_groups (
+        group_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        assignment_epoch INTEGER NOT NULL,
+        metadata_hash TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE consumer_group_members (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        member TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE consumer_group_targets (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        target TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
+A member and a target of a consumer group are JSON objects; partitions are lists of indexes by topic id, in hex.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic.
