@@ -76,7 +76,7 @@ from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
-from tests.unit.broker import transactional_requests
+from tests.unit.broker import transactional_requests as transactional
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
@@ -125,7 +125,7 @@ READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
     # Before what ends the open transaction.
     "DescribeTransactions": Asked(
-        transactional_requests.DESCRIBE,
+        transactional.DESCRIBE,
         0,
         {TRANSACTIONAL_ID},
         ("allow User:* DESCRIBE transactional_id:x", "allow User:* DESCRIBE topic:t"),
@@ -351,31 +351,24 @@ ASKED = {
         ("allow User:* ALTER cluster",),
     ),
     "AddPartitionsToTxn": Asked(
-        transactional_requests.ADD,
+        transactional.ADD,
         3,
         {TRANSACTIONAL_ID},
         ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
     ),
     "AddPartitionsToTxn of brokers": Asked(
-        transactional_requests.ADD_OF_BROKERS, 5, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
+        transactional.ADD_OF_BROKERS, 5, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
     ),
     "AddOffsetsToTxn": Asked(
-        transactional_requests.ADD_OFFSETS,
-        4,
-        {TRANSACTIONAL_ID},
-        ("allow User:* WRITE transactional_id:x", *READ_GROUP),
+        transactional.ADD_OFFSETS, 4, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x", *READ_GROUP)
     ),
-    "EndTxn": Asked(
-        transactional_requests.END_OF_ANOTHER, 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)
-    ),
-    "WriteTxnMarkers": Asked(
-        transactional_requests.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
-    ),
+    "EndTxn": Asked(transactional.END, 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)),
+    "WriteTxnMarkers": Asked(transactional.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)),
     "WriteTxnMarkers of an administrator": Asked(
-        transactional_requests.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* ALTER cluster",)
+        transactional.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* ALTER cluster",)
     ),
     "TxnOffsetCommit": Asked(
-        transactional_requests.COMMIT_OFFSETS,
+        transactional.COMMIT_OFFSETS,
         5,
         {TRANSACTIONAL_ID},
         ("allow User:* WRITE transactional_id:x", *READ_GROUP, "allow User:* READ topic:t"),
@@ -386,7 +379,7 @@ ASKED = {
 
 ASKED_WHEN_DENIED = [
     (ListGroupsRequest(), 4),
-    (transactional_requests.LIST, 2),
+    (transactional.LIST, 2),
     (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
     (CreateAclsRequest([]), 3),
@@ -576,7 +569,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
     guarded.send(commit(), 8)
     guarded.send(InitProducerIdRequest("x", 1000), 4)
     guarded.broker.store.write_and_wait([])
-    guarded.send(transactional_requests.ADD, 3)
+    guarded.send(transactional.ADD, 3)
     guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [

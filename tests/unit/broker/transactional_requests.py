@@ -24,7 +24,7 @@ _PARTITION = AddPartitionsToTxnTopic("t", [0])
 ADD = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=[_PARTITION])
 ADD_OF_BROKERS = AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", topics=[_PARTITION])])
 ADD_OFFSETS = AddOffsetsToTxnRequest("x", group_id="g")
-END_OF_ANOTHER = EndTxnRequest("x", 99)
+END = EndTxnRequest("x", 99)
 COMMIT_OFFSETS = TxnOffsetCommitRequest(
     "x", "g", topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
 )
