@@ -38,7 +38,8 @@ def test_what_is_served(harness: BrokerHarness) -> None:
     assert served[ApiKey.PRODUCE] == (3, 13)
     assert served[ApiKey.FETCH] == (4, 18)
     assert served[ApiKey.METADATA] == (0, 13)
-    assert ApiKey.END_TXN not in served
+    assert served[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+    assert ApiKey.LEADER_AND_ISR not in served
 
 
 def test_meta_properties_are_kept(harness: BrokerHarness) -> None:
@@ -142,12 +143,9 @@ def test_producer_ids_are_never_given_twice(harness: BrokerHarness) -> None:
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "error"), [("", ErrorCode.INVALID_REQUEST), ("tx", ErrorCode.UNSUPPORTED_VERSION)]
-)
-def test_transactional_ids_are_refused(harness: BrokerHarness, transactional_id: str, error: ErrorCode) -> None:
-    response = new_producer_id(harness, transactional_id)
-    assert (response.error_code, response.producer_id) == (error, -1)
+def test_an_empty_transactional_id_is_refused(harness: BrokerHarness) -> None:
+    response = new_producer_id(harness, "")
+    assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 def test_nothing_to_elect(harness: BrokerHarness) -> None:

@@ -32,6 +32,7 @@ from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.manager import LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from klamm_broker.log.reader import LogRead
+from klamm_broker.log.serial_worker import SerialWorker
 from klamm_broker.log.timestamps import TimestampedOffset
 
 __all__ = [
@@ -45,5 +46,6 @@ __all__ = [
     "LogManager",
     "LogRead",
     "PartitionLog",
+    "SerialWorker",
     "TimestampedOffset",
 ]
