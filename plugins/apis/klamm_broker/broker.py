@@ -32,6 +32,8 @@ from klamm_broker.storage import meta_properties
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
+from klamm_broker.telemetry.clients import ClientTelemetry
+from klamm_broker.telemetry.subscriptions import ClientMetricsConfigs
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import unopened
 from klamm_broker.topics.registry import TopicRegistry
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
+_TELEMETRY_EXPIRY_MS: Final = 60_000
 # A tenth of a processor, while there are logs to open.
 _OPENING_PERIOD_MS: Final = 50
 _OPENING_SLICE_NS: Final = 5_000_000
@@ -83,6 +86,7 @@ class Broker(ApiSet):
         self.live: LiveSettings
         self.configs: ConfigRegistry
         self.group_configs: GroupConfigs
+        self.telemetry: ClientTelemetry
         self.assigning: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
@@ -174,6 +178,7 @@ class Broker(ApiSet):
         )
         broker_metrics.register(self.topics, server.services.metrics)
         self._open_groups(server)
+        self._open_telemetry(server)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
@@ -202,6 +207,18 @@ class Broker(ApiSet):
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
 
+    def _open_telemetry(self, server: ServerContext) -> None:
+        configs = ClientMetricsConfigs(self.store)
+        configs.load()
+        self.telemetry = ClientTelemetry(
+            configs,
+            server.clock,
+            server.scheduler,
+            server.random_bytes,
+            self.settings.telemetry_max_bytes,
+            server.services.metrics,
+        )
+
     def _give_up(self) -> None:
         self.logs.close()
         # Logs may have been left unrecovered.
@@ -224,6 +241,7 @@ class Broker(ApiSet):
         every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
+        every(_TELEMETRY_EXPIRY_MS, self.telemetry.expire)
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
             self.live.subscribe(self._set_cleaner_backoff)
@@ -305,6 +323,7 @@ class Broker(ApiSet):
             auto_creation=self.auto_creation,
             configs=self.configs,
             group_configs=self.group_configs,
+            telemetry=self.telemetry,
             features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,
