@@ -77,9 +77,12 @@ def _attribute(data: bytes) -> tuple[str, str]:
             key = _text(value)
         elif number == 2 and isinstance(value, bytes):
             for _number, kind, inner in _fields(value):
-                is_double = kind == _FIXED64 and isinstance(inner, bytes)
-                text = str(_DOUBLE.unpack(inner)[0]) if is_double else _text(inner)
+                text = _number(inner) if kind == _FIXED64 and isinstance(inner, bytes) else _text(inner)
     return key, text
+
+
+def _number(data: bytes) -> str:
+    return str(_DOUBLE.unpack(data)[0])
 
 
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
