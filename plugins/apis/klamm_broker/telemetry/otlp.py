@@ -77,11 +77,11 @@ def _attribute(data: bytes) -> tuple[str, str]:
             key = _text(value)
         elif number == 2 and isinstance(value, bytes):
             for _number, kind, inner in _fields(value):
-                text = _number(inner) if kind == _FIXED64 and isinstance(inner, bytes) else _text(inner)
+                text = _double(inner) if kind == _FIXED64 and isinstance(inner, bytes) else _text(inner)
     return key, text
 
 
-def _number(data: bytes) -> str:
+def _double(data: bytes) -> str:
     return str(_DOUBLE.unpack(data)[0])
 
 
