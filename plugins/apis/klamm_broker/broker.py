@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, KafkaError
+from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
@@ -32,12 +32,11 @@ from klamm_broker.storage import meta_properties
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
-from klamm_broker.telemetry.clients import ClientTelemetry
-from klamm_broker.telemetry.subscriptions import ClientMetricsConfigs
+from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.log_opener import unopened
+from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.registry import TopicRegistry
-from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
 _TELEMETRY_EXPIRY_MS: Final = 60_000
-# A tenth of a processor, while there are logs to open.
-_OPENING_PERIOD_MS: Final = 50
-_OPENING_SLICE_NS: Final = 5_000_000
 
 
 class Broker(ApiSet):
@@ -102,8 +98,6 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
-        self._unopened: Iterator[Partition]
-        self._opening: Timer
         self._cleaner_timer: Timer
         # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
@@ -186,7 +180,7 @@ class Broker(ApiSet):
         )
         broker_metrics.register(self.topics, server.services.metrics)
         self._open_groups(server)
-        self._open_telemetry(server)
+        self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
@@ -230,18 +224,6 @@ class Broker(ApiSet):
         self.groups.load()
         group_metrics.register(self.groups, server.services.metrics)
 
-    def _open_telemetry(self, server: ServerContext) -> None:
-        configs = ClientMetricsConfigs(self.store)
-        configs.load()
-        self.telemetry = ClientTelemetry(
-            configs,
-            server.clock,
-            server.scheduler,
-            server.random_bytes,
-            self.settings.telemetry_max_bytes,
-            server.services.metrics,
-        )
-
     def _give_up(self) -> None:
         self.logs.close()
         # Logs may have been left unrecovered.
@@ -270,9 +252,8 @@ class Broker(ApiSet):
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
             self.live.subscribe(self._set_cleaner_backoff)
-        self._unopened = unopened(self.topics.all())
         if self.topics.partition_count:
-            self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
+            OpeningInBackground(self.topics.all(), self.clock, self.maintenance)
         self.maintenance.start("klamm-log-maintenance")
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
@@ -280,17 +261,6 @@ class Broker(ApiSet):
         self._cleaner_timer = self.maintenance.every(
             settings.log_cleaner_backoff_ms, lambda: self._clean(self.clock.wall_ms())
         )
-
-    def _open_logs(self) -> None:
-        """Open some of the logs that no request has needed so far: retention, compaction and metrics need them all."""
-        deadline_ns = self.clock.monotonic_ns() + _OPENING_SLICE_NS
-        for partition in self._unopened:
-            with contextlib.suppress(KafkaError):
-                # One that cannot be opened is reported, and tried again by each request for it.
-                _ = partition.log
-            if self.clock.monotonic_ns() >= deadline_ns:
-                return
-        self._opening.cancel()
 
     def _expire_producers(self, now_ms: int) -> None:
         # Logs that are not open yet forget them when they are.

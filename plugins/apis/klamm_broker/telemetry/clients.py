@@ -25,7 +25,8 @@ from klamm_broker.telemetry.subscriptions import (
 )
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import RequestContext, ServerContext
+    from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.telemetry")
 
@@ -266,3 +267,11 @@ class ClientTelemetry:
                     "attributes": ",".join(f"{key}={text}" for key, text in attributes),
                 }
                 yield labels, value
+
+
+def open_telemetry(server: ServerContext, store: Store, max_bytes: int) -> ClientTelemetry:
+    """The telemetry of a broker, with the stored subscriptions. Raises StoreError."""
+    configs = ClientMetricsConfigs(store)
+    configs.load()
+    metrics = server.services.metrics
+    return ClientTelemetry(configs, server.clock, server.scheduler, server.random_bytes, max_bytes, metrics)
