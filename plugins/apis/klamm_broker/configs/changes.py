@@ -160,7 +160,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 def _check_group(resource: Resource) -> None:
     if not resource.name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group must not be empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
 
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
