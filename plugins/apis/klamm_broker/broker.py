@@ -16,13 +16,13 @@ from klamm_broker import broker_metrics
 from klamm_broker.configs.broker_keys import server_keys
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
-from klamm_broker.features import FeatureRegistry
+from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.live_settings import LiveSettings
-from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -36,6 +36,7 @@ from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.log_opener import unopened
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
     from klamm import ServerContext
@@ -71,6 +72,7 @@ class Broker(ApiSet):
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
+        self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
@@ -89,6 +91,8 @@ class Broker(ApiSet):
         self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
+        self.transactions: TransactionCoordinator
+        self.transaction_markers: TransactionMarkers
         self.scram_credentials: Table
         self.delegation_tokens: DelegationTokens
         self.fetch_sessions: FetchSessionCache
@@ -110,6 +114,8 @@ class Broker(ApiSet):
         self.data_dir = server.data_dir
         self.clock = server.clock
         self.scheduler = server.scheduler
+        if server.temporary_data and self._may_skip_syncs:
+            self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
         self.logs = LogManager(
             server.data_dir,
@@ -130,6 +136,7 @@ class Broker(ApiSet):
             self._give_up()
             raise
         self.logs.flusher.start()
+        self.transactions.resume()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
@@ -141,6 +148,7 @@ class Broker(ApiSet):
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
+        self.store.is_temporary = server.temporary_data
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
@@ -175,6 +183,7 @@ class Broker(ApiSet):
         broker_metrics.register(self.topics, server.services.metrics)
         self._open_groups(server)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
+        self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
         self.delegation_tokens = DelegationTokens(
@@ -184,6 +193,20 @@ class Broker(ApiSet):
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
+
+    def _open_transactions(self, server: ServerContext) -> None:
+        self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
+        self.transactions = TransactionCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            self.settings,
+            self.producer_ids,
+            self.transaction_markers,
+            self.groups.transactional_offsets,
+            lambda: self.registered_features.level(TRANSACTION_VERSION),
+        )
+        self.transactions.load()
 
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)
@@ -223,6 +246,8 @@ class Broker(ApiSet):
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
         every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.transactions.abort_timed_out)
+        every(settings.transaction_remove_expired_transaction_cleanup_interval_ms, self.transactions.expire)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
@@ -272,6 +297,7 @@ class Broker(ApiSet):
         """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
         self.maintenance.stop()
         self.auto_creation.close()
+        self.transactions.close()
         self.groups.close()
         self.assigning.close()
         self.logs.compaction.stop()
@@ -308,6 +334,8 @@ class Broker(ApiSet):
             features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,
+            transactions=self.transactions,
+            transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
             fetch_sessions=self.fetch_sessions,

@@ -19,6 +19,7 @@ from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.registry import TopicRegistry
+from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class BrokerServices:
     features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    transaction_markers: TransactionMarkers
     scram_credentials: Table
     delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessionCache

@@ -11,6 +11,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.transaction_settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -19,7 +20,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings, ConsumerGroupSettings):
+class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
