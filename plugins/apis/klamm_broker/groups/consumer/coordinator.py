@@ -197,7 +197,8 @@ class ConsumerCoordinator:
             self._assignment.update(group, request.may_describe, subscription_changed=changed)
             reconciled = self._assignment.reconcile(group, updated, request.owned)
         finally:
-            group.refresh_state()
+            if group.changes:
+                group.refresh_state()
         if reconciled != updated:
             self._fencing.follow_state(group, reconciled)
         updated = reconciled
