@@ -86,7 +86,7 @@ def test_wrong_credentials(serve, connect, mechanism, user, password, caplog):
         "unknown mechanism",
         "handshake alone",
         "token before handshake",
-        "rubbish",
+        "garbage",
     ],
 )
 def test_no_other_frames_authenticate(serve, connect, way):
@@ -103,7 +103,7 @@ def test_no_other_frames_authenticate(serve, connect, way):
         assert (response.error_code, response.brokers) == (0, [])
     elif way == "token before handshake":
         client.send(SaslAuthenticateRequest(plain("alice", "sesame")), 2)
-    elif way == "rubbish":
+    elif way == "garbage":
         client.send_frame(b"\x16\x03\x01 what is this")
     assert is_out(server, client)
 

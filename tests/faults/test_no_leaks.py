@@ -114,8 +114,8 @@ class Crowd:
         self.opened = 0
         self.seen: Counter[str] = Counter()
         self.left_to_the_server: list[socket.socket] = []
-        # Those who talk rubbish come back soon enough to be penalized, those who guess do not.
-        self._rubbish = itertools.cycle(f"127.0.3.{number}" for number in range(1, 25))
+        # Those who talk garbage come back soon enough to be penalized, those who guess do not.
+        self._garbage = itertools.cycle(f"127.0.3.{number}" for number in range(1, 25))
         self._guessers = itertools.cycle(f"127.0.4.{number}" for number in range(1, 250))
 
     def connect(self, listener: str, source: str = "127.0.1.1") -> socket.socket:
@@ -182,8 +182,8 @@ class Crowd:
         peer = self.connect("secure")
         return lambda: self.left_to_the_server.append(peer)
 
-    def rubbish_for_a_handshake(self) -> Callable[[], None]:
-        peer = self.connect("secure", next(self._rubbish))
+    def garbage_for_a_handshake(self) -> Callable[[], None]:
+        peer = self.connect("secure", next(self._garbage))
         # Who is penalized is closed before it is read.
         with contextlib.suppress(ConnectionError):
             peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -285,7 +285,7 @@ class Crowd:
             + [self.too_fast] * 6
             + [self.half_a_handshake] * 20
             + [self.no_handshake] * 3
-            + [self.rubbish_for_a_handshake] * 10
+            + [self.garbage_for_a_handshake] * 10
             + [self.log_in] * 5
             + [self.fail_to_log_in] * 2
         )
