@@ -364,7 +364,7 @@ def test_a_handshake_that_fails(audited, files):
     context = files.client_context(version=ssl.TLSVersion.TLSv1_3)
     with audited.client(ssl_context=context) as client, pytest.raises((ssl.SSLError, ConnectionError)):
         client.call(ApiVersionsRequest("test", "1"), 3)
-    # The client hears of the failure before the server has recorded it.
+    # The client gets the failure before the server has recorded it.
     audited.wait_for("failure")
     failure, closed = audited.events("authentication", "connection")
     assert (failure["action"], failure["outcome"], failure["principal"]) == ("failure", "denied", "User:ANONYMOUS")

@@ -148,7 +148,7 @@ class ServerContext:
     `listeners`   by name; complete when `open` is called.
     `scheduler`   runs timers and periodic work on a thread of its own.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
-    `temporary_data` the directory goes away with the server.
+    `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
     `configs()`   the server's own settings as they are now, for DescribeConfigs of a broker.
     """
@@ -327,7 +327,7 @@ class RequestContext:
             try:
                 answers.append(call(throttle))
             except Exception:
-                # A throttle that fails limits nothing, and costs no client an answer.
+                # A throttle that raises limits nothing; the request is served.
                 throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
         return answers
 

@@ -191,7 +191,7 @@ class ListenerSettings:
     )
     poller: str = setting(
         "auto",
-        doc="What watches sockets: epoll where the system has it, else the module selectors.",
+        doc="How sockets are polled: epoll where the system has it, else Python's module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(

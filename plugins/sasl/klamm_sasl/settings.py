@@ -197,13 +197,13 @@ class OAuthBearerSettings:
         kafka="sasl.oauthbearer.jwks.endpoint.url",
         check=check_url,
     )
-    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, looked at every two seconds.")
+    jwks_file: Path | None = setting(None, doc="A file with a JWK set instead, checked every two seconds.")
     jwks_ca_file: Path | None = setting(
         None, doc="Certificates in PEM form that the endpoint is trusted by; unset are the system's."
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
-        doc="Time between two fetches of the keys. A key that is not known makes for one more.",
+        doc="Time between two fetches of the keys. An unknown key causes one more.",
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
         minimum=1000,
     )

@@ -46,7 +46,7 @@ class BearerToken:
 
 
 class TokenValidator:
-    """Checks tokens against the settings. `keys` gives the keys of now by id; `wall_ms` the time."""
+    """Checks tokens against the settings. `keys` returns the current keys by id; `wall_ms` the time."""
 
     def __init__(
         self, settings: OAuthBearerSettings, keys: Callable[[], Mapping[str, list[Key]]], wall_ms: Callable[[], int]

@@ -17,7 +17,7 @@ log = logging.getLogger("klamm.test")
 
 
 class Later:
-    """A scheduler whose hour comes when the test says so."""
+    """A scheduler whose calls run when the test calls `run`."""
 
     def __init__(self):
         self.calls = []

@@ -71,7 +71,7 @@ def check_records(
 
 
 def check_count(header: RecordBatchHeader) -> None:
-    """Check that a batch can have as many records as it says, without a look at them. Raises KafkaError."""
+    """Check that a batch can have as many records as it says, without reading them. Raises KafkaError."""
     is_packed = header.attributes & CODEC_MASK
     body_bytes = MAX_UNCOMPRESSED_BYTES if is_packed else header.size_bytes - HEADER_BYTES
     if header.records_count * _SMALLEST_RECORD_BYTES > body_bytes:
