@@ -28,7 +28,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.audit import cpu_seconds
 from bench.peers import SETTINGS
-from bench.suites import have_memory
+from bench.suites import touch_memory
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import HOST, Server, free_port
@@ -61,7 +61,7 @@ def measure(what: str, door: Door, seconds: float) -> Result:
     topic = f"produced-{next(_topics)}"
     if what == "produce":
         make_topic(door, topic)
-    have_memory()
+    touch_memory()
     before_s = cpu_seconds(door.server)
     megabytes, taken_s = produce(door, seconds, topic) if what == "produce" else fetch(door, seconds)
     cpu_s = cpu_seconds(door.server) - before_s

@@ -20,7 +20,7 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
     names = {spec_of(key).name for key in ApiKey}
     for name, milliseconds in thresholds.items():
         if name != "default" and name not in names:
-            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
+            return f'"{name}" is not an API; write it as Kafka does, e.g. Produce, or "default" for all others'
         if milliseconds < 0:
             return f'the threshold of "{name}" must not be negative'
     return None

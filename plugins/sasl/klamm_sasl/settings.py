@@ -119,7 +119,7 @@ class FileStoreSettings:
     refresh_ms: int = setting(2000, doc="Time between two looks at whether the file has changed.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A file that cannot be read, or has a line that is no user."""
+        """A file that cannot be read, or has an invalid line."""
         from klamm_sasl.stores.users_file import parse_users
 
         try:
@@ -183,7 +183,7 @@ def _is_loopback(url: str) -> bool:
 def _check_algorithms(names: tuple[str, ...]) -> str | None:
     unknown = [name for name in names if name not in _ALGORITHMS]
     if unknown:
-        return f'"{unknown[0]}" is no algorithm that signs with a key pair; known: {", ".join(_ALGORITHMS)}'
+        return f'"{unknown[0]}" is not an algorithm that signs with a key pair; known: {", ".join(_ALGORITHMS)}'
     return None if names else "must name at least one algorithm"
 
 

@@ -124,7 +124,7 @@ def test_lines_are_limited(caplog):
 
 def test_thresholds_name_apis():
     assert check_slow_log({"Produce": 1, "default": 0}) is None
-    assert '"Prodce" is no API' in check_slow_log({"Prodce": 1})
+    assert '"Prodce" is not an API' in check_slow_log({"Prodce": 1})
     assert "must not be negative" in check_slow_log({"Fetch": -1})
 
 

@@ -51,7 +51,7 @@ def problems(tmp_path, text, files=False):
         ),
         (
             HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\nalgorithms = ["HS256"]\n',
-            '"HS256" is no algorithm that signs with a key pair',
+            '"HS256" is not an algorithm that signs with a key pair',
         ),
         (
             HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\njwks_endpoint_url = "ftp://x"\n',
@@ -111,7 +111,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         ),
         (
             TOKENS + 'jwks_file = "garbage"\n',
-            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: garbage: is no JWK set:"
+            "FILE:7:1  listeners.public.sasl.OAUTHBEARER.jwks_file: garbage: is not a JWK set:"
             " JSONDecodeError('Expecting value: line 1 column 1 (char 0)')",
         ),
         (

@@ -280,7 +280,7 @@ BROKEN = {
         {"certificate": "certificate", "private_key": "encrypted", "key_password_env": "ABSENT"},
         "the environment variable ABSENT is not set",
     ),
-    "no keystore": ({"keystore": "garbage"}, "the password is wrong, or it is no PKCS#12 file"),
+    "no keystore": ({"keystore": "garbage"}, "the password is wrong, or it is not a PKCS#12 file"),
     "a keystore with a wrong password": ({"keystore": "p12", "key_password_file": "garbage"}, "the password is wrong"),
     "no trust": ({"certificate": "server", "client_auth": "required"}, "needs trust_store"),
     "trust in garbage": ({"certificate": "server", "trust_store": "pem-garbage"}, "trust_store or revocation_lists"),

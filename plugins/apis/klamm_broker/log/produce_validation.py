@@ -1,4 +1,4 @@
-"""Checks and changes of a produced batch that a topic's settings need beyond its header. Follows Kafka's `LogValidator`.
+"""What a topic's settings check and change in a produced batch, beyond its header. Follows Kafka's `LogValidator`.
 
 Batches are decompressed only if the settings need their records: a compacted topic needs keys, a lower bound on
 timestamps needs each timestamp, and the topic's own codec needs the records to compress them again.
