@@ -177,9 +177,9 @@ def test_frames_before_authentication_are_small(serve, connect):
 def test_the_answer_to_a_wrong_password_is_delayed(serve, connect, mechanism):
     server = serve("connection_failed_authentication_delay_ms=300")
     client = connect(server)
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     response = log_in(client, mechanism, "alice", "wrong")
-    assert time.monotonic() - begun_s >= 0.3
+    assert time.monotonic() - started_s >= 0.3
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert client.at_end()
 

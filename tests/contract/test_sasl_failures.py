@@ -199,7 +199,7 @@ WAYS = [
     (TOO_LATE, is_evaluated_too_long, *QUICKLY),
     # PLAIN
     ("user 'alice': wrong password, or no such user", credentials("PLAIN", "alice", "wrong")),
-    ("user 'nobody': wrong password, or no such user", credentials("PLAIN", "nobody", "sesame")),
+    ("user 'zoe': wrong password, or no such user", credentials("PLAIN", "zoe", "sesame")),
     ("user 'broken': a store failed", credentials("PLAIN", "broken", "x")),
     ("user 'alice' asks for the authorization id 'bob'", token("PLAIN", b"bob\0alice\0sesame")),
     ("username not specified", token("PLAIN", b"\0\0sesame")),
@@ -209,7 +209,7 @@ WAYS = [
     ("wrong password, or no such user", raw("PLAIN", plain("alice", "wrong"))),
     # SCRAM
     ("user 'alice': wrong credentials, or no such user", credentials("SCRAM-SHA-256", "alice", "wrong")),
-    ("user 'nobody': wrong credentials, or no such user", credentials("SCRAM-SHA-512", "nobody", "sesame")),
+    ("user 'zoe': wrong credentials, or no such user", credentials("SCRAM-SHA-512", "zoe", "sesame")),
     ("mechanism SCRAM-SHA-256 failed: OSError", credentials("SCRAM-SHA-256", "broken", "x")),
     ("user 'alice': wrong credentials, or no such user", raw_scram),
     ("a SCRAM message is not UTF-8", token("SCRAM-SHA-256", b"\xff")),

@@ -137,4 +137,4 @@ def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_plan(file, PluginRegistry())
     assert "klamm.toml:3" in str(caught.value.problems[0])
-    assert "no API" in str(caught.value.problems[0])
+    assert "is not an API" in str(caught.value.problems[0])

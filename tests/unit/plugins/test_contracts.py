@@ -63,7 +63,7 @@ def make_no_gate(settings):
         ),
         (HalfGate, ConnectionGate, "HalfGate does not define release"),
         (Attribute, RequestObserver, "Attribute.completed must be a method"),
-        (NoGate, ConnectionGate, "NoGate is no ConnectionGate"),
+        (NoGate, ConnectionGate, "NoGate is not a ConnectionGate"),
         (OwnWay, RequestObserver, None),
     ],
 )
@@ -97,8 +97,8 @@ class Plugin:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is no ConnectionGate'),
-        ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is no ConnectionGate'),
+        ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is not a ConnectionGate'),
+        ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is not a ConnectionGate'),
         ("authorizer=old", 'the authorizer "old" of embedded-0: .*OldAuthorizer.authorize.*log_if_denied=True'),
     ],
 )

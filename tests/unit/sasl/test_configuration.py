@@ -47,7 +47,7 @@ def problems(tmp_path, text, files=False):
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',
-            'principal_to_local_rules: "RULE" is no rule',
+            'principal_to_local_rules: "RULE" is not a rule',
         ),
         (
             HEAD + 'mechanisms = ["OAUTHBEARER"]\n[listeners.public.sasl.OAUTHBEARER]\nalgorithms = ["HS256"]\n',

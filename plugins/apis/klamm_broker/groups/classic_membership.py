@@ -20,7 +20,7 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicMembership(Group):
-    """Who is in a classic group, whatever its state.
+    """The members of a classic group, in any state.
 
     `pending_joins`  member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`  members of this generation that have not requested their assignment yet.

@@ -85,7 +85,7 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def is_expected(self) -> bool:
-        """Whether somebody may join soon, so that an empty group must stay."""
+        """Whether a member may join soon, so that an empty group must not be removed."""
 
     @abstractmethod
     def forget_expected(self) -> None:
