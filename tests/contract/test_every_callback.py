@@ -129,6 +129,7 @@ CALLBACKS = [
     if (callback := f"{contract.__name__}.{name}") not in NOT_CALLED_HERE
 ]
 NEEDED_AT_START = {
+    "ApiSet.features",
     "ApiSet.handlers",
     "ApiSet.listener_opened",
     "AuthenticatorFactory.handlers",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from klamm.api.part import Part
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext, RequestContext, ServerContext
@@ -111,6 +112,10 @@ class ApiSet(Part[_Host]):
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
         return ""
+
+    def features(self) -> Features:
+        """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
+        return Features()
 
     def handlers(self) -> Iterable[ApiHandler]:
         """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""

@@ -36,6 +36,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -122,6 +123,7 @@ class Listener:
     def open_parts(
         self,
         handlers: Iterable[ApiHandler],
+        features: Features,
         *,
         clock: Clock,
         scheduler: Scheduler,
@@ -131,7 +133,7 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         requests = self._request_parts(parts, handlers, clock, scheduler)

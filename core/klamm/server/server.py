@@ -26,6 +26,7 @@ from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.server_metrics import register_server_metrics
+from klamm.shared.features import Features
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -99,13 +100,13 @@ class SocketServer:
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
-        handlers = self._open_api_sets()
+        served = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
             request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
             listener.open_parts(
-                handlers[listener.plan.api_set],
+                *served[listener.plan.api_set],
                 clock=self.clock,
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
@@ -164,8 +165,9 @@ class SocketServer:
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
-    def _open_api_sets(self) -> dict[str, list[ApiHandler]]:
-        handlers = {}
+    def _open_api_sets(self) -> dict[str, tuple[list[ApiHandler], Features]]:
+        """Open every handler set. Returns by name what each serves."""
+        served = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
             # The first has the data directory itself, so that the layout is that of a Kafka log directory.
@@ -185,8 +187,8 @@ class SocketServer:
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
-                handlers[name] = list(api_set.handlers())
-        return handlers
+                served[name] = list(api_set.handlers()), api_set.features()
+        return served
 
     def stop(self, deadline_ms: int | None = None) -> None:
         """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""

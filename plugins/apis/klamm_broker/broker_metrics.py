@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    from klamm_broker.topics.registry import Partition, TopicRegistry, TopicTraffic
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition, TopicTraffic
 
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000

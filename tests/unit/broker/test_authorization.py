@@ -71,6 +71,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
 )
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
+from klamm.wire.messages.update_features import UpdateFeaturesRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import BrokerHarness, records
@@ -332,6 +333,7 @@ ASKED = {
         {CLUSTER},
         ("allow User:* ALTER cluster",),
     ),
+    "UpdateFeatures": Asked(UpdateFeaturesRequest(1000), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
 }
 
 

@@ -18,7 +18,6 @@ from klamm.wire.messages.fetch import (
     PartitionData,
 )
 from klamm_broker.security.authorization import may_topic
-from klamm_broker.topics.registry import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -26,13 +25,18 @@ if TYPE_CHECKING:
     from klamm_broker.fetch.sessions import Answered, FetchContext, TopicKey, Wanted
     from klamm_broker.log.reader import LogRead
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
 # Errors that Kafka does not count in FailedFetchRequestsPerSec.
 _NOT_COUNTED = frozenset(
-    (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+    (
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
 )
 
 
@@ -136,14 +140,12 @@ class PendingFetch:
             traffic = partition.topic.traffic
             if not again:
                 traffic.fetch_requests += 1
-            if asked.current_leader_epoch > LEADER_EPOCH:
-                reading.fail(key, index, ErrorCode.UNKNOWN_LEADER_EPOCH)
-                continue
             limit = asked.partition_max_bytes
             try:
-                got = partition.log.read(
+                got = partition.read(
                     asked.fetch_offset,
                     limit if limit < remaining else remaining,
+                    asked.current_leader_epoch,
                     min_one_message=at_least_one,
                     committed_only=committed_only,
                 )
@@ -188,8 +190,8 @@ class PendingFetch:
     def has_changed(self, ends: Sequence[tuple[Partition, int]]) -> bool:
         """Whether any partition has another end offset, or was deleted."""
         if self._committed_only:
-            return any(partition.log.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
-        return any(partition.log.high_watermark != end or partition.topic.deleted for partition, end in ends)
+            return any(partition.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
+        return any(partition.high_watermark != end or partition.topic.deleted for partition, end in ends)
 
     def response(self, reading: Reading) -> FetchResponse:
         """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""

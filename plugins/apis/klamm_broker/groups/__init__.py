@@ -7,6 +7,7 @@
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
     offsets         commit, fetch, delete, expire
+    transactional_offsets  what open transactions would commit
     registry        group id → group
     group           what all kinds of groups share: id, lock, offsets
     classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
@@ -29,6 +30,7 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
     "CommitRequest",
@@ -43,4 +45,5 @@ __all__ = [
     "PartitionCommit",
     "SyncRequest",
     "SyncResult",
+    "TransactionalOffsets",
 ]

@@ -76,7 +76,7 @@ class GroupAdministration:
                 outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
                 return
             with group:
-                group.offsets.clear()
+                group.book.clear()
                 self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

@@ -155,6 +155,16 @@ class ClassicGroup(ClassicMembership):
         if self.state is COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """In any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
+        if self.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and (self.state is EMPTY or (not member_id and group_instance_id is None)):
+            return
+        self.validate_member(member_id, group_instance_id)
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Everybody may, as in Kafka."""
 

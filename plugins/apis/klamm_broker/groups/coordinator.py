@@ -18,6 +18,7 @@ from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import JoinReply, JoinRequest, LeaveResult, LeavingMember, SyncReply, SyncRequest
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
@@ -49,6 +50,7 @@ class GroupCoordinator:
         rebalancer = Rebalancer(clock, scheduler, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
+        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry)
 
     def load(self) -> int:

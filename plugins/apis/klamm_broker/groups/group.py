@@ -30,14 +30,25 @@ class OffsetBook:
     """The offsets of one group id, whichever kind of group it is.
 
     `offsets`         committed positions by topic and partition.
+    `pending`         what open transactions would commit, by producer id, then by topic and partition.
     `pending_writes`  commits that the store has not confirmed yet.
     """
 
-    __slots__ = ("offsets", "pending_writes")
+    __slots__ = ("offsets", "pending", "pending_writes")
 
     def __init__(self) -> None:
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
+        self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
         self.pending_writes = 0
+
+    def is_unstable(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction would commit an offset of this partition (KIP-447)."""
+        return any((topic, partition) in pending for pending in self.pending.values())
+
+    def clear(self) -> None:
+        """The group is deleted."""
+        self.offsets.clear()
+        self.pending.clear()
 
 
 class Group(GroupLock, ABC):
@@ -101,6 +112,10 @@ class Group(GroupLock, ABC):
 
         A generation of -1 is that of an administrator, or of a consumer without group management.
         """
+
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """As `validate_commit`, for offsets of a transaction (KIP-447)."""
+        self.validate_commit(member_id, group_instance_id, generation_id)
 
     @abstractmethod
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
@@ -32,7 +32,10 @@ TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
 """Partition indexes by topic name."""
 
 FetchedOffsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset | None]]
-"""Committed offsets by topic name and partition index; None where nothing is committed."""
+"""Committed offsets by topic name and partition index; None where nothing is committed, or `UNSTABLE`."""
+
+UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
+"""In place of an offset that an open transaction may change: UNSTABLE_OFFSET_COMMIT."""
 
 
 class PartitionCommit(NamedTuple):
@@ -151,30 +154,36 @@ class OffsetManager:
     ) -> None:
         """Committed offsets for each (group id, partitions or None for all), in their order.
 
-        With `require_stable` (KIP-447) commits that are under way are waited for, as Kafka does. A group that does
-        not exist has no offsets; that is not an error.
+        With `require_stable` (KIP-447) commits that are under way are waited for, and what an open transaction may
+        change is `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is not an error.
         """
+
+        def fetched() -> list[FetchedOffsets]:
+            return [self._fetch(*request, require_stable) for request in requests]
+
         if require_stable and any(self._has_pending_writes(group_id) for group_id, _ in requests):
-            self._store.submit((), lambda _: reply([self._fetch(*request) for request in requests]))
+            self._store.submit((), lambda _: reply(fetched()))
         else:
-            reply([self._fetch(*request) for request in requests])
+            reply(fetched())
 
     def _has_pending_writes(self, group_id: str) -> bool:
         group = self._registry.get(group_id)
         return group is not None and group.book.pending_writes > 0
 
-    def _fetch(self, group_id: str, partitions: TopicPartitions | None) -> FetchedOffsets:
+    def _fetch(self, group_id: str, partitions: TopicPartitions | None, require_stable: bool) -> FetchedOffsets:
         group = self._registry.get(group_id)
         if group is None:
             return {} if partitions is None else {topic: dict.fromkeys(each) for topic, each in partitions.items()}
         with group:
-            offsets = group.offsets
+            offsets, book = group.offsets, group.book
             if partitions is None:
-                return {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+                partitions = {topic: list(by_partition) for topic, by_partition in offsets.items()}
             fetched: dict[str, dict[int, CommittedOffset | None]] = {}
             for topic, indexes in partitions.items():
                 by_partition = offsets.get(topic, {})
                 fetched[topic] = {index: by_partition.get(index) for index in indexes}
+                if require_stable and book.pending:
+                    fetched[topic].update((index, UNSTABLE) for index in indexes if book.is_unstable(topic, index))
             return fetched
 
     # Delete
@@ -216,9 +225,12 @@ class OffsetManager:
             self._delete_held(group, partitions_to_delete, on_durable)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Delete the offsets of deleted topics."""
+        """Delete the offsets of deleted topics, and what open transactions would commit for them."""
         for group in self._registry.all():
             with group:
+                for pending in group.book.pending.values():
+                    for key in [each for each in pending if each[0] in topics]:
+                        del pending[key]
                 partitions = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
                 if partitions:
                     self._delete_held(group, partitions)
@@ -262,7 +274,7 @@ class OffsetManager:
             for topic, by_partition in group.offsets.items()
             if not group.is_subscribed_to(topic)
             for index, committed in by_partition.items()
-            if _is_expired(group, committed, now_ms, retention_ms)
+            if not group.book.is_unstable(topic, index) and _is_expired(group, committed, now_ms, retention_ms)
         ]
         if expired:
             log.info("group %s: %d offsets have expired", group.log_name, len(expired))
@@ -271,13 +283,13 @@ class OffsetManager:
             self._delete_group(group)
 
     def _delete_group(self, group: Group) -> None:
-        if group.is_expected:
+        if group.is_expected or group.book.pending:
             return
 
         def on_durable(error: StoreError | None) -> None:
             if error is None:
                 with group:
-                    group.offsets.clear()
+                    group.book.clear()
                     self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

@@ -57,7 +57,9 @@ class GroupRegistry:
 
     def remove_if_unused(self, group: Group) -> bool:
         """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only."""
-        if not group.is_empty or group.is_expected or group.offsets or group.book.pending_writes:
+        if not group.is_empty or group.is_expected or group.book.pending_writes:
+            return False
+        if group.offsets or group.book.pending:
             return False
         group.die()
         with self._lock:

@@ -41,7 +41,7 @@ from klamm_broker.security.authorization import may_topic
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 _log = logging.getLogger("klamm.broker.produce")
 
@@ -150,11 +150,9 @@ class _Work:
 
     def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
-        log, traffic = partition.log, partition.topic.traffic
+        traffic = partition.topic.traffic
         try:
-            result = log.append(
-                records, now_ms=self._now_ms, defer_flush=True, max_unpacked_bytes=self._max_unpacked_bytes
-            )
+            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=self._max_unpacked_bytes)
         except KafkaError as error:
             if error.error_code not in _NOT_COUNTED:
                 traffic.failed_produce_requests += 1
@@ -173,13 +171,13 @@ class _Work:
             partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
         )
         if result.flush_due:
-            self._unflushed.append(Unflushed(log, result.last_offset + 1, answer))
+            self._unflushed.append(Unflushed(partition.log, result.last_offset + 1, answer))
         return answer
 
     def wake_fetches(self) -> None:
         """Complete the fetches that wait for what was appended."""
         for partition in self._appended:
-            self._broker.fetch_purgatory.check_and_complete(partition)
+            partition.wake_fetches()
         self._appended = []
 
     def finish(self) -> None:

@@ -28,12 +28,11 @@ from klamm.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from klamm_broker.security.authorization import may_topic
-from klamm_broker.topics.registry import LEADER_EPOCH, check_leader_epoch
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition
+    from klamm_broker.topics.topic import Partition
 
 LATEST = -1
 EARLIEST = -2
@@ -96,10 +95,10 @@ def _find(
     partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
-    check_leader_epoch(wanted.current_leader_epoch)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     index = partition.index
-    leader_epoch = LEADER_EPOCH if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
+    leader_epoch = partition.leader_epoch if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     end = log.last_stable_offset if committed_only else log.high_watermark
     if timestamp == LATEST:
         return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, leader_epoch)

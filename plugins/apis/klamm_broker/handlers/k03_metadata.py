@@ -35,12 +35,12 @@ from klamm_broker.security.authorization import (
     may_topic,
 )
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
-from klamm_broker.topics.registry import LEADER_EPOCH
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 

@@ -33,7 +33,7 @@ from klamm_broker.security.authorization import may_cluster, require_topic
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 6
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3

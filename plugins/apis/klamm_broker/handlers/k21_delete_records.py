@@ -29,7 +29,7 @@ from klamm_broker.security.authorization import may_topic
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 _HIGH_WATERMARK = -1
 _INVALID_LOW_WATERMARK = -1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition
+    from klamm_broker.topics.topic import Partition
 
 
 @handles(describe_log_dirs, versions=range(1, 6))

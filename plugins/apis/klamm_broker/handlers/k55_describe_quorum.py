@@ -25,7 +25,8 @@ from klamm.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 from klamm_broker.security.authorization import require_cluster
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, LEADER_EPOCH
+from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 
 @handles(describe_producers, versions=range(0, 1))

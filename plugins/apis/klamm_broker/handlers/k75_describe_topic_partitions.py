@@ -26,7 +26,7 @@ from klamm.wire.messages.describe_topic_partitions import (
 )
 from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, may_topic
 from klamm_broker.topics.names import check_topic_name
-from klamm_broker.topics.registry import LEADER_EPOCH
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
