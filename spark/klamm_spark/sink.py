@@ -54,6 +54,7 @@ class AuditSink:
         self._recorder: Recorder
         self._encoder: LineEncoder
         self._users = 0
+        # Protects the count of users: the first starts the writer, the last stops it.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None

@@ -115,7 +115,7 @@ CONTRACTS = [
         and value.__module__ == contracts.__name__
         and callbacks(value)
         # Klamm's own, which no plugin defines.
-        and value not in (observer.RequestEvent, observer.StageTimes)
+        and value not in (observer.RequestEvent, observer.StageTimes, filters.EncodedResponse)
         # The bases of the others.
         and value not in (Part, ListenerPart)
     ),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from klamm.api.contracts import HANDLES, handler_problem
 from klamm.api.part import Part
 from klamm.shared.features import Features
 
@@ -67,7 +68,7 @@ class _Mark:
     unchanged_while: Callable[..., object] | None
 
 
-_MARK = "__klamm_handles__"
+_MARK: Final = HANDLES
 
 
 def handles(
@@ -126,9 +127,15 @@ class ApiSet(Part[_Host]):
 
 
 def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Iterator[ApiHandler]:
-    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`."""
+    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`.
+
+    Raises TypeError for a function that does not take these arguments.
+    """
     for function in functions:
         mark: _Mark = getattr(function, _MARK)
+        problem = handler_problem(function, len(leading))
+        if problem is not None:
+            raise TypeError(f"{function.__module__}.{function.__qualname__}{problem}")
         handle: Handler = _bind(function, leading) if leading else function
         token = mark.unchanged_while
         owner = leading or ((function.__self__,) if hasattr(function, "__self__") else ())

@@ -57,6 +57,7 @@ class SessionRegistry(Generic[C]):
     def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
         self._listener = listener
         self._disconnect = disconnect
+        # Protects the sessions, their keys and timers, and what is due for a check.
         self._lock = threading.Lock()
         self._sessions: dict[C, _Session] = {}
         self._by_key: dict[Hashable, dict[C, None]] = {}

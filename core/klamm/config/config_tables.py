@@ -82,7 +82,7 @@ class ConfigTables:
 
         return convert(kind, table, report, self.base, lenient=lenient)
 
-    def set_default(self, path: tuple[str, ...], value: str) -> None:
+    def set_default(self, path: tuple[str, ...], value: object) -> None:
         """Set the key at `path`, whose table is there, unless it has a value."""
         table: Any = self.tables
         for key in path[:-1]:

@@ -101,7 +101,7 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
-    if not dataclasses.is_dataclass(settings):
+    if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
         raise TypeError(f"{settings!r} is not a settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):

@@ -177,6 +177,7 @@ class RequestMetrics:
     """All recorders of a server, those of stopped processors included: a counter never falls."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
+        # Protects the list of recorders; each recorder belongs to one thread.
         self._lock = threading.Lock()
         self._recorders: list[RequestRecorder] = []
         self._name_of = name_of

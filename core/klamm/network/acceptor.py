@@ -70,9 +70,11 @@ class Acceptor:
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
         self._rate = Rate()
+        # Protects the rate of accepted connections, which metrics read from other threads.
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
         self._out_of_descriptors = False
+        # Protects the refused sockets that are closed later, by the scheduler.
         self._delayed_lock = threading.Lock()
         self._delayed_sockets: set[socket.socket] = set()
         server_socket.setblocking(False)
@@ -175,7 +177,7 @@ class Acceptor:
                 return False
         except Exception:
             log.exception("listener=%s peer=%s: accepting failed", self.name, held.peer)
-            release_gates(self.name, held.admitted, held.peer)
+            release_gates(self._runtime.context, held.admitted, held.peer)
             held.socket.close()
             return True
         self.accepted += 1
@@ -195,14 +197,14 @@ class Acceptor:
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
-        answer = call_gates(self.name, self._runtime.gates, held.peer, held.admitted)
+        answer = call_gates(self._runtime.context, self._runtime.gates, held.peer, held.admitted)
         if isinstance(answer, Delay) and answer.pause_acceptor and answer.reason not in held.waited_for:
             held.waited_for.add(answer.reason)
             self.outcomes.count(answer)
         return answer
 
     def _refuse(self, held: _Held, refusal: Refuse | Delay) -> None:
-        release_gates(self.name, held.admitted, held.peer)
+        release_gates(self._runtime.context, held.admitted, held.peer)
         self._runtime.failures.count(refusal.reason)
         if self._runtime.observers is not None:
             self._runtime.observers.refused(held.peer, refusal.reason, describe_refusal(refusal))
@@ -248,7 +250,7 @@ class Acceptor:
             self._socket.close()
         if held is not None:
             log.info("listener=%s peer=%s: refused: stopping", self.name, held.peer)
-            release_gates(self.name, held.admitted, held.peer)
+            release_gates(self._runtime.context, held.admitted, held.peer)
             held.socket.close()
         with self._delayed_lock:
             delayed, self._delayed_sockets = self._delayed_sockets, set()

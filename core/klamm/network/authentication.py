@@ -54,6 +54,7 @@ class ChannelAuthentication:
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context
         self._authenticators = runtime.authenticators
+        self._make_authenticator = runtime.authenticator
         self._observers = runtime.observers
         self._failures = runtime.failures
         self._counts = runtime.counts
@@ -70,7 +71,7 @@ class ChannelAuthentication:
                 channel.connection.principal = channel.transport.principal
                 self._become_ready(channel)
                 return
-            channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
+            channel.authenticator = self._make_authenticator(channel.connection, channel.transport)
         authenticator, receive = channel.authenticator, channel.receive
         while not authenticator.complete:
             if not receive.frames or not channel.can_process:
@@ -151,7 +152,7 @@ class ChannelAuthentication:
         channel.receive.max_size_bytes = self._max_request_bytes
         channel.transition_to(_READY)
         self._selector.setup.done(channel)
-        notify_authenticated(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authenticated(self._listener, channel.gates, channel.accepted_from)
         if self._listener.security_protocol != "PLAINTEXT":
             self._counts.authenticated.add()
         if self._observers is not None:
@@ -193,7 +194,7 @@ class ChannelAuthentication:
         """Handshake and authentication have taken too long."""
         self._failures.count("timed_out")
         log.warning("%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
-        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, _NOT_READY_IN_TIME, again=False)
         self._owner.close(channel, _NOT_READY_IN_TIME)
@@ -210,7 +211,7 @@ class ChannelAuthentication:
             return
         self._selector.setup.done(channel)
         channel.transition_to(ChannelState.AUTHENTICATION_FAILED)
-        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)

@@ -27,6 +27,7 @@ class HandshakeOffload:
         self._under_way: set[KafkaChannel] = set()
         self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
         self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
+        # Protects `_closed`: an outcome after the close has no processor that takes it.
         self._lock = threading.Lock()
         self._closed = False
 

@@ -6,6 +6,7 @@ connections and bytes; requests are the pipeline's.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from klamm.network.delayed_closes import DelayedCloses
 from klamm.network.gate_calls import release_gates
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
-from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest
+from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest
 from klamm.requests.pipeline import RequestPipeline
 from klamm.wire.chunks import Buffer, Chunk, close_chunks
 
@@ -79,13 +80,19 @@ class ChannelLifecycle:
     def fail(self, channel: KafkaChannel, error: Exception) -> None:
         """Something has raised for a channel: log it and close the channel. Called in the `except` block."""
         if isinstance(error, InvalidRequestError):
-            log.warning("%s: closing connection: %s", describe(channel), error)
-            self.close(channel, str(error))
+            self._close_for(channel, str(error), error.last_bytes)
         elif isinstance(error, OSError):
             self.close(channel, str(error))
         else:
             log.exception("%s: channel failed", describe(channel))
             self.close(channel, f"channel failed: {error!r}")
+
+    def _close_for(self, channel: KafkaChannel, reason: str, last_bytes: bytes) -> None:
+        log.warning("%s: closing connection: %s", describe(channel), reason)
+        if last_bytes and channel.send is None:
+            with contextlib.suppress(OSError):
+                channel.transport.write((last_bytes,))
+        self.close(channel, reason)
 
     def proceed(self, channel: KafkaChannel) -> None:
         """A channel may go on: first with what it has received, then with reading. One that migrates waits."""
@@ -103,7 +110,10 @@ class ChannelLifecycle:
             self._pipeline.drop(request)
             return
         try:
-            self._answer(channel, request)
+            if request.result is GO_ON:
+                self._pipeline.go_on(request)
+            else:
+                self._answer(channel, request)
         except Exception as error:
             self.fail(channel, error)
 
@@ -231,8 +241,7 @@ class ChannelLifecycle:
         if isinstance(result, CloseConnection):
             channel.in_flight = None
             self._pipeline.end((request,), RequestOutcome.FAILED)
-            log.warning("%s: closing connection: %s", describe(channel), result.reason)
-            self.close(channel, result.reason)
+            self._close_for(channel, result.reason, result.last_bytes)
             return
         if result is NO_RESPONSE:
             self._pipeline.end((request,), RequestOutcome.NO_ANSWER)
@@ -294,7 +303,7 @@ class ChannelLifecycle:
             channel.receive.release(channel.in_flight.size_bytes)
             self._pipeline.lose(channel.in_flight)
             channel.in_flight = None
-        release_gates(self._listener.name, channel.gates, channel.accepted_from)
+        release_gates(self._listener, channel.gates, channel.accepted_from)
         self._counts.note_closed(channel.connection)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observers is not None:

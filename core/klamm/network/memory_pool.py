@@ -54,6 +54,7 @@ class MemoryPool:
         self.size_bytes = size_bytes
         self.strict = strict
         self._clock = clock or SystemClock()
+        # Protects the bytes that are left, the claims and their queue.
         self._lock = threading.Lock()
         self._available = size_bytes
         self._partial = 0

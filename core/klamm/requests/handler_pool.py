@@ -37,6 +37,7 @@ class KafkaRequestHandlerPool:
     def __init__(self, channel: RequestChannel, clock: Clock) -> None:
         self._channel = channel
         self._clock = clock
+        # Protects the threads, their target count and their meters.
         self._lock = threading.Lock()
         self._pause = threading.Event()
         self._threads: set[threading.Thread] = set()

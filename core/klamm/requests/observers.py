@@ -8,7 +8,7 @@ from typing import Any
 
 from klamm.api.context import Address, ConnectionContext
 from klamm.api.observer import RequestEvent, RequestObserver
-from klamm.logs.rate_limited import RateLimitedLog
+from klamm.api.part_failures import PartFailures
 
 log = logging.getLogger("klamm.observers")
 
@@ -16,8 +16,7 @@ log = logging.getLogger("klamm.observers")
 class RequestObservers:
     """An observer that raises is logged, once a minute for each of its methods; the others are still called."""
 
-    def __init__(self, listener: str, observers: Sequence[RequestObserver], failures: RateLimitedLog) -> None:
-        self._listener = listener
+    def __init__(self, observers: Sequence[RequestObserver], failures: PartFailures) -> None:
         self._observers = tuple(observers)
         self._failures = failures
         self._completed_many = tuple(observer.completed_many for observer in observers)
@@ -27,13 +26,7 @@ class RequestObservers:
             try:
                 getattr(observer, event)(*arguments)
             except Exception as error:
-                self._failed(observer, event, error)
-
-    def _failed(self, observer: object, event: str, error: Exception) -> None:
-        kind = type(observer)
-        line = "listener=%s: observer %s.%s failed in %s"
-        name = kind.__module__, kind.__qualname__
-        self._failures.log((*name, event), logging.ERROR, line, self._listener, *name, event, error=error)
+                self._failures.log(log, observer, event, error)
 
     def refused(self, address: Address, reason: str, detail: str) -> None:
         """A gate refused a connection."""
@@ -65,4 +58,4 @@ class RequestObservers:
             try:
                 completed_many(events)
             except Exception as error:
-                self._failed(getattr(completed_many, "__self__", completed_many), "completed", error)
+                self._failures.log(log, getattr(completed_many, "__self__", completed_many), "completed", error)

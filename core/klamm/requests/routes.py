@@ -19,7 +19,18 @@ _INLINE_ALWAYS: Final = 1 << 31
 _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
-_LOADED: Final = frozenset({"count_errors", "decode", "handle", "has_errors_inside", "has_records", "only_own_code"})
+_LOADED: Final = frozenset(
+    {
+        "count_errors",
+        "decode",
+        "handle",
+        "has_errors_inside",
+        "has_records",
+        "only_own_code",
+        "request_class",
+        "response_class",
+    }
+)
 
 RequestStep = Callable[[Any, RequestContext], Any]
 
@@ -59,6 +70,8 @@ class Route:
         "on_request",
         "on_response",
         "only_own_code",
+        "request_class",
+        "response_class",
         "unchanged_while",
     )
 
@@ -88,12 +101,13 @@ class Route:
     def load(self) -> None:
         """Import the modules of the API."""
         module, self.handle = self._handler.load()
-        response_class = module.__dict__[f"{self.name}Response"]
+        self.request_class = module.__dict__[f"{self.name}Request"]
+        response_class = self.response_class = module.__dict__[f"{self.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
         self.count_errors = error_counter(response_class)
         self.only_own_code = has_only_own_code(response_class)
         self.has_errors_inside = has_errors_inside(response_class)
-        self.decode = module.__dict__[f"{self.name}Request"].decode
+        self.decode = self.request_class.decode
         self.loaded = True
 
 

@@ -39,7 +39,9 @@ class DelayedOperation:
         self.delay_ms = delay_ms
         self.request = request
         self._completed = False
+        # Protects `_completed`: one caller alone completes the operation.
         self._lock = threading.Lock()
+        # Held by the one thread that tries to complete it; trying may try again.
         self._trying = threading.RLock()
         self._timer: Timer | None = None
         self._purgatory: Purgatory | None = None
@@ -133,6 +135,7 @@ class Purgatory:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        # Protects the watchers of each key.
         self._lock = threading.Lock()
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 

@@ -28,6 +28,7 @@ class Workers:
     def __init__(self, name: str, count: int) -> None:
         self._name = name
         self._count = count
+        # Protects the queues, the counts of work and threads, and `_stopping`.
         self._changed = threading.Condition()
         # Only sources with work, the next one first.
         self._queues: dict[str, deque[Work]] = {}

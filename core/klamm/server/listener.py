@@ -87,6 +87,10 @@ class Listener:
         """All parts of this listener."""
         return [] if self._parts is None else self._parts.all
 
+    def part(self, name: str) -> ListenerPart | None:
+        """The part of that provider; None if the listener names none."""
+        return None if self._parts is None else self._parts.find(name)
+
     def bind(self, services: ServerServices) -> None:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
         settings = self.plan.settings
@@ -130,13 +134,14 @@ class Listener:
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
+        api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
         handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
-        requests = self._request_parts(parts, handlers, clock, scheduler)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler), api_set=api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -185,8 +190,7 @@ class Listener:
         settings, later = self.plan.settings, scheduler.schedule
         observers = None
         if parts.observers:
-            failures = RateLimitedLog(logging.getLogger("klamm.observers"), later)
-            observers = RequestObservers(self.name, parts.observers, failures)
+            observers = RequestObservers(parts.observers, self.context.failures)
         return RequestParts(
             listener=self.context,
             routes=Routes(handlers, settings.dispatch, parts.filter_calls()),

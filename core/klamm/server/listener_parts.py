@@ -62,6 +62,10 @@ class ListenerParts:
         self._plans.append(plan)
         return part
 
+    def find(self, name: str) -> ListenerPart | None:
+        """The first part of that provider."""
+        return next((part for plan, part in zip(self._plans, self.all, strict=True) if plan.name == name), None)
+
     def open(self) -> None:
         """Open every part, in the order of the plan. Raises PartError."""
         for part in self.all:

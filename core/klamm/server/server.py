@@ -44,9 +44,10 @@ class SocketServer:
     """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
+    `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
     """
 
-    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None) -> None:
+    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None, temporary: Path | None = None) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
@@ -55,7 +56,7 @@ class SocketServer:
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
         self._parts = ServerParts(self.services)
-        self._temporary: Path | None = None
+        self._temporary = temporary
         self.data_dir = Path()
         self.pool: MemoryPool | None = None
         self.request_channel: RequestChannel
@@ -112,6 +113,7 @@ class SocketServer:
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
+                api_set=self.plan.api_sets[listener.plan.api_set].describe(),
             )
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
@@ -156,7 +158,8 @@ class SocketServer:
 
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             self.data_dir = self._temporary
             return
         self.data_dir = self.plan.server.data_dir
@@ -190,8 +193,11 @@ class SocketServer:
                 served[name] = list(api_set.handlers()), api_set.features()
         return served
 
-    def stop(self, deadline_ms: int | None = None) -> None:
-        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""
+    def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
+        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.
+
+        `keep_data` leaves a temporary data directory for another server.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -216,7 +222,7 @@ class SocketServer:
         self._parts.close(lambda part: True)
         for listener in self.listeners:
             listener.close()
-        if self._temporary is not None:
+        if self._temporary is not None and not keep_data:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:

@@ -82,6 +82,7 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
+        # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 

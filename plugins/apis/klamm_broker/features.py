@@ -45,6 +45,7 @@ class FeatureRegistry:
     def __init__(self, store: Store, supported: Sequence[Feature] = SUPPORTED) -> None:
         self._store = store
         self._supported = {feature.name: feature for feature in supported}
+        # Held from the check of a change to its publication.
         self._lock = threading.Lock()
         self.published = Features(FeatureLevels(0, tuple(supported)))
 

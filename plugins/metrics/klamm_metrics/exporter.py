@@ -33,6 +33,7 @@ class PrometheusExporter(ServerExtension):
         self._state = ServerState.STARTING
         self._services: ServerServices
         self._registry: CollectorRegistry
+        # One page is rendered at a time.
         self._rendering = threading.Lock()
         self._http: HttpServer
 

@@ -87,6 +87,7 @@ class JwksKeys:
         self._due_ns = 0
         self._forced_from_ns = 0
         self._waiting: list[Callable[[], object]] = []
+        # Protects the work that waits for keys, the times of fetches and `_stopping`.
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -27,6 +27,7 @@ class PacedWorker:
         self._percent = percent
         self._clock = clock
         self._stopping = stopping or threading.Event()
+        # Protects the work that waits, by source and user.
         self._lock = threading.Lock()
         # Only sources and users with work, the next ones first.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}

@@ -55,6 +55,7 @@ class PlainMechanism(SaslMechanism):
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        # Protects what is remembered of right and wrong passwords.
         self._lock = threading.Lock()
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> PlainServer:

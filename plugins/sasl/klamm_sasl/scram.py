@@ -84,6 +84,7 @@ class ScramServerMechanism(SaslMechanism):
         self.credentials = Credentials(context.stores, self.services)
         self.tokens = self.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
         self._sessions = context.sessions
+        # Protects the timers of expiring tokens.
         self._lock = threading.Lock()
         # Of tokens with sessions that have changed, by their ids.
         self._expiry_timers: dict[str, Timer] = {}

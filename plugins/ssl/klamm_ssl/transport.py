@@ -84,6 +84,7 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        # One reload at a time.
         self._reload_lock = threading.Lock()
         self._seen = b""
         # Digest and message of the last failure that was reported.

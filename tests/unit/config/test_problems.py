@@ -80,7 +80,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         ),
         (
             ECHO + "gates = ['lost']\n",
-            "klamm.toml:1:1  listeners.a.lost: the settings of made-up cannot be loaded:"
+            'klamm.toml:1:1  listeners.a.lost: the connection gate "lost" of made-up: its settings cannot be loaded:'
             " ModuleNotFoundError(\"No module named 'nowhere'\")",
         ),
         (TOPICS + "num.partitions = 11\n", "klamm.toml:4:1  topics.num.partitions: must be at most 10, not 11"),
@@ -154,7 +154,7 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
 )
 def test_a_class_that_is_no_settings_class(problems, gate, problem):
     (found,) = problems(ECHO + f'gates = ["{gate}"]\n')
-    assert "the settings of made-up cannot be loaded: TypeError" in found
+    assert f'the connection gate "{gate}" of made-up: its settings cannot be loaded: TypeError' in found
     assert problem in found
 
 

@@ -62,7 +62,7 @@ class Line:
         scheduler = self.services.scheduler
         parts = request_parts(self.listener, self.clock, scheduler, with_api_versions(handlers), mode, filters)
         if observed:
-            observers = RequestObservers(self.listener.name, [self.events], parts.failures)
+            observers = RequestObservers([self.events], self.listener.failures)
             parts = type(parts)(**{name: getattr(parts, name) for name in parts.__slots__} | {"observers": observers})
         self.routes = parts.routes
         registry = self.registry = MetricsRegistry()

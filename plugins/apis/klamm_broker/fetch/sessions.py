@@ -77,6 +77,7 @@ class FetchSession:
         self.epoch = 1
         self.created_ns = now_ns
         self.last_used_ns = now_ns
+        # Protects the session's partitions and epoch.
         self.lock = threading.Lock()
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
@@ -107,6 +108,7 @@ class FetchSessionCache:
         self._slots = slots
         self._clock = clock
         self._random_bytes = random_bytes
+        # Protects the sessions and the order of last use.
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._refused_size = 0

@@ -19,6 +19,7 @@ class _Held:
     __slots__ = ("answers", "depth", "lock")
 
     def __init__(self) -> None:
+        # Protects one group; its holder may enter again.
         self.lock = threading.RLock()
         self.depth = 0
         self.answers: list[tuple[Callable[[Any], None], Any]] = []

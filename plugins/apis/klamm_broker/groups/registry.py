@@ -23,6 +23,7 @@ class GroupRegistry:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, Group] = {}
+        # Protects the map of groups.
         self._lock = threading.Lock()
 
     def restore(self, groups: Iterable[Group]) -> None:

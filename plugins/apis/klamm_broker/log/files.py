@@ -88,6 +88,7 @@ class FileHandle:
         self.fd = fd
         self._operations = operations
         self._users = 1
+        # Protects the count of users: the last one closes the descriptor.
         self._lock = threading.Lock()
 
     def try_acquire(self) -> bool:
@@ -152,6 +153,7 @@ class OpenFiles:
     def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES) -> None:
         self._max_open = max_open
         self._files: dict[LogFile, None] = {}
+        # Protects the order of last use.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -191,6 +193,7 @@ class LogFile:
         self._open_files = open_files
         self._closed = False
         self._handle: FileHandle | None = None
+        # Protects the handle, the path and `_closed`.
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:

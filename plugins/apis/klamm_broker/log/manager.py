@@ -72,6 +72,7 @@ class LogManager:
             self.flusher.request,
             validates_records=validates_records,
         )
+        # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()
         self._directory_lock = DirectoryLock(data_dir)
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)

@@ -24,6 +24,7 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
 
 _LARGE_BYTES: Final = 16 * 1024 * 1024
+# One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7

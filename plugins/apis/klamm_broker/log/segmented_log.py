@@ -87,7 +87,9 @@ class SegmentedLog(LogReader):
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
         self._flushed_ms = context.clock.wall_ms()
+        # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
+        # One flush at a time; appends go on meanwhile.
         self._flush_lock = threading.Lock()
         self.config = config
         self._publish(end_offset)

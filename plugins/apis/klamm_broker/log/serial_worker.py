@@ -16,6 +16,7 @@ class SerialWorker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Protects the thread: it starts with the first work, and ends once.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 

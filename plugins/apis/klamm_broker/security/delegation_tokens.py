@@ -46,6 +46,7 @@ class DelegationTokens:
         self._random_bytes = random_bytes
         self._table = shared.table(DELEGATION_TOKENS)
         self._cache = shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+        # Protects the tokens: check and change are one step.
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
 

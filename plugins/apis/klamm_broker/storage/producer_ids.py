@@ -22,6 +22,7 @@ class ProducerIds:
     def __init__(self, store: Store, at_least: int = 0) -> None:
         self._store = store
         self._at_least = at_least
+        # Protects the block of ids.
         self._lock = threading.Lock()
         self._next = 0
         self._block_end = 0

@@ -172,6 +172,7 @@ class Store:
         self._sync_submitted = sync_submitted
         self._is_syncing = True
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        # Protects the connection, which one thread uses at a time.
         self._connection_lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None

@@ -64,6 +64,7 @@ class AutoTopicCreation:
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
         self._max_waiting = max(1, MAX_WAITING_PARTITIONS // num_partitions)
+        # Protects the names that wait, those being created, and the thread.
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
         self._creating: Collection[str] = ()

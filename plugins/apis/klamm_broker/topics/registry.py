@@ -81,6 +81,7 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
         self._wake = wake
+        # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
