@@ -17,12 +17,25 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
     """The problem with `[listeners.NAME.slow_log]`, or None."""
-    names = {spec_of(key).name for key in ApiKey}
     for name, milliseconds in thresholds.items():
-        if name != "default" and name not in names:
-            return f'"{name}" is not an API; write it as Kafka does, e.g. Produce, or "default" for all others'
         if milliseconds < 0:
             return f'the threshold of "{name}" must not be negative'
+    return _check_api_names(thresholds)
+
+
+def check_api_limits(limits: Mapping[str, int]) -> str | None:
+    """The problem with a table of limits by API name, or None."""
+    for name, limit in limits.items():
+        if limit < 1:
+            return f'the limit of "{name}" must be at least 1'
+    return _check_api_names(limits)
+
+
+def _check_api_names(table: Mapping[str, int]) -> str | None:
+    names = {spec_of(key).name for key in ApiKey}
+    for name in table:
+        if name != "default" and name not in names:
+            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
     return None
 
 
@@ -160,6 +173,24 @@ class ListenerSettings:
         doc="Largest request; a larger one closes its connection.",
         kafka="socket.request.max.bytes",
         minimum=1,
+    )
+    request_max_bytes: dict[str, int] = setting(
+        {},
+        doc="Largest request by API name, or `default`; a larger one closes its connection. Unset is 4 MiB; 16 MiB for "
+        "Fetch, OffsetCommit, JoinGroup, SyncGroup, CreateTopics and what alters configs; `socket_request_max_bytes` "
+        "for Produce. 64 KiB is the least.",
+        check=check_api_limits,
+    )
+    request_max_elements: dict[str, int] = setting(
+        {},
+        doc="Most elements of arrays and tagged fields in one request, by API name or `default`. Unset is 100,000, and "
+        "20,000 for DescribeConfigs.",
+        check=check_api_limits,
+    )
+    response_max_bytes: dict[str, int] = setting(
+        {},
+        doc="Largest answer by API name, or `default`, beside records. Unset is 32 MiB.",
+        check=check_api_limits,
     )
     connections_max_idle_ms: int = setting(
         600_000,

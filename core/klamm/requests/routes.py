@@ -8,14 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
+from klamm.requests.limits import INLINE_MAX_BYTES, INLINE_MAX_ELEMENTS, MAX_KEYS, RequestLimits, request_limits
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.response_errors import has_errors_inside
 
 log = logging.getLogger("klamm.requests")
 
-_MAX_KEYS: Final = 128
 _INLINE_ALWAYS: Final = 1 << 31
+_NO_LIMITS_SET: Final = request_limits()
 _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
@@ -47,10 +48,11 @@ class FilterCalls(NamedTuple):
 class Route:
     """One API of a listener.
 
-    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. `flexible_from` is
-    the first version with a flexible response header. `on_request` and `on_response` are the filters that want this
-    API, in the order of their calls. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
-    answered from the response cache.
+    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
+    than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
+    request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
+    `on_request` and `on_response` are the filters that want this API, in the order of their calls. `unchanged_while` is
+    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
     """
 
     __slots__ = (
@@ -63,7 +65,10 @@ class Route:
         "has_errors_inside",
         "has_records",
         "inline_max_bytes",
+        "inline_max_elements",
         "loaded",
+        "max_answer_bytes",
+        "max_elements",
         "max_version",
         "min_version",
         "name",
@@ -75,7 +80,9 @@ class Route:
         "unchanged_while",
     )
 
-    def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls]) -> None:
+    def __init__(
+        self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls], limits: RequestLimits = _NO_LIMITS_SET
+    ) -> None:
         self._handler = handler
         self.loaded = False
         self.api_key = handler.api_key
@@ -90,6 +97,11 @@ class Route:
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
         self.unchanged_while = None if wanted else handler.unchanged_while
         self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
+        self.max_elements = limits.max_elements[handler.api_key]
+        self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
+        self.inline_max_elements = (
+            self.max_elements if mode == "inline" else min(self.max_elements, INLINE_MAX_ELEMENTS)
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that need the modules of the API. They are imported at its first request: a start needs few."""
@@ -114,9 +126,11 @@ class Route:
 def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
     if mode == "pool" or (blocked and mode != "inline"):
         return _INLINE_NEVER
-    if mode == "inline" or not handler.blocking:
+    if mode == "inline":
         return _INLINE_ALWAYS
-    return handler.inline_max_bytes or _INLINE_NEVER
+    if not handler.blocking:
+        return INLINE_MAX_BYTES
+    return min(handler.inline_max_bytes, INLINE_MAX_BYTES) or _INLINE_NEVER
 
 
 class Routes:
@@ -124,14 +138,20 @@ class Routes:
 
     __slots__ = ("_by_key",)
 
-    def __init__(self, handlers: Iterable[ApiHandler], mode: str, filters: Sequence[FilterCalls] = ()) -> None:
-        self._by_key: list[Route | None] = [None] * _MAX_KEYS
+    def __init__(
+        self,
+        handlers: Iterable[ApiHandler],
+        mode: str,
+        filters: Sequence[FilterCalls] = (),
+        limits: RequestLimits = _NO_LIMITS_SET,
+    ) -> None:
+        self._by_key: list[Route | None] = [None] * MAX_KEYS
         for handler in handlers:
-            self._by_key[handler.api_key] = Route(handler, mode, filters)
+            self._by_key[handler.api_key] = Route(handler, mode, filters, limits)
 
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""
-        return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
+        return self._by_key[api_key] if 0 <= api_key < MAX_KEYS else None
 
     def load_one(self) -> bool:
         """Import the modules of one API that are not loaded yet. True if there was one.

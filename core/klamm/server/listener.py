@@ -27,6 +27,9 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.processor import Processor
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.limits import DOC as LIMITED_DOC
+from klamm.requests.limits import NAME as LIMITED_NAME
+from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
@@ -141,7 +144,8 @@ class Listener:
         handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
-        requests = replace(self._request_parts(parts, handlers, clock, scheduler), api_set=api_set)
+        limits = self._request_limits(parts)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -185,7 +189,12 @@ class Listener:
         self.context.close_least_recently_used = self._close_least_recently_used
 
     def _request_parts(
-        self, parts: ListenerParts, handlers: Iterable[ApiHandler], clock: Clock, scheduler: Scheduler
+        self,
+        parts: ListenerParts,
+        handlers: Iterable[ApiHandler],
+        clock: Clock,
+        scheduler: Scheduler,
+        limits: RequestLimits,
     ) -> RequestParts:
         settings, later = self.plan.settings, scheduler.schedule
         observers = None
@@ -193,14 +202,29 @@ class Listener:
             observers = RequestObservers(parts.observers, self.context.failures)
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls()),
+            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
             failures=RateLimitedLog(logging.getLogger("klamm.requests"), later),
+            limits=limits,
             # Observers see each request, and with an authorizer answers depend on the principal.
             may_cache=observers is None and self.context.authorizer is None,
         )
+
+    def _request_limits(self, parts: ListenerParts) -> RequestLimits:
+        settings = self.plan.settings
+        limits = request_limits(
+            self.name,
+            socket_max_bytes=settings.socket_request_max_bytes,
+            token_max_bytes=parts.authenticators.max_receive_bytes if parts.authenticators is not None else None,
+            max_bytes=settings.request_max_bytes,
+            max_elements=settings.request_max_elements,
+            max_answer_bytes=settings.response_max_bytes,
+        )
+        self.context.max_answer_bytes = limits.max_answer_bytes
+        self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
+        return limits
 
     def _trusted_proxies(self) -> TrustedProxies | None:
         settings = self.plan.settings

@@ -25,6 +25,7 @@ from klamm.runtime.scheduler import Scheduler
 from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
+from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.features import Features
 from klamm.shared.version import __version__
@@ -127,6 +128,7 @@ class SocketServer:
             max_clients=settings.metrics_max_clients,
             clock=self.clock,
         )
+        self.services.served_until_ns = ServedUntil(self.clock, self.listeners, self.request_channel)
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()

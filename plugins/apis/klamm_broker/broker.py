@@ -19,6 +19,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
 from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
 from klamm_broker.services import BrokerServices
@@ -101,6 +102,11 @@ class Broker(ApiSet):
             clock=server.clock,
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
+            batch_limits=BatchLimits(
+                self.settings.record_max_count,
+                self.settings.record_max_unpacked_bytes,
+                self.settings.record_max_unpacked_ratio,
+            ),
         )
         # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
@@ -151,7 +157,15 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        self.groups = GroupCoordinator(server.clock, server.scheduler, self.store, settings, server.random_bytes)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            settings,
+            server.random_bytes,
+            lambda: services.served_until_ns(),
+        )
         self.groups.load()
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
 
 INT32_MAX = 2**31 - 1
@@ -16,7 +17,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(RecordSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -50,13 +51,6 @@ class BrokerSettings:
 
     message_max_bytes: int = setting(
         1_048_588, name="message.max.bytes", minimum=0, doc="Largest record batch in bytes, after compression."
-    )
-    record_validation: str = setting(
-        "records",
-        name="record.validation",
-        choices=("records", "headers"),
-        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
-        " klamm's own key.",
     )
     compression_type: str = setting(
         "producer",

@@ -84,6 +84,8 @@ class Playbook:
         self.settings = Settings(**settings)
         self.clock = ManualClock()
         self._ids = itertools.count(1)
+        self.lag_ms = 0
+        """How far the server is behind with what clients have sent."""
         self._start()
 
     def _start(self) -> None:
@@ -91,7 +93,12 @@ class Playbook:
         self.store = Store(self.path)
         self.store.open()
         self.coordinator = GroupCoordinator(
-            self.clock, self.scheduler, self.store, self.settings, lambda size: next(self._ids).to_bytes(size, "big")
+            self.clock,
+            self.scheduler,
+            self.store,
+            self.settings,
+            lambda size: next(self._ids).to_bytes(size, "big"),
+            lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
         )
         self.loaded = self.coordinator.load()
 

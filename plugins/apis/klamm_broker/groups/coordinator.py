@@ -14,6 +14,7 @@ from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.classic_coordinator import ClassicCoordinator
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.offsets import OffsetManager
+from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import JoinReply, JoinRequest, LeaveResult, LeavingMember, SyncReply, SyncRequest
@@ -41,13 +42,15 @@ class GroupCoordinator:
         store: Store,
         settings: GroupSettings,
         random_bytes: Callable[[int], bytes],
+        served_until_ns: Callable[[], int] | None = None,
     ) -> None:
         self._settings = settings
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
         self._registry = GroupRegistry(clock)
-        rebalancer = Rebalancer(clock, scheduler, store, settings)
+        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
         self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)

@@ -47,7 +47,7 @@ _log = logging.getLogger("klamm.broker.produce")
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
-_INLINE_MAX_BYTES = 128 * 1024
+_INLINE_MAX_BYTES = 64 * 1024
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
@@ -79,7 +79,7 @@ def produce_records(
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
-    work = _Work(broker, context, acks)
+    work = _Work(broker, context, acks, sum(len(wanted.partition_data) for wanted in request.topic_data))
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -104,7 +104,12 @@ def produce_records(
             except KafkaError as error:
                 result = work.failed = _failure(data.index, error)
             except UnpacksToMoreError:
+                assert topic is not None
                 assert partition is not None
+                if context.on_processor and not (results or work.responses):
+                    # The first batch: the request has changed nothing yet, but this count.
+                    topic.traffic.produce_requests -= 1
+                    context.leave_processor()
                 # Copied: the bytes of the request are not kept until the response is sent.
                 work.deferred.append((results, len(results), partition, bytearray(records)))
                 result = PartitionProduceResponse(data.index)
@@ -125,6 +130,7 @@ class _Work:
         "_appended",
         "_broker",
         "_context",
+        "_max_packed_bytes",
         "_max_unpacked_bytes",
         "_now_ms",
         "_unflushed",
@@ -133,14 +139,15 @@ class _Work:
         "responses",
     )
 
-    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int) -> None:
+    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int, partitions: int) -> None:
         self._broker = broker
         self._context = context
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
-        # A larger request runs on a request handler thread, where decompression delays no other connection.
-        is_inline = context.size_bytes <= _INLINE_MAX_BYTES
-        self._max_unpacked_bytes = INLINE_UNPACKED_BYTES if is_inline else MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
+        if context.on_processor:
+            self._max_unpacked_bytes = _INLINE_MAX_BYTES
+            self._max_packed_bytes = INLINE_UNPACKED_BYTES // max(partitions, 1)
         self._appended: list[Partition] = []
         self._unflushed: list[Unflushed] = []
         self.responses: list[TopicProduceResponse] = []
@@ -151,8 +158,10 @@ class _Work:
     def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
         traffic = partition.topic.traffic
+        is_packed = len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
-            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=self._max_unpacked_bytes)
+            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
             if error.error_code not in _NOT_COUNTED:
                 traffic.failed_produce_requests += 1
@@ -182,7 +191,7 @@ class _Work:
 
     def finish(self) -> None:
         """Append what was deferred, and answer."""
-        self._max_unpacked_bytes = MAX_UNCOMPRESSED_BYTES
+        self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         for results, place, partition, records in self.deferred:
             try:
                 results[place] = self.append(partition, records)

@@ -57,7 +57,7 @@ def _facts(handler: ApiHandler) -> tuple[Any, ...]:
 
 
 APIS: Final = (
-    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=131072),
+    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=65536),
     LazyApi(ApiKey.FETCH, "k01_fetch.fetch_records", range(4, 19), blocking=False),
     LazyApi(ApiKey.LIST_OFFSETS, "k02_list_offsets.find_offsets", range(1, 12)),
     LazyApi(ApiKey.OFFSET_COMMIT, "k08_offset_commit.commit_offsets", range(2, 11), blocking=False),

@@ -30,6 +30,7 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenF
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.serial_worker import SerialWorker
 
 log = logging.getLogger("klamm.broker.log")
@@ -57,6 +58,7 @@ class LogManager:
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         random_below: Callable[[int], int] = random_below,
         validates_records: bool = True,
+        batch_limits: BatchLimits = DEFAULT_LIMITS,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
@@ -71,6 +73,7 @@ class LogManager:
             self._checkpoint_start_offsets,
             self.flusher.request,
             validates_records=validates_records,
+            batch_limits=batch_limits,
         )
         # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import Codec
 from klamm.wire.records import (
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
@@ -25,6 +26,8 @@ from klamm_broker.log.config import LogConfig
 
 _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
+_CHEAP_BYTES: Final = 1024
+"""A batch of this size has too few records to hold up a thread that others wait for."""
 
 
 class RecordValidationError(KafkaError):
@@ -45,10 +48,8 @@ def prepare(
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
     of codec, and what decompressing raises.
     """
-    too_late_ms = now_ms + config.message_timestamp_after_max_ms
-    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
-    recompress = config.codec is not None and config.codec is not header.codec
-    if is_late or recompress or config.compact or config.has_earliest_timestamp:
+    if _needs_records(header, config, now_ms):
+        recompress = config.codec is not None and config.codec is not header.codec
         check = _RecordCheck(config, now_ms)
         records = check.checked(decode_records(batch))
         if recompress:
@@ -60,6 +61,20 @@ def prepare(
     if config.log_append_time:
         return _with_timestamp(batch, header, header.attributes | LOG_APPEND_TIME, now_ms)
     return batch, header
+
+
+def is_costly_to_prepare(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Whether `prepare` has to look into a batch that it would unpack, or that is not small."""
+    if not _needs_records(header, config, now_ms):
+        return False
+    return header.codec is not Codec.NONE or header.size_bytes > _CHEAP_BYTES or config.codec is not None
+
+
+def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
+    too_late_ms = now_ms + config.message_timestamp_after_max_ms
+    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
+    recompress = config.codec is not None and config.codec is not header.codec
+    return is_late or recompress or config.compact or config.has_earliest_timestamp
 
 
 class _RecordCheck:
