@@ -56,8 +56,8 @@ class ServerServices:
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
     are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
-    nanoseconds: what had arrived from clients by then has been read, and handed to its handler. Whoever ends something
-    because a client was silent compares with it, not with the clock.
+    nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
+    silent client compares its deadline with this moment, not with the clock.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from klamm_broker.groups import persistence
 from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.classic_coordinator import ClassicCoordinator
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import JoinReply, JoinRequest, LeaveResult, LeavingMember, SyncReply, SyncRequest
@@ -49,7 +49,7 @@ class GroupCoordinator:
         self._store = store
         self._clock = clock
         self._registry = GroupRegistry(clock)
-        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
         rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
