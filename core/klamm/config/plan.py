@@ -34,6 +34,12 @@ class PartPlan:
         """Which package it comes from."""
         return self.found.source.distribution
 
+    def settings_of_parts(self, other: PartPlan) -> dict[str, tuple[Any, ...]] | None:
+        """The settings of another plan's parts of the part, if these are the same parts; else None."""
+        if not _same_parts(self.parts, other.parts):
+            return None
+        return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
+
     def describe(self) -> str:
         """Kind, name and origin, for log lines and admin events."""
         source = self.found.source
@@ -76,6 +82,15 @@ class PartPlan:
     def _refuse(self, problem: str | None) -> None:
         if problem is not None:
             raise PluginError(f"{self._what}: {problem}")
+
+
+def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
+    """Whether these are the same providers under the same names, whose own parts are equal."""
+
+    def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+        return {key: [(part.found, part.name, part.parts) for part in each] for key, each in parts.items()}
+
+    return kept(some) == kept(others)
 
 
 @dataclass(frozen=True, slots=True)

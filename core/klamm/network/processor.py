@@ -62,7 +62,7 @@ class Processor:
         return self._reactor.selector.now_ns
 
     def served_until_ns(self) -> int:
-        """Requests that had arrived by this moment, in monotonic nanoseconds, have been run or are in the request queue.
+        """Requests that had arrived by this moment, in monotonic nanoseconds, have run or are in the request queue.
 
         Wakes an idle processor, so that the next call returns a later moment. Any thread.
         """

@@ -197,6 +197,7 @@ class Broker(ApiSet):
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
+        every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
         if settings.log_cleaner_enable:

@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -138,7 +139,9 @@ class SslTransport(Transport):
             self._contexts.context,
             self._mapper,
             lambda name: self._note_unknown_name(name, peer),
-            functools.partial(self._begin_session, self._client_trust) if self._sessions is not None else None,
+            functools.partial(self._begin_session, self._client_trust, self._mapper)
+            if self._sessions is not None
+            else None,
         )
 
     def _trust_of(self, contexts: SslContexts) -> ClientTrust:
@@ -147,7 +150,12 @@ class SslTransport(Transport):
         return ClientTrust(list(certificates_of(pem)), list(revocation_lists_of(pem)), leaf_only=leaf_only)
 
     def _begin_session(
-        self, checked_by: ClientTrust, layer: SslTransportLayer, ders: Sequence[bytes], is_whole: bool
+        self,
+        checked_by: ClientTrust,
+        named_by: SslPrincipalMapper,
+        layer: SslTransportLayer,
+        ders: Sequence[bytes],
+        is_whole: bool,
     ) -> Callable[[], object]:
         """Start the session of a client whose certificate `checked_by` trusts; returns a function that removes it.
 
@@ -162,6 +170,8 @@ class SslTransport(Transport):
         def revoked_because() -> str | None:
             if clock.wall_ms() >= chain[0].not_after_ms:
                 return "the client certificate has expired"
+            if self._mapper is not named_by and _name_by(self._mapper, ders[0]) != layer.principal.name:
+                return "the rules give the client certificate another principal"
             trust = self._client_trust
             return None if trust is checked_by else trust.rejection_reason(chain, is_whole=is_whole)
 
@@ -181,6 +191,16 @@ class SslTransport(Transport):
             peer.port,
             name,
         )
+
+    def reconfigure(self, settings: SslSettings) -> bool:
+        """Takes other `principal_mapping_rules`, if nothing else has changed."""
+        if replace(settings, principal_mapping_rules=self.settings.principal_mapping_rules) != self.settings:
+            return False
+        self.settings = settings
+        self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        if self._sessions is not None:
+            self._sessions.recheck()
+        return True
 
     def reload(self) -> None:
         """Load changed files. Raises SslFilesError if they cannot be used; then the old content stays in use.
@@ -247,9 +267,16 @@ class SslTransport(Transport):
         self._remove_metrics()
 
 
+def _name_by(mapper: SslPrincipalMapper, certificate: bytes) -> str | None:
+    try:
+        return mapper.name(subject_name(certificate))
+    except (NoMatchingRuleError, ValueError):
+        return None
+
+
 def _end_session(layer: SslTransportLayer, reason: str) -> None:
     log.info("principal=%s:%s: connection ends: %s", layer.principal.type, clipped(layer.principal.name), reason)
-    layer.abort()
+    layer.end_session(reason)
 
 
 class SslTransportLayer(TransportLayer):

@@ -68,6 +68,11 @@ def families():
             with RawClient(server.address()) as client:
                 assert client.at_end()
         with RawClient(server.address()) as client:
+            client.call(ApiVersionsRequest("tests", "1.0"), 3)
+            for channel in server.server.listeners[0].processors[0].channels:
+                channel.transport.end_session("the credential has changed")
+            assert client.at_end()
+        with RawClient(server.address()) as client:
             use(client)
             return list(server.server.services.metrics.collect())
 

@@ -4,8 +4,8 @@ Each batch is checked by its header and CRC, gets its offset and is appended to 
 which it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
-  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. More than one replica is never waited
+  for: `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
@@ -33,7 +33,7 @@ from klamm.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from klamm.wire.records import CODEC_MASK
+from klamm.wire.records import CODEC_MASK, NotOneBatchError
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
 from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreError
 from klamm_broker.security.authorization import may_topic
@@ -69,8 +69,7 @@ def produce_records(
 ) -> ProduceResponse | Pending:
     """Append each partition's batch. Raises KafkaError for an error of the whole request."""
     acks = request.acks
-    if not -1 <= acks <= 1:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    has_valid_acks = -1 <= acks <= 1
     if (
         request.transactional_id is not None
         and _is_transactional(request)
@@ -95,6 +94,8 @@ def produce_records(
                 records = data.records
                 if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
                     _check_batch(records, context.api_version)
+                if not has_valid_acks:
+                    raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
                     raise KafkaError(
@@ -163,9 +164,12 @@ class _Work:
         try:
             result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
         except KafkaError as error:
-            if error.error_code not in _NOT_COUNTED:
-                traffic.failed_produce_requests += 1
-            raise
+            if error.error_code in _NOT_COUNTED or isinstance(error, NotOneBatchError):
+                raise
+            traffic.failed_produce_requests += 1
+            failed = self.failed = _failure(partition.index, error)
+            failed.log_start_offset = partition.log.log_start_offset
+            return failed
         except UnpacksToMoreError:
             raise
         except Exception as error:

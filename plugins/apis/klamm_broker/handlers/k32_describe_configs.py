@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 
-@handles(describe_configs, versions=range(1, 5), blocking=False)
+@handles(describe_configs, versions=range(1, 5))
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:

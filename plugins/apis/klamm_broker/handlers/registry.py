@@ -78,7 +78,7 @@ APIS: Final = (
     LazyApi(ApiKey.DESCRIBE_ACLS, "k29_describe_acls.matching_acls", range(1, 4)),
     LazyApi(ApiKey.CREATE_ACLS, "k30_create_acls.create_bindings", range(1, 4)),
     LazyApi(ApiKey.DELETE_ACLS, "k31_delete_acls.delete_bindings", range(1, 4)),
-    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5)),
     LazyApi(ApiKey.ALTER_CONFIGS, "k33_alter_configs.replace_configs", range(0, 3)),
     LazyApi(ApiKey.ALTER_REPLICA_LOG_DIRS, "k34_alter_replica_log_dirs.move_replicas", range(1, 3), blocking=False),
     LazyApi(ApiKey.DESCRIBE_LOG_DIRS, "k35_describe_log_dirs.log_directories", range(1, 6)),

@@ -6,7 +6,8 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,7 @@ class LogManager:
             operations,
             OpenFiles(max_open_files),
             random_below,
-            self._checkpoint_start_offsets,
+            partial(self._write_checkpoint, LOG_START_OFFSETS),
             self.flusher.request,
             validates_records=validates_records,
             batch_limits=batch_limits,
@@ -261,14 +262,16 @@ class LogManager:
         self._for_each(lambda each: each.delete_old_segments(now_ms))
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
+        """Write the recovery points, remove dropped files that are due, free indexes that are not in use."""
         self._context.deletions.run_due(now_ms)
         self._for_each(PartitionLog.release_indexes)
-        try:
-            self._checkpoint_recovery_points()
-            self._checkpoint_start_offsets()
-        except OSError as error:
-            log.error("%s: the checkpoints cannot be written: %s", self.data_dir, error)
+        with _failures_logged(self.data_dir):
+            self._write_checkpoint(RECOVERY_POINTS)
+
+    def checkpoint_start_offsets(self, _now_ms: int) -> None:
+        """Write the log start offsets."""
+        with _failures_logged(self.data_dir):
+            self._write_checkpoint(LOG_START_OFFSETS)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
         """Run it for every log; one that fails does not stop the others."""
@@ -278,20 +281,15 @@ class LogManager:
             except KafkaError as error:
                 log.error("%s: %s", each.directory, error)
 
-    def _checkpoint_recovery_points(self) -> None:
-        def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
-            points = {key: each.recovery_point for key, each in self._table().items()}
-            return points, points
-
-        self._checkpoints.replace(RECOVERY_POINTS, collect)
-
-    def _checkpoint_start_offsets(self) -> None:
+    def _write_checkpoint(self, name: str) -> None:
         def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
             table = self._table()
+            if name == RECOVERY_POINTS:
+                return table, {key: each.recovery_point for key, each in table.items()}
             # Also where the first segment starts there: the removal of those before it may not be on the disk yet.
             return table, {key: each.log_start_offset for key, each in table.items() if each.log_start_offset}
 
-        self._checkpoints.replace(LOG_START_OFFSETS, collect)
+        self._checkpoints.replace(name, collect)
 
     def _table(self) -> dict[TopicPartition, PartitionLog]:
         # Without the lock, whose holders may wait for a checkpoint; a dictionary is copied in one step.
@@ -314,8 +312,8 @@ class LogManager:
                 each.close_files()
                 is_clean = False
         with contextlib.suppress(OSError):
-            self._checkpoint_recovery_points()
-            self._checkpoint_start_offsets()
+            self._write_checkpoint(RECOVERY_POINTS)
+            self._write_checkpoint(LOG_START_OFFSETS)
             if is_clean:
                 self._context.operations.replace_content(
                     self.data_dir / CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, sync=True
@@ -323,3 +321,11 @@ class LogManager:
         with self._lock:
             self._logs = {}
         self._directory_lock.release()
+
+
+@contextlib.contextmanager
+def _failures_logged(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.error("%s: a checkpoint cannot be written: %s", data_dir, error)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LEADER_EPOCH: Final = 0
 """The leader epoch of every partition: its only replica is always the leader."""
+NO_LEADER_EPOCH: Final = -1
 
 
 class Partition:
@@ -49,9 +50,11 @@ class Partition:
         return self.log.last_stable_offset
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
+        """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1: the client knows none."""
         if current_leader_epoch > self.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if current_leader_epoch < self.leader_epoch and current_leader_epoch != NO_LEADER_EPOCH:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def append(self, records: Any, *, now_ms: int, max_unpacked_bytes: int) -> AppendResult:
         """Append a producer's batch, without a sync and without waking who waits; see `PartitionLog.append`.
@@ -94,7 +97,7 @@ class Partition:
         min_one_message: bool,
         committed_only: bool,
     ) -> LogRead:
-        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that and `check_leader_epoch`."""
+        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that, and UNKNOWN_LEADER_EPOCH."""
         if current_leader_epoch > self.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         return self.log.read(offset, max_bytes, min_one_message=min_one_message, committed_only=committed_only)
