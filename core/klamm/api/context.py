@@ -150,6 +150,11 @@ class ListenerContext:
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
+def _no_dynamic_configs(values: Mapping[str, str], validate_only: bool) -> None:
+    if values:
+        raise ValueError(f"{', '.join(sorted(values))}: no setting of this server changes while it runs")
+
+
 @dataclass(slots=True)
 class ServerContext:
     """The server as a handler set sees it when it opens.
@@ -160,7 +165,10 @@ class ServerContext:
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
     `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
-    `configs()`   the server's own settings as they are now, for DescribeConfigs of a broker.
+    `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
+    `change_configs(values, validate_only)` replaces all earlier changes of dynamic settings (see `klamm.setting`) by
+                  these, text by Kafka's name. Raises ValueError, with the problems, and changes nothing then.
+                  They are applied on another thread, soon after.
     """
 
     data_dir: Path
@@ -171,6 +179,7 @@ class ServerContext:
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
     configs: Callable[[], Sequence[DescribedConfig]] = tuple
+    change_configs: Callable[[Mapping[str, str], bool], None] = _no_dynamic_configs
 
 
 @dataclass(slots=True, eq=False)

@@ -21,6 +21,8 @@ def plan_of(options: argparse.Namespace, plugins: PluginRegistry, *, files: bool
     overrides = list(options.overrides)
     if options.log_level:
         overrides.append(f"server.log_level={options.log_level}")
+    if getattr(options, "as_version", None):
+        overrides.append(f'server.as_version="{options.as_version}"')
     file = Path(options.file) if options.file else None
     if file is not None:
         # A file may name functions of the operator's own; their modules may stand beside it.

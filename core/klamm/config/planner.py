@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
-from klamm.config.config_tables import ConfigTables
+from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
@@ -47,15 +48,19 @@ def load_plan(
     names, and before them, by the key that names them, e.g. `filters`.
     """
     tables, text = read_tables(file)
-    config = ConfigTables(file, tables, text)
-    name_defaults(config, plugins)
-    apply_overrides(config, plugins, overrides, bind, data_dir)
-    # For listeners of the command line.
-    name_defaults(config, plugins)
-    planner = _Planner(config, plugins, files)
-    planner.set_defaults(defaults or {})
-    planner.add_parts(more_parts or {})
-    return planner.plan()
+
+    def plan_with(puts: Sequence[Put] = (), *, files: bool = files) -> ServerPlan:
+        config = ConfigTables(file, copy.deepcopy(tables), text)
+        name_defaults(config, plugins)
+        apply_overrides(config, plugins, overrides, bind, data_dir, puts)
+        # For listeners of the command line.
+        name_defaults(config, plugins)
+        planner = _Planner(config, plugins, files)
+        planner.set_defaults(defaults or {})
+        planner.add_parts(more_parts or {})
+        return replace(planner.plan(), changed=lambda puts: plan_with(puts, files=True))
+
+    return plan_with()
 
 
 class _Planner:

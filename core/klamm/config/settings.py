@@ -9,9 +9,11 @@ from typing import Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
-from klamm.config.setting import setting
+from klamm.config.setting import CLUSTER_WIDE, setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
+AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
+"""Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -55,7 +57,11 @@ class ServerSettings:
         kafka="authorizer.class.name",
     )
     io_threads: int = setting(
-        8, doc="Request handler threads, which run handlers that may block.", kafka="num.io.threads", minimum=1
+        8,
+        doc="Request handler threads, which run handlers that may block.",
+        kafka="num.io.threads",
+        minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     queued_max_requests: int = setting(
         500,
@@ -80,6 +86,12 @@ class ServerSettings:
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
+    as_version: str | None = setting(
+        None,
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
+        " of old clients and of upgrades. Unset: all that there are.",
+        choices=AS_VERSIONS,
+    )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",
@@ -149,6 +161,7 @@ class ListenerSettings:
         doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
         kafka="num.network.threads",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     handshake_threads: int = setting(
         1,

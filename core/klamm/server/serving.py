@@ -101,9 +101,10 @@ def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -
     lines = []
     if reload_plan is not None:
         try:
-            plan = reload_plan()
-            lines += [f"reload: {what}" for what in server.resize(plan)]
-            taken, problems = server.reconfigure(plan)
+            plan = server.dynamic.over(reload_plan())
+            with server.changing:
+                lines += [f"reload: {what}" for what in server.resize(plan)]
+                taken, problems = server.reconfigure(plan)
         except Exception as error:
             return [f"reload: nothing changed: {error}"]
         lines += [f"reload: {what} has changed and is applied" for what in taken]

@@ -86,7 +86,7 @@ def test_what_no_partition_is_asked_is_no_produce_request(
     transactional = records(b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
     assert produced(None) == (ErrorCode.INVALID_RECORD, 0, 0)
     assert produced(zstd, version=6) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, 0)
-    assert produced(transactional) == (ErrorCode.INVALID_TXN_STATE, 0, 0)
+    assert produced(transactional) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0, 0)
     assert produced(records(b"a"), acks=5) == (ErrorCode.INVALID_REQUIRED_ACKS, 0, 0)
     assert produced(records(b"a"), index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
     assert produced(records(b"a"), topic="nope") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)

@@ -103,7 +103,13 @@ class OffsetManager:
             self._commit_held(group, request, reply)
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
-        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
+        try:
+            group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
+        except KafkaError as error:
+            # Members of consumer groups have to use v9, which knows this error.
+            if error.error_code == ErrorCode.STALE_MEMBER_EPOCH and not request.names_unknown_group:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
+            raise
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members.get(request.member_id)
             if member is not None:
@@ -144,6 +150,18 @@ class OffsetManager:
         self._store.submit(statements, on_durable)
 
     # Fetch
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """What keeps a member from fetching offsets (OffsetFetch v9): only members of consumer groups are checked."""
+        group = self._registry.get(group_id)
+        if group is None:
+            return ErrorCode.NONE
+        with group:
+            try:
+                group.validate_fetch(member_id, member_epoch)
+            except KafkaError as error:
+                return ErrorCode(error.error_code)
+        return ErrorCode.NONE
 
     def fetch(
         self,

@@ -1,8 +1,8 @@
 """ListConfigResources, versions 0 and 1: the resources that DescribeConfigs can describe.
 
 Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics, of which there are none;
-from version 1 on the request names the types, an empty list means all. Groups are listed only where they have configs,
-and here they have none. A type that does not exist: UNSUPPORTED_VERSION.
+from version 1 on the request names the types, an empty list means all. Groups are listed only where they have configs.
+A type that does not exist: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE_CONFIGS on the cluster.
 """
@@ -47,4 +47,6 @@ def config_resources(
     ]
     if ResourceType.TOPIC in wanted:
         resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
+    if ResourceType.GROUP in wanted:
+        resources += [ConfigResource(group_id, ResourceType.GROUP) for group_id in broker.group_configs.group_ids()]
     return ListConfigResourcesResponse(config_resources=resources)

@@ -108,13 +108,17 @@ class LeaderEpochs:
     Follows Kafka's `LeaderEpochFileCache`.
     """
 
-    __slots__ = ("_operations", "_path", "entries", "latest")
+    __slots__ = ("_directory", "_operations", "entries", "latest")
 
     def __init__(self, directory: Path, operations: FileOperations) -> None:
-        self._path = directory / LEADER_EPOCHS
+        self._directory = directory
         self._operations = operations
         self.entries: tuple[EpochEntry, ...] = ()
         self.latest = -1
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / LEADER_EPOCHS
 
     def load(self) -> None:
         """Read the file. Raises CorruptCheckpointError."""
