@@ -1,4 +1,4 @@
-"""Members of consumer groups as clients play them: they hold what they were assigned and give up what they are told."""
+"""Members of consumer groups as clients play them: they own what they are assigned and revoke the rest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from klamm import ErrorCode
 from klamm_broker.groups import ConsumerHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
 
+FIRST = 2
+"""The epoch of a group's first assignment: a new group begins with 1, its first member's subscription is a change."""
+
 
 def partitions(**by_topic: set[int]) -> Partitions:
     """Partitions by topic name."""
@@ -15,7 +18,7 @@ def partitions(**by_topic: set[int]) -> Partitions:
 
 
 class Consumer:
-    """A client that does what it is told, at once."""
+    """A client that takes over each assignment at once."""
 
     def __init__(self, play: Playbook, member_id: str, **joining: object) -> None:
         self.play = play

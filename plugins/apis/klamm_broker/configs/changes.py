@@ -167,7 +167,7 @@ def _is_list(kind: int, name: str) -> bool:
 
 def _check_group(resource: Resource) -> None:
     if not resource.name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group must not be empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
 
 def _check_subscription(resource: Resource) -> None:

@@ -6,7 +6,7 @@ Follows the timers of Kafka's `GroupMetadataManager`. Groups are held by the cal
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import clipped
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.member import ConsumerMember
     from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.patience import PatientScheduler
+    from klamm_broker.groups.expiration import ExpirationScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
@@ -46,7 +46,7 @@ class Fencing:
     def __init__(
         self,
         clock: Clock,
-        scheduler: PatientScheduler,
+        scheduler: ExpirationScheduler,
         store: Store,
         timeouts: GroupTimeouts,
         assignment: TargetAssignment,
@@ -148,23 +148,25 @@ class Fencing:
     def _fence(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         if member_id in group.members:
             log.info("group %s: member %s is fenced: %s", group.log_name, clipped(member_id), reason)
-            self.remove(group, member_id)
+            self.remove(group, (member_id,))
             self.write(group)
 
-    def remove(self, group: ConsumerGroup, member_id: str) -> None:
-        """Remove a member and begin the next epoch, or turn the group into a classic one if only such members stay."""
-        self.cancel_all(group, member_id)
-        if self._migration.is_downgrade(group, member_id):
-            self._migration.downgrade(group, member_id)
+    def remove(self, group: ConsumerGroup, member_ids: Collection[str]) -> None:
+        """Remove members and begin the next epoch, or turn the group into a classic one if only such members stay."""
+        for member_id in member_ids:
+            self.cancel_all(group, member_id)
+        if self._migration.is_downgrade(group, member_ids):
+            self._migration.downgrade(group, member_ids)
             return
-        group.remove(member_id)
+        for member_id in member_ids:
+            group.remove(member_id)
         self._assignment.member_gone(group)
         group.refresh_state()
 
     # Writes
 
     def write(self, group: ConsumerGroup, then: Callable[[bool], None] | None = None) -> None:
-        """Write what has changed. `then` is told whether that worked, after the group is released."""
+        """Write the changes. `then` is called with whether they were written, after the group's lock is released."""
         changes, group.changes = group.changes, Changes()
         if not changes and not group.is_dead:
             if then is not None:
