@@ -69,9 +69,9 @@ def test_confluent_kafka_changes_brokers(embedded: EmbeddedServer) -> None:
 
     alter(num_io_threads="3", log_retention_ms="1234")
     resource = ConfigResource(ResourceType.BROKER, "1")
-    told = admin.describe_configs([resource])[resource].result(30)
-    assert (told["num.io.threads"].value, told["num.io.threads"].is_read_only) == ("3", False)
-    assert ConfigSource(told["num.io.threads"].source) is ConfigSource.DYNAMIC_BROKER_CONFIG
+    described = admin.describe_configs([resource])[resource].result(30)
+    assert (described["num.io.threads"].value, described["num.io.threads"].is_read_only) == ("3", False)
+    assert ConfigSource(described["num.io.threads"].source) is ConfigSource.DYNAMIC_BROKER_CONFIG
     with pytest.raises(KafkaException, match="must be an integer"):
         alter(log_retention_ms="5", num_io_threads="many")
     assert admin.describe_configs([resource])[resource].result(30)["log.retention.ms"].value == "1234"
