@@ -180,7 +180,7 @@ class SaslServerAuthenticator(Authenticator):
         self._revoked = reason
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
-        self._transport.abort()
+        self._transport.end_session(reason)
 
     # ---- requests
 
