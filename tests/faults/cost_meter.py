@@ -49,9 +49,9 @@ def machine_factor() -> float:
 
 
 def _thread_ms(call: Any) -> float:
-    begun = time.thread_time_ns()
+    started = time.thread_time_ns()
     call()
-    return (time.thread_time_ns() - begun) / 1e6
+    return (time.thread_time_ns() - started) / 1e6
 
 
 @dataclass(frozen=True)
@@ -98,26 +98,26 @@ class CostMeter:
         connection, outcome = self.connection, "answered"
         request: PendingRequest | None = None
         data = bytearray(frame)
-        begun = time.thread_time_ns()
+        started = time.thread_time_ns()
         try:
             request, result = self._pipeline.submit(data, None, connection, 1)
         except InvalidRequestError:
             outcome, result = "closed", None
-        inline_ms, handler_ms = (time.thread_time_ns() - begun) / 1e6, 0.0
+        inline_ms, handler_ms = (time.thread_time_ns() - started) / 1e6, 0.0
         if self._queue:
-            begun = time.thread_time_ns()
+            started = time.thread_time_ns()
             self._pipeline.run_queued(self._queue.popleft())
-            handler_ms = (time.thread_time_ns() - begun) / 1e6
+            handler_ms = (time.thread_time_ns() - started) / 1e6
         if request is not None and not request.ended and (result is not LATER or request.result is not None):
             self._pipeline.end((request,), RequestOutcome.ANSWERED)
         return Cost(inline_ms / self.factor, handler_ms / self.factor, outcome)
 
     def inline_ms(self, frame: bytes) -> float:
         """Run only what the network thread does with a frame."""
-        begun = time.thread_time_ns()
+        started = time.thread_time_ns()
         with contextlib.suppress(InvalidRequestError):
             self._pipeline.submit(bytearray(frame), None, self.connection, 1)
-        inline_ms = (time.thread_time_ns() - begun) / 1e6 / self.factor
+        inline_ms = (time.thread_time_ns() - started) / 1e6 / self.factor
         self._queue.clear()
         return inline_ms
 
