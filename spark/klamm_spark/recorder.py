@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm import RequestOutcome
@@ -9,16 +10,20 @@ from klamm_spark.aggregation import WINDOW_NS, Client, Window
 from klamm_spark.encoder import (
     LineEncoder,
     address_fields,
+    context_fields,
     error_fields,
     fields_of,
-    request_fields,
+    principal_fields,
     resource_fields,
+    resource_texts,
+    split_resources,
     stage_fields,
     stage_times,
 )
 from klamm_spark.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST
 from klamm_spark.policy import EVERYTHING, NOTHING
 from klamm_spark.resources import Summary, learn_topic_ids, summarize, summarize_errors
+from klamm_spark.state_changes import summarize_change
 
 if TYPE_CHECKING:
     from collections import deque
@@ -42,6 +47,7 @@ class Recorder:
         self._clock = clock
         self._new_counting = new_counting
         self._lines: list[str] = []
+        self._finished: list[str] = []
         self._wall_offset_ns = 0
         self._counting: set[Client] = set()
         self._next_sweep_ns = 0
@@ -51,11 +57,11 @@ class Recorder:
         """Read the offset of the wall clock to the monotonic clock, by which event times are converted."""
         self._wall_offset_ns = self._clock.wall_us() * 1000 - self._clock.monotonic_ns()
 
-    def take(self) -> bytes:
-        """The collected lines; they are removed."""
-        data = "".join(self._lines).encode("ascii")
-        self._lines = []
-        return data
+    def take(self) -> tuple[bytes, list[str]]:
+        """The collected lines, and the intents whose outcomes they are; both are removed."""
+        data, finished = "".join(self._lines).encode("ascii"), self._finished
+        self._lines, self._finished = [], []
+        return data, finished
 
     @property
     def count(self) -> int:
@@ -79,6 +85,31 @@ class Recorder:
                     f"{stage_times(event)}"
                 )
                 self._request_line(client, event, summary, fields, event.times.end_ns)
+
+    def change(self, client: Client, event: RequestEvent, intent_id: str | None) -> None:
+        """A state change: always, with all of its resources, whatever the levels and exclusions."""
+        client.refresh()
+        topics = client.listener.topics
+        learn_topic_ids(event, topics)
+        summary = event.request if type(event.request) is Summary else summarize_change(event, topics)
+        fields = (
+            f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}{stage_times(event)}'
+        )
+        if intent_id is not None:
+            fields += fields_of(intent_id=intent_id)
+        self._request_line(client, event, summary, fields, event.times.end_ns, whole=True)
+        if intent_id is not None:
+            self._finished.append(intent_id)
+
+    def interrupted(self, intent: dict[str, Any]) -> None:
+        """A state change that an earlier life of the server began and whose outcome is unknown."""
+        others = {name: value for name, value in intent.items() if name not in ("time_us", "resources")}
+        fields = json.dumps(others, separators=(",", ":"))[1:-1]
+        texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
+        for resources in split_resources(texts, len(fields)):
+            line = self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", f",{fields}{resources}")
+            self._lines.append(line)
+        self._finished.append(intent["intent_id"])
 
     def window(self, client: Client, window: Window) -> None:
         """A second's worth of requests of one connection, client id, API and result."""
@@ -119,22 +150,30 @@ class Recorder:
         learn_topic_ids(event, topics)
         if client.level(event.context.api_key) == EVERYTHING:
             return summarize(event, topics, most)
-        return summarize_errors(event, most)
+        return summarize_errors(event)
 
-    def _request_line(self, client: Client, event: RequestEvent, summary: Summary, fields: str, end_ns: int) -> None:
+    def _request_line(
+        self,
+        client: Client,
+        event: RequestEvent,
+        summary: Summary,
+        fields: str,
+        end_ns: int,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """One event; `whole`, and for a denied request, as many as its resources need."""
         outcome = _outcome(event, summary)
         if event.outcome in _REASONS:
             fields += fields_of(reason=event.outcome.value)
-        resources = (
-            resource_fields(summary) if summary.denied or client.level(event.context.api_key) == EVERYTHING else ""
-        )
-        self._line(
-            end_ns,
-            REQUEST,
-            "completed",
-            outcome,
-            f"{client.fields}{request_fields(event)}{error_fields(summary.error_code)},{fields}{resources}",
-        )
+        fields = f"{client.fields}{context_fields(event.context)}{error_fields(summary.error_code)},{fields}"
+        if whole or summary.denied:
+            for resources in split_resources(resource_texts(summary), len(fields)):
+                self._line(end_ns, REQUEST, "completed", outcome, fields + resources)
+            return
+        recorded = client.level(event.context.api_key) == EVERYTHING
+        resources = resource_fields(summary, len(fields)) if recorded else ""
+        self._line(end_ns, REQUEST, "completed", outcome, fields + resources)
 
     def sweep(self, *, everything: bool = False) -> None:
         """Record the windows that have ended, at most once a second; with `everything` all windows."""
@@ -160,7 +199,8 @@ class Recorder:
             return
         code = _SASL_AUTHENTICATION_FAILED if failed else 0
         outcome = "denied" if failed else "closed" if action == "expiry" else "ok"
-        fields = f"{client.fields}{error_fields(code)}{fields_of(reason=reason)}"
+        attempted = client.connection.attempted_principal if failed else ""
+        fields = f"{client.fields}{error_fields(code)}{principal_fields(attempted)}{fields_of(reason=reason)}"
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 
     def opened(self, client: Client, now_ns: int) -> None:

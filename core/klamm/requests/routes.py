@@ -33,13 +33,23 @@ class FilterCalls(NamedTuple):
     on_response: RequestStep
 
 
+class StartCalls(NamedTuple):
+    """The APIs of an open observer that is notified before a handler runs, and the call, which returns the message.
+
+    See `RequestObserver.starting`.
+    """
+
+    api_keys: Collection[int]
+    start: RequestStep
+
+
 class Route:
     """One API of a listener.
 
     `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. `flexible_from` is
     the first version with a flexible response header. `on_request` and `on_response` are the filters that want this
-    API, in the order of their calls. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
-    answered from the response cache.
+    API, in the order of their calls; after them, observers are notified in `on_request`. `unchanged_while` is
+    `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
     """
 
     __slots__ = (
@@ -62,7 +72,9 @@ class Route:
         "unchanged_while",
     )
 
-    def __init__(self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls]) -> None:
+    def __init__(
+        self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls], starts: Sequence[StartCalls] = ()
+    ) -> None:
         self._handler = handler
         self.loaded = False
         self.api_key = handler.api_key
@@ -73,10 +85,12 @@ class Route:
         is_api_versions = handler.api_key == ApiKey.API_VERSIONS
         self.flexible_from = _NEVER_FLEXIBLE if is_api_versions else spec_of(handler.api_key).flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
-        self.on_request: tuple[RequestStep, ...] = tuple(one.on_request for one in wanted)
+        notified = [one.start for one in starts if handler.api_key in one.api_keys]
+        self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
         self.on_response: tuple[RequestStep, ...] = tuple(one.on_response for one in wanted)
-        self.unchanged_while = None if wanted else handler.unchanged_while
-        self.inline_max_bytes = _inline_max_bytes(handler, mode, any(one.blocking for one in wanted))
+        self.unchanged_while = None if self.on_request else handler.unchanged_while
+        blocked = bool(notified) or any(one.blocking for one in wanted)
+        self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
 
     def __getattr__(self, name: str) -> Any:
         """What needs the modules of the API. They are imported at its first request: a start needs few of them."""
@@ -110,10 +124,16 @@ class Routes:
 
     __slots__ = ("_by_key",)
 
-    def __init__(self, handlers: Iterable[ApiHandler], mode: str, filters: Sequence[FilterCalls] = ()) -> None:
+    def __init__(
+        self,
+        handlers: Iterable[ApiHandler],
+        mode: str,
+        filters: Sequence[FilterCalls] = (),
+        starts: Sequence[StartCalls] = (),
+    ) -> None:
         self._by_key: list[Route | None] = [None] * _MAX_KEYS
         for handler in handlers:
-            self._by_key[handler.api_key] = Route(handler, mode, filters)
+            self._by_key[handler.api_key] = Route(handler, mode, filters, starts)
 
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""

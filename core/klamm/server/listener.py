@@ -185,9 +185,10 @@ class Listener:
         if parts.observers:
             failures = RateLimitedLog(logging.getLogger("klamm.observers"), later)
             observers = RequestObservers(self.name, parts.observers, failures)
+        starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls()),
+            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), starts),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
