@@ -40,7 +40,7 @@ def sample_events(
 ) -> Iterator[dict[str, Any]]:
     """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments."""
     choose = random.Random(seed)
-    told = 0
+    next_seq = 0
     for seq in range(first_seq, first_seq + count):
         event: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -60,11 +60,11 @@ def sample_events(
                 outcome="error",
                 reason="spool_limit",
                 gap_boot="019b8f000000c0ffee00",
-                gap_first_seq=told,
-                gap_last_seq=told + 9,
+                gap_first_seq=next_seq,
+                gap_last_seq=next_seq + 9,
                 gap_count=10,
             )
-            told += 10
+            next_seq += 10
         else:
             event.update(_of_a_client(choose, pick))
         yield event

@@ -1,7 +1,7 @@
 """klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
 
-Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.config`, `klamm.metrics`,
-`klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
+Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.config`,
+`klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
 """
 
 import warnings
@@ -83,12 +83,12 @@ __all__ = [
     "setting",
 ]
 
-_NAMESPACES = ("acl", "sasl", "dispatch", "config", "metrics", "runtime", "shared", "testing")
+_NAMESPACES = ("acl", "sasl", "dispatch", "filters", "config", "metrics", "runtime", "shared", "testing")
 
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """A name that stands in another namespace: it is found, with a warning that says where to import it from."""
+        """A name that belongs to another namespace, with a DeprecationWarning that says where to import it from."""
         if not name.startswith("_") and name not in _NAMESPACES:
             from importlib import import_module
 

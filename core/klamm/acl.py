@@ -1,4 +1,4 @@
-"""For authorizers, and for handler sets that ask them: operations, resources and ACL bindings, by Kafka's names."""
+"""For authorizers, and for handler sets that call them: operations, resources and ACL bindings, by Kafka's names."""
 
 from klamm.api.acl import (
     CLUSTER_NAME,

@@ -23,7 +23,7 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
-    """What `on_full = "refuse"` refuses requests with."""
+    """The filter that refuses requests for `on_full = "refuse"`."""
     yield Provider(
         "audit",
         "klamm_spark.audit:AuditFilter",

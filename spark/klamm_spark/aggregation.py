@@ -190,6 +190,7 @@ class Client:
     def __init__(self, connection: ConnectionContext, listener: ListenerAudit) -> None:
         self.connection = connection
         self.listener = listener
+        # Protects the windows.
         self.lock = threading.Lock()
         self.windows: dict[Any, Window] = {}
         self.client_id: Any = _NO_CLIENT_ID_YET

@@ -6,7 +6,7 @@ of the small ones. Files that a table of aggregates has not read are left alone;
 merged with each other, and the tables read the merged files later. If `ship` writes a new `.compact` file at the same
 moment, the large files become orphans, and nothing is lost.
 
-The small files are kept for `keep_hours` for readers that have begun; then they are deleted, as orphans are. An orphan
+The small files are kept for `keep_hours` for readers that have started; they are deleted, as orphans are. An orphan
 may be a file that is about to be committed: none is deleted within `MIN_KEEP_HOURS`.
 """
 
@@ -169,7 +169,7 @@ def _merge(spark: SparkSession, folder: AnyPath, files: list[str], wanted: int) 
 def delete_orphans(table: AnyPath, *, older_than_s: float, now_s: float) -> int:
     """Delete files that the commit log does not name and that are older than `older_than_s`; returns how many."""
     old = [path for path in orphan_files(table) if now_s - path.stat().st_mtime > older_than_s]
-    # Files that were committed after the first look must stay.
+    # Read again: files that were committed since the first listing must stay.
     committed = committed_files(table)
     deleted = [path for path in old if path not in committed]
     for path in deleted:

@@ -24,6 +24,7 @@ class EventQueue:
         self.capacity = capacity
         self._blocks = on_full == BLOCK
         self._request_limit = capacity if on_full == DROP else 2 * capacity if on_full == REFUSE else capacity
+        # Protects the entries and their counts.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._filled = filled or threading.Event()

@@ -8,7 +8,7 @@ LAKE/
         date=2026-01-01/hour=7/part-….parquet
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     tables/NAME/                 streaming aggregates, with commit logs of their own
-    checkpoints/ship/            what has been shipped; `events` is of no use to `ship` without it
+    checkpoints/ship/            what has been shipped; `ship` cannot continue `events` without it
     checkpoints/tables/NAME/
     checkpoints/compacted/NAME   names of compacted files with rows that the table has not read
 ```
@@ -114,17 +114,17 @@ class Lake:
         """What is wrong if batches of `events`, or of a table of aggregates, are unknown to its checkpoint.
 
         Spark records a batch in the checkpoint before it writes it. So the checkpoint was lost, or is an old copy:
-        a Parquet table ignores the batches that its log has already, whatever is in them, and Delta writes them again.
+        a Parquet table ignores the batches that its log has already, even if they differ, and Delta writes them again.
         """
         path, checkpoint = (
             (self.events, self.ship_checkpoint) if table is None else (self.table(table), self.table_checkpoint(table))
         )
         if (path / _OLD_LOG).is_dir():
-            return f"{path} has no commit log: klamm audit recover did not end"
+            return f"{path} has no commit log: klamm audit recover was interrupted"
         if not self._has_log(path):
             return None
-        begun = last_batch(checkpoint / "offsets")
-        if begun is not None and (self.sink == "delta" or begun >= (last_batch(path / COMMIT_LOG) or 0)):
+        started = last_batch(checkpoint / "offsets")
+        if started is not None and (self.sink == "delta" or started >= (last_batch(path / COMMIT_LOG) or 0)):
             return None
         return f"{checkpoint} was lost or is an old copy: it does not know all batches of {path}"
 

@@ -162,7 +162,7 @@ CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_
 ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
 _CONFIG_APIS: Final = frozenset({_K.DESCRIBE_CONFIGS, _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS})
-_TELL_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
+_CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
 def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
@@ -200,7 +200,7 @@ def summarize_errors(event: RequestEvent) -> Summary:
 
 def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
     """Remember the topic names in a response."""
-    if event.context.api_key in _TELL_TOPIC_IDS and event.response is not None:
+    if event.context.api_key in _CARRY_TOPIC_IDS and event.response is not None:
         topics.learn(getattr(event.response, "topics", None) or ())
 
 

@@ -134,7 +134,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        # More than there can be between two looks; each look copies all of them.
+        # More than there can be between two polls; each poll copies all of them.
         "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -55,7 +55,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[AuditStream], float]], ...]] = (
 class AuditSink:
     """The first observer that opens starts it, the last that closes stops it.
 
-    `run_once` is one turn of the thread; a test may call it.
+    `run_once` is one iteration of the thread's loop; a test may call it.
     """
 
     def __init__(self, settings: AuditSettings, services: ServerServices, files: SpoolFiles | None = None) -> None:
@@ -78,6 +78,7 @@ class AuditSink:
         self.topics = TopicNames()
         self.new_counting: deque[Client] = self.requests.new_counting
         self._users = 0
+        # Protects the count of users: the first starts the writer, the last stops it.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None

@@ -155,7 +155,7 @@ class Spool:
         limit, deletes = settings.retention_bytes, settings.on_limit == "delete_oldest"
         if (deletes and settings.delete_unshipped) or not 0 <= limit < self.size_bytes + more_bytes:
             return
-        # Somebody may have deleted or shipped segments.
+        # Segments may have been deleted by hand, or shipped.
         with contextlib.suppress(OSError):
             self._folder.measure()
         if deletes:

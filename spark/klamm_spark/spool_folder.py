@@ -67,7 +67,7 @@ class SpoolFolder:
         return sum(self.sealed.values()) + sum(self.unreadable.values())
 
     def measure(self) -> None:
-        """Read the sizes again; somebody else may have deleted files. Raises OSError."""
+        """Read the sizes again: files may have been deleted by hand. Raises OSError."""
         self.sealed = self._sizes(sealed_segments(self.path))
         self.unreadable = self._sizes(unreadable_files(self.path))
 

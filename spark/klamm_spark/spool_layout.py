@@ -96,7 +96,7 @@ class SegmentName(NamedTuple):
 
 
 def parse_name(file_name: str) -> SegmentName | None:
-    """The segment that a file belongs to, whatever its suffix; None for files that are not part of a spool."""
+    """The segment that a file with any of the suffixes belongs to; None for files that are not part of a spool."""
     boot, dash, seq = file_name.partition(".")[0].rpartition("-")
     if not dash or not boot or len(seq) != _SEQ_DIGITS or not seq.isdigit():
         return None

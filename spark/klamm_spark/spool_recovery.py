@@ -70,7 +70,7 @@ class Recovery:
             return None
 
     def _put_aside(self, path: Path, why: str) -> None:
-        """Rename a file, and keep it for whoever can repair it. Raises OSError if it cannot be renamed."""
+        """Rename a file, so that it is kept for repair. Raises OSError if it cannot be renamed."""
         target = path.with_name(path.name + UNREADABLE_SUFFIX)
         log.error("audit spool: %s cannot be read (%s); it is put aside as %s", path, why, target.name)
         self._files.rename(path, target)

@@ -43,7 +43,7 @@ def delete_old(
             try:
                 stat = folder.files.stat(path)
             except FileNotFoundError:
-                # Whoever deleted it knows.
+                # Deleted by hand: not reported.
                 total_bytes -= sizes[path]
                 folder.forget(path)
                 continue

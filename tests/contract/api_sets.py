@@ -130,7 +130,7 @@ GATES = []
 
 
 class TellTale(RequestObserver):
-    """Keeps what it is told, and may raise at everything."""
+    """Records every call, and may raise at any."""
 
     def open(self, listener):
         self.events = []

@@ -52,7 +52,7 @@ def on_channel(poller, client_options, tls_files):
 
 @pytest.fixture
 def start(on_channel):
-    """`start("key=value", …)` → a server whose handler set does what it is told."""
+    """`start("key=value", …)` → a server whose handler set the test drives."""
     servers = []
     GATES.clear()
     OBSERVERS.clear()

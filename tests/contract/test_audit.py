@@ -128,7 +128,7 @@ def test_events_count_what_clients_did(serve, above):
 
 
 @pytest.mark.parametrize("above", [-1, 0, 10])
-def test_client_ids_of_one_connection_are_told_apart(serve, above):
+def test_client_ids_of_one_connection_are_distinguished(serve, above):
     """As from a proxy that sends the requests of many clients over one connection."""
     server, spool = serve(f'aggregate_above_per_second = {above}\nexclude_client_ids = ["probe"]')
     requests = ((ApiVersionsRequest("test", "1"), 3), (metadata("missing"), 12), (HeartbeatRequest("g", 1, "m"), 4))
@@ -146,11 +146,11 @@ def test_client_ids_of_one_connection_are_told_apart(serve, above):
     del done["probe"]
     events = [event for event in events_of(spool) if event["kind"] == "request"]
     for api in ("ApiVersions", "Metadata", "Heartbeat"):
-        told = Counter()
+        recorded = Counter()
         for event in events:
             if event["api_name"] == api:
-                told[event.get("client_id")] += event.get("repeat_count", 1)
-        assert told == done, api
+                recorded[event.get("client_id")] += event.get("repeat_count", 1)
+        assert recorded == done, api
     if above == 0:
         assert max(event.get("repeat_count", 1) for event in events) >= 50
 
@@ -170,7 +170,7 @@ def test_bytes_of_a_connection_are_those_of_the_socket(serve):
     assert closed["reason"] == "closed by peer"
 
 
-def test_administrative_acts_are_told(serve):
+def test_administrative_events_are_reported(serve):
     server, spool = serve()
     server.server.reload()
     server.stop()
@@ -184,7 +184,7 @@ def test_administrative_acts_are_told(serve):
     assert any(detail.startswith("transport plaintext of klamm") for detail in loaded)
 
 
-def test_refused_connections_are_told_with_the_reason(serve):
+def test_refused_connections_are_reported_with_the_reason(serve):
     server, spool = serve(
         front='gates = ["connection_quota"]\n[listeners.front.connection_quota]\nmax_connections_per_ip = 1'
     )
@@ -198,7 +198,7 @@ def test_refused_connections_are_told_with_the_reason(serve):
     assert event["client_address"] == "127.0.0.1"
 
 
-def test_failed_authentication_is_told(serve):
+def test_failed_authentication_is_reported(serve):
     server, spool = serve(front='authenticator = "endless"\nconnection_setup_timeout_ms = 100', plugins=[Plugin()])
     with RawClient(server.address("front")) as client:
         assert client.at_end()
@@ -208,7 +208,7 @@ def test_failed_authentication_is_told(serve):
     assert count(events_of(spool), "connection", action="opened") == 0
 
 
-def test_authentication_is_told_with_who_and_how(serve):
+def test_authentication_is_reported_with_principal_and_mechanism(serve):
     server, spool = serve(
         front=f"""
             authenticator = "sasl"
@@ -225,13 +225,13 @@ def test_authentication_is_told_with_who_and_how(serve):
         assert log_in(client, "SCRAM-SHA-256", "alice", "guessed").error_code == 58
         assert client.at_end()
     server.stop()
-    told = [event for event in events_of(spool) if event["kind"] == "authentication"]
-    assert [(event["action"], event["outcome"], event["principal"], event["sasl_mechanism"]) for event in told] == [
+    recorded = [event for event in events_of(spool) if event["kind"] == "authentication"]
+    assert [(event["action"], event["outcome"], event["principal"], event["sasl_mechanism"]) for event in recorded] == [
         ("success", "ok", "User:alice", "PLAIN"),
         ("reauthentication", "ok", "User:alice", "PLAIN"),
         ("failure", "denied", "User:ANONYMOUS", "SCRAM-SHA-256"),
     ]
-    assert {event["security_protocol"] for event in told} == {"SASL_PLAINTEXT"}
+    assert {event["security_protocol"] for event in recorded} == {"SASL_PLAINTEXT"}
     assert b"sesame" not in b"".join(lines_of(spool))
     assert b"guessed" not in b"".join(lines_of(spool))
 

@@ -1,4 +1,4 @@
-"""What the audit tells of rare things: real servers, real sockets, and the spool read back.
+"""How the audit records rare events: real servers, real sockets, and the spool read back.
 
 Every event is held against the checked-in schema and against the tables of docs/audit.md.
 """
@@ -81,7 +81,7 @@ def spooled(spool):
 
 
 class Audited:
-    """`start("key=value", …)` → a server whose listener is told of; keys without a dot are the listener's."""
+    """`start("key=value", …)` → a server whose listener is audited; keys without a dot are the listener's."""
 
     def __init__(self, folder):
         self.spool = folder / "spool"
@@ -328,15 +328,15 @@ def test_tls_version_and_server_name_are_on_the_events_of_a_connection(audited, 
         assert ask(client).brokers
     events = audited.events("authentication", "connection", "request")
     assert [event["action"] for event in events] == ["success", "opened", "completed", "closed"]
-    told = "TLSv1.3" if version is ssl.TLSVersion.TLSv1_3 else "TLSv1.2"
-    assert {tuple(event[name] for name in TLS_FIELDS) for event in events} == {("ssl", "SSL", told, "localhost")}
+    recorded = "TLSv1.3" if version is ssl.TLSVersion.TLSv1_3 else "TLSv1.2"
+    assert {tuple(event[name] for name in TLS_FIELDS) for event in events} == {("ssl", "SSL", recorded, "localhost")}
     (cipher,) = {event["tls_cipher"] for event in events}
-    assert cipher.startswith("TLS_") is (told == "TLSv1.3")
+    assert cipher.startswith("TLS_") is (recorded == "TLSv1.3")
     assert {event["principal"] for event in events} == {"User:CN=alice,OU=tests,O=klamm"}
     assert "sasl_mechanism" not in events[0]
 
 
-def test_who_asks_for_no_server_name_has_none(audited, files):
+def test_a_client_without_sni_has_no_server_name(audited, files):
     audited.start(*files.server_settings(), "api_set=trying")
     with audited.client(ssl_context=files.client_context()) as client:
         assert ask(client).brokers

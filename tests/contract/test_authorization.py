@@ -1,4 +1,4 @@
-"""Authorizers over real sockets: each listener has its own, and one that fails lets nobody through."""
+"""Authorizers over real sockets: each listener has its own, and one that raises denies."""
 
 import pytest
 
@@ -34,13 +34,13 @@ class Plugin:
 
 @pytest.fixture
 def topics(client_options):
-    """`topics(server)` → the names that a client is told."""
+    """`topics(server)` → the topic names that a client gets."""
 
-    def told(server):
+    def visible(server):
         with RawClient(server.address(), **client_options) as client:
             return [topic.name for topic in client.call(MetadataRequest(None), 12).topics]
 
-    return told
+    return visible
 
 
 def test_rules_of_the_configuration(on_channel, topics):

@@ -134,7 +134,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     second.send(ASK, 12)
     wait_until(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     assert answers(served.connect("inner"))
-    # It is told while it lasts.
+    # The metric counts a pause while it lasts.
     wait_until(lambda: served.metric("kafka.network:type=Acceptor,name=AcceptorBlockedPercent")[("outer",)] > 0.02)
     start = time.monotonic()
     first.close()
@@ -143,7 +143,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     assert served.acceptor().blocked_ns_until(time.monotonic_ns()) > 0
 
 
-def test_a_listener_over_its_rate_waits_and_serves_everybody(serve):
+def test_a_listener_over_its_rate_waits_and_serves_all_clients(serve):
     served = serve("[listeners.outer.creation_rate]\nmax_connection_creation_rate = 20\nquota_window_num = 2")
     start = time.monotonic()
     clients = [served.connect() for _ in range(40)]

@@ -1,4 +1,4 @@
-"""A server that nobody configured enforces the quotas that clients set, and costs nothing more while there are none."""
+"""A server without configuration enforces the quotas that admin clients set, at no cost while there are none."""
 
 import contextlib
 import socket
@@ -72,9 +72,9 @@ def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
     set_quota(admin, "producer_byte_rate", 9_000.0)
     with RawClient(server.address(), client_id="app") as client:
         throttle_time_ms = client.call(PRODUCE, 9).throttle_time_ms
-        begun = time.monotonic()
+        started = time.monotonic()
         client.call(MetadataRequest([]), 12)
-        waited_ms = (time.monotonic() - begun) * 1000
+        waited_ms = (time.monotonic() - started) * 1000
     assert 500 < throttle_time_ms < 2000
     assert waited_ms > throttle_time_ms * 0.8
 

@@ -1,4 +1,4 @@
-"""One wrong password after the other: who tries them waits, and nobody else does."""
+"""One wrong password after the other: the client that guesses waits, and no other."""
 
 import threading
 
@@ -51,7 +51,7 @@ def serve(start):
 
 
 def guess(client, password, user="alice"):
-    """Say a password; nobody waits for the answer. The id by which to receive it."""
+    """Send a password without waiting for the response; returns the correlation id to receive it by."""
     assert handshake(client, "PLAIN").error_code == 0
     return client.send(SaslAuthenticateRequest(plain(user, password)), 2)
 
@@ -70,7 +70,7 @@ def waiting(server):
     return family.samples[0].value
 
 
-def test_a_crowd_of_guesses_is_refused_in_the_end_and_holds_up_nobody_else(serve, connect, lane, caplog):
+def test_many_guesses_are_refused_in_the_end_and_delay_no_other_client(serve, connect, lane, caplog):
     server = serve()
     known = connect(server)
     assert log_in(known, "PLAIN", "bob", "opens").error_code == 0
@@ -111,7 +111,7 @@ def test_a_right_password_of_a_suspect_waits_for_one_guess_at_each_other_user(se
 
 
 @pytest.mark.parametrize("channel", ["epoll"], indirect=True)
-def test_who_has_waited_for_too_long_is_closed_and_not_checked(serve, connect, lane):
+def test_a_client_that_waited_too_long_is_closed_and_not_checked(serve, connect, lane):
     # It rests for no time to speak of, however long it is held.
     server = serve("connection_setup_timeout_ms=1000", f"{SASL}.suspect_check_percent=99")
     for number in range(MAX_FAILURES):

@@ -33,7 +33,7 @@ NOT_IN_REQUESTS = {"asyncio", "multiprocessing", "select", "selectors", "socket"
 # Each entry has to go; a test fails as soon as one is not needed. Nothing may be added.
 KNOWN_CIRCLES: dict[str, set[str]] = {}
 KNOWN_UPWARD: set[str] = set()
-# The threads of handlers live there; everything else in `requests` runs on whatever thread calls it.
+# The threads of handlers live there; everything else in `requests` runs on the calling thread.
 KNOWN_IN_REQUESTS = {"handler_pool.py threading"}
 
 

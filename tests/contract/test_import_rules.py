@@ -19,10 +19,12 @@ NAMESPACES = (
     "klamm.acl",
     "klamm.config",
     "klamm.dispatch",
+    "klamm.filters",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.sasl",
     "klamm.shared",
+    "klamm.testing",
 )
 IO_MODULES = {
     "asyncio",

@@ -124,7 +124,7 @@ def test_fair_keeps_other_clients_quick():
 
 
 @pytest.mark.parametrize(("scheduler", "requests"), [("priority", [METADATA, HEARTBEAT]), ("fair", [DATA])])
-def test_a_full_queue_holds_up_only_who_has_filled_it(scheduler, requests):
+def test_a_full_queue_delays_only_the_client_that_filled_it(scheduler, requests):
     """All wait on one processor, which keeps what the queue has no room for."""
     assert best_slowdown(scheduler, requests, "server.queued_max_requests=10") <= 3
 
@@ -162,7 +162,7 @@ def test_priority_lets_data_through_beside_many_control_requests():
 
 
 def test_a_listener_of_its_own_for_control():
-    """As KIP-291 has it: whatever comes through it goes ahead."""
+    """As in KIP-291: all requests of the listener go ahead."""
     settings = ("listeners.internal.bind=127.0.0.1:0", "listeners.internal.api_set=working")
     settings += ("listeners.internal.dispatch=pool", 'server.priority.control_listeners=["internal"]')
     ratios = []

@@ -170,7 +170,7 @@ def test_a_part_that_cannot_open_stops_the_start():
     assert klamm_threads() == before
 
 
-def test_nobody_is_answered_before_every_handler_set_is_open():
+def test_no_client_is_answered_before_every_handler_set_is_open():
     opening, opened = threading.Event(), threading.Event()
 
     class Slow(ApiSet):
@@ -199,7 +199,7 @@ def test_nobody_is_answered_before_every_handler_set_is_open():
     server.stop()
 
 
-def test_stop_ends_every_thread_and_closes_every_door():
+def test_stop_ends_every_thread_and_closes_every_socket():
     before = klamm_threads()
     with EmbeddedServer(["listeners.default.api_set=echo"]) as server:
         assert set(klamm_threads()) > set(before)
@@ -253,7 +253,7 @@ def test_a_signal_stops_the_server_and_exits_with_0(serve, tmp_path, number):
     assert "plaintext   echo" in output
     assert "ready in" in output
     assert signal.Signals(number).name in output
-    assert list(tmp_path.glob("ready.json*")) == [], "nobody is ready any more"
+    assert list(tmp_path.glob("ready.json*")) == [], "the ready file is removed"
 
 
 def test_a_group_id_forges_no_line_of_the_log(serve):
@@ -361,7 +361,7 @@ def test_a_ready_file_that_cannot_be_written_ends_serve_before_anything_listens(
     file.write_text(TWO_LISTENERS.format(port=taken_port))
     command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    # The port is taken: whoever tried to listen would say so, with exit code 1.
+    # The port is taken: an attempt to listen would end with exit code 1.
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"klamm: ready file {ready}: ")

@@ -1,4 +1,4 @@
-"""A real server and real requests: what the scraper is told is what was sent; the names are Kafka's."""
+"""A real server and real requests: the metrics match what was sent; the names are Kafka's."""
 
 import http.client
 import json
@@ -69,7 +69,7 @@ KAFKAS = {
 
 @pytest.fixture
 def start():
-    """`start("key=value", …)` → a server with an exporter, whose handler set does what it is told."""
+    """`start("key=value", …)` → a server with an exporter, whose handler set the test drives."""
     servers = []
 
     def start_one(*settings, api_set="trying"):
@@ -108,7 +108,7 @@ def scrape(server):
     }
 
 
-def told(server, name):
+def metric(server, name):
     """Samples of one MBean by labels, as the registry has them."""
     for family in server.server.services.metrics.collect(lambda one: one == name):
         return {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
@@ -177,7 +177,7 @@ def test_answers_that_are_given_again_are_counted_too(start):
     assert requests <= sampled <= 2 * requests
 
 
-def test_partitions_and_their_logs_are_told(start):
+def test_partitions_and_their_logs_are_reported(start):
     server = start(api_set="broker")
     with RawClient(server.address()) as client:
         client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
@@ -297,15 +297,15 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
     trying = server.api_set("trying")
     idle = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
     with RawClient(server.address()) as client:
-        before = told(server, idle)[()]
+        before = metric(server, idle)[()]
         client.send(HeartbeatRequest(group_id="block"), 4)
         assert trying.arrived.acquire(timeout=10)
         # The request is not over: a share that looks at ended ones alone would not see it.
-        assert eventually(lambda: told(server, idle)[()] < before - 0.05)
+        assert eventually(lambda: metric(server, idle)[()] < before - 0.05)
         trying.release.set()
         client.receive_frame()
     share = "kafka.network:type=Processor,name=IdlePercent"
-    assert eventually(lambda: 0.5 < told(server, share)[("listener", "default"), ("networkProcessor", "0")] <= 1.0)
+    assert eventually(lambda: 0.5 < metric(server, share)[("listener", "default"), ("networkProcessor", "0")] <= 1.0)
 
 
 @pytest.mark.parametrize("settings", [(), ("server.queued_max_request_bytes=100000000",)])
@@ -313,10 +313,10 @@ def test_names_and_labels_are_kafkas(start, settings):
     server = start(*settings)
     with RawClient(server.address()) as client:
         client.call(ApiVersionsRequest("tests", "1.0"), 3)
-        assert eventually(lambda: told(server, "kafka.network:type=RequestMetrics,name=TotalTimeMs"))
+        assert eventually(lambda: metric(server, "kafka.network:type=RequestMetrics,name=TotalTimeMs"))
         missing = {}
         for name, labels in KAFKAS.items():
-            samples = told(server, name)
+            samples = metric(server, name)
             assert samples, name
             for sample in samples:
                 if not labels <= {key for key, _ in sample}:
@@ -329,7 +329,7 @@ def test_without_recording_requests_are_not_counted_and_everything_else_is_there
     with RawClient(server.address()) as client:
         for _ in range(3):
             client.call(MetadataRequest(topics=None), 12)
-        assert told(server, "kafka.network:type=RequestMetrics,name=RequestsPerSec") is None
+        assert metric(server, "kafka.network:type=RequestMetrics,name=RequestsPerSec") is None
         assert scrape(server)[("kafka_network_requestchannel_requestqueuesize",)] == 0
 
 
@@ -347,9 +347,9 @@ def test_processors_that_are_gone_stay_in_the_counts(start, on_channel, connect)
 
 def test_without_a_pool_its_metrics_are_kafkas_of_a_pool_without_a_limit(start):
     server = start()
-    assert told(server, "kafka.network:type=SocketServer,name=MemoryPoolAvailable") == {(): 2**63 - 1}
-    assert told(server, "kafka.network:type=SocketServer,name=MemoryPoolUsed") == {(): 0}
-    assert told(server, "kafka.server:type=socket-server-metrics,name=MemoryPoolAvgDepletedPercent") == {(): 0}
+    assert metric(server, "kafka.network:type=SocketServer,name=MemoryPoolAvailable") == {(): 2**63 - 1}
+    assert metric(server, "kafka.network:type=SocketServer,name=MemoryPoolUsed") == {(): 0}
+    assert metric(server, "kafka.server:type=socket-server-metrics,name=MemoryPoolAvgDepletedPercent") == {(): 0}
 
 
 class ManyLanes(Fifo):
@@ -368,7 +368,7 @@ class ManyLanesPlugin(Plugin):
 def test_lanes_that_clients_name_are_only_so_many_and_so_long():
     settings = ("listeners.default.api_set=trying", "server.request_scheduler=many_lanes")
     with EmbeddedServer(settings, plugins=[ManyLanesPlugin()]) as server:
-        lanes = told(server, "klamm:type=RequestChannel,name=LaneSize")
+        lanes = metric(server, "klamm:type=RequestChannel,name=LaneSize")
     assert len(lanes) == 51
     sizes = {label: size for ((_, label),), size in lanes.items()}
     assert sizes["a" * 99 + "b"] == 500
@@ -395,7 +395,7 @@ def test_health_ready_and_what_else_there_is(start):
 
 
 class SlowStart(ApiSet):
-    """Tells what /ready says while listeners are not up yet, and while they stop."""
+    """Records what /ready returns before the listeners are up, and while they stop."""
 
     def listener_opened(self, listener):
         self.services = listener.services
@@ -441,14 +441,14 @@ def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
         assert trying.arrived.acquire(timeout=10)
         monkeypatch.setattr("klamm_metrics.exporter._STUCK_AFTER_MS", 1)
         assert eventually(lambda: get(server, "/ready")[0] == 503)
-        assert "listener=default networkProcessor=0 has not finished a turn for" in get(server, "/ready")[1]
+        assert "listener=default networkProcessor=0 has not finished a turn of its loop for" in get(server, "/ready")[1]
         monkeypatch.undo()
         trying.release.set()
         client.receive_frame()
     assert eventually(lambda: get(server, "/ready")[0] == 200)
 
 
-def test_slow_scrapers_hold_up_nobody(start):
+def test_slow_scrapers_delay_no_other_client(start):
     server = start()
     slow = [socket.create_connection(exporter(server).address, timeout=10) for _ in range(8)]
     for one in slow:
@@ -461,7 +461,7 @@ def test_slow_scrapers_hold_up_nobody(start):
         one.close()
 
 
-def test_many_slow_clients_keep_nobody_from_an_answer(start):
+def test_many_slow_clients_block_no_other_client(start):
     server = start()
     slow = []
     for _ in range(40):

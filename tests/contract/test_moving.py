@@ -347,7 +347,7 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
 
 
 def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve, client_options):
-    """The pool tells all selectors at once, and the connection is with none of them at that moment."""
+    """The pool evicts a connection at the moment when no selector has it."""
     server = serve("listeners.default.processors=2", "server.queued_max_request_bytes=100000")
     with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)

@@ -98,7 +98,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_who_is_not_believed_is_closed_logged_and_counted(serve, context, what, caplog):
+def test_an_untrusted_peer_is_closed_logged_and_counted(serve, context, what, caplog):
     caplog.set_level("INFO", "klamm.network")
     mode, proxies, header, reason = REFUSED[what]
     server = serve(f"proxy_protocol={mode}", proxies)
@@ -111,7 +111,7 @@ def test_who_is_not_believed_is_closed_logged_and_counted(serve, context, what, 
     wait_until(lambda: gate.admitted == gate.released)
 
 
-def test_who_is_untrusted_comes_in_without_a_header_where_it_is_optional(serve, context):
+def test_an_untrusted_peer_is_accepted_without_a_header_where_it_is_optional(serve, context):
     server = serve("proxy_protocol=optional", ELSEWHERE)
     assert ask(server, b"", context)
     assert (GATES[0].admitted, server.api_set("trying").seen[0].connection.proxy_address) == (1, None)

@@ -26,6 +26,7 @@ def test_every_namespace_is_documented():
         "klamm.acl",
         "klamm.sasl",
         "klamm.dispatch",
+        "klamm.filters",
         "klamm.config",
         "klamm.metrics",
         "klamm.runtime",

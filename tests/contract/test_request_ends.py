@@ -210,7 +210,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_end_is_heard_of_once(served, caplog, way):
+def test_an_end_is_notified_once(served, caplog, way):
     caplog.set_level(logging.WARNING, "klamm.slow_requests")
     expected = way(served)
     wait_until(lambda: len(SEEN) >= sum(expected.values()))

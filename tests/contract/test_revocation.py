@@ -81,7 +81,7 @@ def is_served(client):
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_a_changed_password_disconnects_at_once_whatever_the_client_is_doing(serve, logged_in, mechanism):
+def test_a_changed_password_disconnects_at_once_in_any_state(serve, logged_in, mechanism):
     server = serve()
     server.api_set().topics.create("t", 1, {})
     admin = logged_in(server, "admin", "root")

@@ -38,7 +38,7 @@ def serve(start):
 
 
 def is_out(server, client):
-    """Nobody has served this client, nobody will, and the connection ends."""
+    """No request of this client was served, and the connection ends."""
     try:
         client.send(MetadataRequest(topics=None), 12)
     except ConnectionError:
@@ -89,7 +89,7 @@ def test_wrong_credentials(serve, connect, mechanism, user, password, caplog):
         "rubbish",
     ],
 )
-def test_nobody_comes_in_by_another_way(serve, connect, way):
+def test_no_other_frames_authenticate(serve, connect, way):
     server = serve()
     client = connect(server)
     if way == "nothing but versions":
@@ -121,12 +121,12 @@ def test_handshake_v0_and_tokens_without_headers(serve, connect, right):
         assert is_out(server, client)
 
 
-def test_clients_are_told_of_the_apis_of_sasl(serve, connect):
+def test_clients_find_the_apis_of_sasl(serve, connect):
     response = connect(serve()).call(ApiVersionsRequest("x", "1"), 3)
-    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-    assert told[17] == (0, 1)
-    assert told[36] == (0, 2)
-    assert 3 in told
+    listed = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert listed[17] == (0, 1)
+    assert listed[36] == (0, 2)
+    assert 3 in listed
 
 
 def test_everything_may_come_at_once(serve, connect):
@@ -243,7 +243,7 @@ def test_nothing_is_served_in_the_middle_of_a_reauthentication(serve, connect):
     assert is_out(server, client)
 
 
-def test_clients_that_leave_in_the_middle_cost_nobody_anything(serve, connect):
+def test_clients_that_disconnect_in_the_middle_affect_no_other_client(serve, connect):
     server = serve()
     for _ in range(20):
         client = connect(server)
@@ -255,7 +255,7 @@ def test_clients_that_leave_in_the_middle_cost_nobody_anything(serve, connect):
     assert is_in(server, client, "alice")
 
 
-def test_a_crowd_with_wrong_passwords_holds_up_nobody_who_is_in(serve, connect):
+def test_many_wrong_passwords_delay_no_connected_client(serve, connect):
     server = serve()
     client = connect(server)
     log_in(client, "PLAIN", "alice", "sesame")

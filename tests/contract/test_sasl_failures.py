@@ -1,4 +1,4 @@
-"""Every way to fail an authentication, over real sockets: nobody who goes it is served, and the log says why."""
+"""Every way to fail an authentication, over real sockets: no such client is served, and the log has the reason."""
 
 import ast
 import base64
@@ -225,7 +225,7 @@ WAYS = [
     ("wrong credentials, or no such user", delegation_token("not the hmac", 600)),
     # OAUTHBEARER
     ("the token has expired", token("OAUTHBEARER", bearer(exp=NOW_S - 60))),
-    ("the token is not good yet", token("OAUTHBEARER", bearer(nbf=NOW_S + 600))),
+    ("the token is not valid yet", token("OAUTHBEARER", bearer(nbf=NOW_S + 600))),
     ("the token expires before it was issued", token("OAUTHBEARER", bearer(iat=NOW_S + 700))),
     ("the token has no time in the claim 'iat'", token("OAUTHBEARER", bearer(iat=None))),
     ("the token is of another issuer", token("OAUTHBEARER", bearer(iss="other"))),
@@ -245,12 +245,12 @@ WAYS = [
     ("an OAUTHBEARER message is not UTF-8", token("OAUTHBEARER", b"\xff")),
     ("invalid OAUTHBEARER client first message", token("OAUTHBEARER", b"x")),
     ("first message without a bearer token", token("OAUTHBEARER", b"n,,\x01auth=Basic x\x01\x01")),
-    ("something else than the end after a token that was refused",
+    ("expected the client's \\x01 after a token that was refused",
      raw("OAUTHBEARER", bearer(exp=NOW_S - 60), bearer())),
     ("the token has expired", raw("OAUTHBEARER", bearer(exp=NOW_S - 60), b"\x01")),
     # EXTERNAL; with a certificate: see below
-    ("the transport proves nobody", token("EXTERNAL", b"")),
-    ("the transport proves nobody", token("EXTERNAL", b"alice")),
+    ("the transport proves no principal", token("EXTERNAL", b"")),
+    ("the transport proves no principal", token("EXTERNAL", b"alice")),
     # again
     ("user 'alice': wrong password", again(lambda _server, client: authenticate(client, "PLAIN", "alice", "no"))),
     ("Cannot change principals", again(lambda _server, client: authenticate(client, "PLAIN", "bob", "opens"))),
@@ -286,7 +286,7 @@ def serve(start, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[f"{number}-{way[0][:40]}" for number, way in enumerate(WAYS)])
-def test_who_fails_is_not_served(serve, connect, caplog, way):
+def test_a_client_that_fails_is_not_served(serve, connect, caplog, way):
     reason, go, *settings = way
     server = serve(*settings)
     client = connect(server)
@@ -295,7 +295,7 @@ def test_who_fails_is_not_served(serve, connect, caplog, way):
     assert reason in caplog.text
 
 
-def test_the_same_server_serves_who_does_not_fail(serve, connect):
+def test_the_same_server_serves_clients_that_do_not_fail(serve, connect):
     server = serve()
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         client = connect(server)
@@ -307,7 +307,7 @@ def test_the_same_server_serves_who_does_not_fail(serve, connect):
     assert is_in(server, client, "alice")
 
 
-def test_who_was_evaluated_for_too_long_does_not_come_in_by_the_answer(serve, connect):
+def test_a_late_evaluation_does_not_authenticate_a_closed_channel(serve, connect):
     server = serve(*QUICKLY)
     client = connect(server)
     is_evaluated_too_long(server, client)

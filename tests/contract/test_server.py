@@ -46,19 +46,19 @@ def test_a_client_software_name_that_is_none_is_refused(start, connect):
     assert client.call(ApiVersionsRequest("so ftware", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_client_software_is_known_however_often_others_have_told_the_same(start, connect):
+def test_client_software_is_known_also_from_cached_responses(start, connect):
     server = start()
     first, second = ApiVersionsRequest("one", "1"), ApiVersionsRequest("two", "2")
-    told = []
+    seen = []
     for _ in range(2):
         client = connect(server)
         for request in (first, first, first, second, first, second, second, second):
             assert client.call(request, 3).error_code == 0
             assert answers(client)
             connection = server.api_set("trying").seen[-1].connection
-            told.append((connection.client_software_name, request.client_software_name))
+            seen.append((connection.client_software_name, request.client_software_name))
             assert connection.client_id == "raw"
-    assert [name for name, _ in told] == [name for _, name in told]
+    assert [name for name, _ in seen] == [name for _, name in seen]
 
 
 def test_a_wrong_client_software_name_is_refused_each_time(start, connect):
@@ -182,7 +182,7 @@ def test_an_answer_to_a_connection_that_is_gone_is_dropped(start, connect):
     assert answers(connect(server))
 
 
-def test_a_blocked_handler_holds_up_nobody_else(start, connect):
+def test_a_blocked_handler_delays_no_other_client(start, connect):
     server = start("server.io_threads=2")
     blocked = connect(server)
     correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)
@@ -236,7 +236,7 @@ def test_what_is_no_request_closes_its_connection_at_once(start, connect, data, 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(start, connect):
     client = connect(start())
-    client.send_frame(encode_request_header(18, 99, 5, "raw") + b"whatever that may be")
+    client.send_frame(encode_request_header(18, 99, 5, "raw") + b"an unknown body")
     frame = client.receive_frame()
     assert frame[:4] == struct.pack(">i", 5)
     response = ApiVersionsResponse.decode(0, frame, 4)
@@ -269,7 +269,7 @@ def test_what_was_sent_before_the_peer_closed_is_served(start, connect, dispatch
     assert answers(connect(server))
 
 
-def test_a_peer_that_never_reads_stops_only_itself(start, connect):
+def test_a_peer_that_never_reads_delays_only_itself(start, connect):
     server = start()
     greedy = connect(server, timeout_s=2.0)
     frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
@@ -323,7 +323,7 @@ def test_every_gate_is_released_for_every_connection(start, connect):
 
 
 @pytest.mark.parametrize("say", ["refuse", "raise", "delay"])
-def test_a_gate_that_refuses_delays_or_fails_lets_nobody_in(start, connect, say):
+def test_a_gate_that_refuses_delays_or_raises_admits_no_connection(start, connect, say):
     server = start('gates=["fussy"]', f"listeners.default.fussy.say={say}")
     with pytest.raises(ConnectionError):
         answers(connect(server))
@@ -348,7 +348,7 @@ def test_observers_and_throttles_that_raise_cost_nothing(start, connect):
     assert answers(connect(server))
 
 
-def test_observers_are_told_of_connections_and_requests(start, connect):
+def test_observers_are_notified_of_connections_and_requests(start, connect):
     server = start('observers=["tell_tale"]')
     client = connect(server)
     answers(client)

@@ -1,4 +1,4 @@
-"""What a throttle is told over real sockets, and what becomes of a client that it throttles."""
+"""What a throttle is called with over real sockets, and how a throttled client is delayed."""
 
 import time
 
@@ -22,7 +22,7 @@ CHARGES = []
 
 
 class Noting(Throttle):
-    """Throttles nobody."""
+    """Throttles no client."""
 
     def charge(self, context, size_bytes, seconds):
         CHARGES.append((context.api_key, size_bytes, seconds, context.responder.network_ns))
@@ -59,7 +59,9 @@ def test_time_of_the_network_thread_is_charged_and_measured_only_then(on_channel
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_client_over_its_request_time_waits_whether_it_wants_or_not(obeys, on_channel, client_options):
+def test_a_client_over_its_request_time_is_muted_even_if_it_ignores_the_throttle_time(
+    obeys, on_channel, client_options
+):
     quotas = RequestEntryData(
         [RequestEntityData("user", "ANONYMOUS"), RequestEntityData("client-id", "busy")],
         [OpData("request_percentage", 0.01)],
@@ -97,7 +99,7 @@ def throttling(on_channel, client_options):
         yield server, admin
 
 
-def test_a_tiny_byte_rate_is_told_as_the_longest_throttle_time_there_is(throttling, client_options):
+def test_a_tiny_byte_rate_gives_the_longest_possible_throttle_time(throttling, client_options):
     server, admin = throttling
     admin.call(quota("producer_byte_rate", 1.0), 1)
     admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
@@ -125,7 +127,7 @@ def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client
 
 
 class Eternal(Throttle):
-    """Asks for more than can be told."""
+    """Returns a throttle time that no response can carry."""
 
     def charge(self, context, size_bytes, seconds):
         return 2**40
@@ -137,7 +139,7 @@ class EternalPlugin:
         yield Provider("eternal", f"{__name__}:Eternal")
 
 
-def test_what_any_throttle_asks_for_can_be_told(on_channel, client_options):
+def test_any_throttle_time_fits_into_a_response(on_channel, client_options):
     settings = ["listeners.default.throttles=eternal", *on_channel()]
     with (
         EmbeddedServer(settings, plugins=[EternalPlugin()]) as server,

@@ -1,4 +1,4 @@
-"""Client quotas measured over real sockets: a limited client gets its rate, obeying or not, and harms nobody.
+"""Client quotas measured over real sockets: a limited client gets its rate, obeying or not, and slows down no other.
 
 Kafka spreads a first burst over all windows of a quota, so that a rate holds over their whole time and not over less:
 here the windows are as long as the measurement.

@@ -85,7 +85,7 @@ def test_handshakes_run_on_the_processor_or_on_threads(serve, files, threads, po
     assert len(found) <= threads
 
 
-def test_who_is_in_does_not_wait_for_a_handshake(serve, files, monkeypatch):
+def test_connected_clients_do_not_wait_for_a_handshake(serve, files, monkeypatch):
     release, stuck = threading.Event(), threading.Event()
     step = SslTransportLayer.handshake
 
@@ -274,17 +274,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_failed_handshake_is_logged_and_counted_and_harms_nobody(mutual, files, what, caplog):
+def test_a_failed_handshake_is_logged_and_counted_and_affects_no_other_client(mutual, files, what, caplog):
     server, revoked = mutual
     reason, attempt = REFUSED[what]
     attempt(server, files, revoked)
-    # The gates are told last.
+    # The gates are notified last.
     wait_until(lambda: [gate.failed for gate in GATES] == [1])
     assert metric(server, FAILURES, listener="default", reason=reason) == metric(server, FAILURES) == 1
     (line,) = [record.getMessage() for record in caplog.records if "authentication failed" in record.getMessage()]
     assert re.match(r"listener=default connection_id=127.0.0.1:\d+-127.0.0.1:\d+-0-0 .*: authentication failed: ", line)
     assert answers(server, ssl_context=files.client_context(files.client), server_hostname="localhost")
-    assert server.api_set("trying").seen[0].principal.name == "alice", "nobody else got as far as a request"
+    assert server.api_set("trying").seen[0].principal.name == "alice", "no other client sent a request"
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_a_peer_that_goes_away_in_the_handshake_is_counted_and_is_no_failed_auth
     assert [gate.failed for gate in GATES] == [0]
 
 
-@pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "begun"])
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "started"])
 def test_a_handshake_that_never_finishes_is_ended(serve, files, first, caplog):
     server = serve(*files.server_settings(), "connection_setup_timeout_ms=300")
     with socket.create_connection(server.address(), timeout=10) as slow:

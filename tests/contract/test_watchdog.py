@@ -1,4 +1,4 @@
-"""Every callback that a plugin supplies may raise: that costs its connection or request, and nobody else."""
+"""Every callback that a plugin supplies may raise: only its connection or request fails."""
 
 import threading
 from dataclasses import dataclass

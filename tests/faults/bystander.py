@@ -53,5 +53,5 @@ def unharmed(server: Server, least_requests: int = 50) -> Iterator[Bystander]:
     assert len(bystander.latencies_s) >= least_requests, f"{len(bystander.latencies_s)} requests were answered"
     assert median(bystander.latencies_s) < MEDIAN_S
     assert max(bystander.latencies_s) < WORST_S
-    with WireClient(HOST, server.port, timeout_s=WORST_S) as newcomer:
-        newcomer.call(MetadataRequest([], allow_auto_topic_creation=False), 12)
+    with WireClient(HOST, server.port, timeout_s=WORST_S) as new_client:
+        new_client.call(MetadataRequest([], allow_auto_topic_creation=False), 12)

@@ -1,4 +1,4 @@
-"""`kill -9` again and again while the audit writes: what was due on the disk is there, once, and losses are told."""
+"""`kill -9` again and again while the audit writes: each synced event is there once, and losses are reported."""
 
 from __future__ import annotations
 

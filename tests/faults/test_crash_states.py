@@ -78,20 +78,22 @@ class Checker:
         base = (self._directory / "klamm.db").read_bytes()
         recording = Recording(self._directory)
         recording.adopt()
-        begun = len(recording)
+        started_at = len(recording)
         harness = QuietHarness(self._directory, RecordedDisk(recording), recording)
         harness.open(**self._work.settings)
         harness.broker.close()
         operations = recording.operations
         store_files = StoreFiles(self._scratch, operations, base)
-        stop = chance.randint(begun, len(operations))
+        stop = chance.randint(started_at, len(operations))
         disk = Disk()
         for operation in operations[:stop]:
             disk.do(operation)
         again = disk.without_power_at_random(chance)
         again.write_to(self._directory)
         (self._directory / "klamm.db").write_bytes(store_files.content(again.commits))
-        self._hold(index, f"{state.name}, and again without power before its operation {stop - begun}", power_cut=True)
+        self._hold(
+            index, f"{state.name}, and again without power before its operation {stop - started_at}", power_cut=True
+        )
 
     def _make(self, state: CrashedState) -> None:
         state.write_to(self._directory)

@@ -1,4 +1,4 @@
-"""Peers that mean harm, or know no better, hurt nobody else and cost no memory."""
+"""Malicious or broken peers do not harm other clients, and take no memory."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ BAD_BYTES = {
     "an empty frame": struct.pack(">i", 0),
     "half a header": framed(b"\0\3\0"),
     "a client id longer than the frame": framed(struct.pack(">hhih", 3, 9, 1, 32000) + b"x"),
-    "an API key that nobody knows": framed(struct.pack(">hhih", 999, 0, 1, -1)),
+    "an unknown API key": framed(struct.pack(">hhih", 999, 0, 1, -1)),
     "a negative API key": framed(struct.pack(">hhih", -5, 0, 1, -1)),
-    "a version that nobody knows": framed(struct.pack(">hhih", 3, 99, 1, -1)),
-    "a version that Kafka 4 no longer knows": framed(struct.pack(">hhih", 0, 2, 1, -1)),
+    "an unknown version": framed(struct.pack(">hhih", 3, 99, 1, -1)),
+    "a version that Kafka 4 has removed": framed(struct.pack(">hhih", 0, 2, 1, -1)),
     "a negative version": framed(struct.pack(">hhih", 3, -1, 1, -1)),
     "no body": framed(encode_request_header(3, 12, 1)),
     "half a body": framed(METADATA[4:-1]),
@@ -122,7 +122,7 @@ def test_a_frame_may_come_byte_by_byte(server: Server) -> None:
         assert struct.unpack_from(">ih", receive_frame(peer)) == (1, 0)
 
 
-def test_half_sent_frames_hold_up_nobody(server: Server) -> None:
+def test_half_sent_frames_delay_no_other_client(server: Server) -> None:
     with crowd(server, 50) as peers, unharmed(server), hardly_any_memory(server):
         for peer in peers:
             peer.sendall(METADATA[: len(METADATA) // 2])
@@ -158,7 +158,7 @@ def fill(server: Server, topic: str, mib: int) -> None:
             assert time.monotonic() < deadline
 
 
-def test_slow_readers_hold_up_nobody(server: Server) -> None:
+def test_slow_readers_delay_no_other_client(server: Server) -> None:
     fill(server, "slow", 16)
     partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=16 << 20)
     topics = [FetchTopic("slow", partitions=[partition])]

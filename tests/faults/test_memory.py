@@ -106,7 +106,7 @@ def test_two_hundred_large_requests_at_once(tmp_path: Path, request_mib: int, po
         assert highest.rss_bytes < (pool_mib + 128) * MIB
 
 
-def test_large_requests_that_never_end_hold_up_nobody(tmp_path: Path) -> None:
+def test_large_requests_that_never_end_delay_no_other_client(tmp_path: Path) -> None:
     """They fill what partial requests may have; small requests go on, and large ones that do come still get through."""
     settings = {"server.queued_max_request_bytes": str(16 * MIB)}
     with target_server(tmp_path / "server", settings) as server:

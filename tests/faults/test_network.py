@@ -58,20 +58,20 @@ class Storm:
     """Connects without waiting for any of them, thousands at a time; a third asks, a third resets, a third leaves."""
 
     def __init__(self, port: int) -> None:
-        self.begun = self.ended = self.answered = self.failed = self.most_outstanding = 0
+        self.started = self.ended = self.answered = self.failed = self.most_outstanding = 0
         self._address = (HOST, port)
         self._connecting: dict[int, tuple[socket.socket, int]] = {}
         self._asking: dict[int, tuple[socket.socket, bytes]] = {}
         self._poll = select.epoll()
 
     def go_on(self) -> None:
-        while self.begun < STORM_CONNECTIONS and len(self._connecting) < STORM_OUTSTANDING:
+        while self.started < STORM_CONNECTIONS and len(self._connecting) < STORM_OUTSTANDING:
             peer = socket.socket()
             peer.setblocking(False)
             peer.connect_ex(self._address)
             self._poll.register(peer.fileno(), select.EPOLLOUT)
-            self._connecting[peer.fileno()] = (peer, self.begun)
-            self.begun += 1
+            self._connecting[peer.fileno()] = (peer, self.started)
+            self.started += 1
         # Before the first of them is looked at.
         self.most_outstanding = max(self.most_outstanding, len(self._connecting))
         for descriptor, _ in self._poll.poll(20.0):
@@ -217,8 +217,10 @@ def test_the_limit_of_open_files(tmp_path: Path) -> None:
                 receive_frame(peer)
             for peer in peers:
                 peer.close()
-            # The newcomer that `unharmed` sends in the end must not be late for what was still in the backlog.
-            wait_until(lambda: answers_api_versions(HOST, server.port), "nobody is accepted any more", within_s=10)
+            # The new client of `unharmed` must not wait behind connections that are still in the backlog.
+            wait_until(
+                lambda: answers_api_versions(HOST, server.port), "no connection is accepted any more", within_s=10
+            )
         log = server.log_tail(1000)
         assert log.count("accepting pauses") <= 5, "the log is filled"
 
@@ -241,12 +243,12 @@ def blocked_handlers(*settings: str) -> Iterator[tuple[EmbeddedServer, Trying]]:
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_a_full_request_queue(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Whoever needs no handler is served all the time, nobody is disconnected, and all is answered in the end."""
+    """Inline requests are served all the time, no client is disconnected, and all requests are answered in the end."""
     with (
         blocked_handlers("server.io_threads=2", "server.queued_max_requests=5") as (server, trying),
         ExitStack() as stack,
     ):
-        # Each handler blocks at one request until it is told to go on, for as long as this takes.
+        # Each handler blocks at one request until the test lets it go on.
         monkeypatch.setattr(trying.release, "wait", lambda _timeout: threading.Event.wait(trying.release))
         clients = [stack.enter_context(RawClient(server.address(), timeout_s=60)) for _ in range(40)]
         due = [(client, client.send(HeartbeatRequest(group_id="block"), 4)) for client in clients]
@@ -267,8 +269,8 @@ def test_a_full_request_queue(monkeypatch: pytest.MonkeyPatch, seconds: float) -
         assert server.server.request_channel.full_count < 350 * seconds, "waiting for room takes processor time"
 
 
-def test_handlers_that_raise_block_and_talk_rubbish_at_once() -> None:
-    """Whatever they do, every good request of everybody else is answered, and no handler thread is lost."""
+def test_handlers_that_raise_block_and_return_garbage_at_once() -> None:
+    """Every good request of the other clients is answered, and no handler thread is lost."""
     with blocked_handlers("server.io_threads=4") as (server, trying), ExitStack() as stack:
         blocked = stack.enter_context(RawClient(server.address(), timeout_s=60))
         correlation_id = blocked.send(HeartbeatRequest(group_id="block"), 4)

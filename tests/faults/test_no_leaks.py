@@ -242,7 +242,7 @@ class Crowd:
                 peer.close()
             if self.evictions() > before:
                 return
-        raise AssertionError("nobody is closed to make room")
+        raise AssertionError("no connection is closed to make room")
 
     def evictions(self) -> int:
         return sum("closed to make room" in record.msg for record in self.log.records)
@@ -255,11 +255,11 @@ class Crowd:
     @contextlib.contextmanager
     def pausing(self, reason: str) -> Iterator[None]:
         def count() -> float:
-            return told(self.server, "klamm:type=Acceptor,name=ConnectionsPaused", "reason").get(reason, 0)
+            return metric(self.server, "klamm:type=Acceptor,name=ConnectionsPaused", "reason").get(reason, 0)
 
         before = count()
         yield
-        wait_until(lambda: count() > before, f"nobody waits: {reason}")
+        wait_until(lambda: count() > before, f"no connection waits: {reason}")
 
     # ----
 
@@ -310,7 +310,7 @@ def client_hello(tls: ssl.SSLContext) -> bytes:
     return out.read()
 
 
-def told(server: EmbeddedServer, name: str, key: str) -> dict[str, float]:
+def metric(server: EmbeddedServer, name: str, key: str) -> dict[str, float]:
     (family,) = server.server.services.metrics.collect(lambda one: one == name)
     sums: Counter[str] = Counter()
     for sample in family.samples:
@@ -326,12 +326,12 @@ def held(server: EmbeddedServer) -> dict[str, object]:
     """All that connections hold while they are there."""
     assert server.server.pool is not None
     socket_group = "kafka.server:type=socket-server-metrics,name="
-    created = told(server, socket_group + "connection-creation-total", "listener")
-    closed = told(server, socket_group + "connection-close-total", "listener")
+    created = metric(server, socket_group + "connection-creation-total", "listener")
+    closed = metric(server, socket_group + "connection-close-total", "listener")
     holds: dict[str, object] = {
-        "quota": told(server, "klamm:type=ConnectionQuota,name=Connections", "listener"),
-        "handshakes": told(server, "klamm:type=HandshakeLimit,name=Handshakes", "listener"),
-        "connections": told(server, socket_group + "connection-count", "listener"),
+        "quota": metric(server, "klamm:type=ConnectionQuota,name=Connections", "listener"),
+        "handshakes": metric(server, "klamm:type=HandshakeLimit,name=Handshakes", "listener"),
+        "connections": metric(server, socket_group + "connection-count", "listener"),
         "neither closed nor open": {name: created[name] - closed[name] for name in created},
         "bytes of the pool": {"": server.server.pool.used_bytes},
     }
@@ -376,10 +376,10 @@ def test_nothing_is_left_of_20000_connections(tmp_path: Path, caplog: pytest.Log
         assert held(server) == {}
         wait_until(lambda: open_files() <= files_before, "descriptors stay open")
 
-        refused = told(server, "klamm:type=Acceptor,name=ConnectionsRefused", "reason")
-        delayed = told(server, "klamm:type=Acceptor,name=ConnectionsDelayed", "reason")
-        paused = told(server, "klamm:type=Acceptor,name=ConnectionsPaused", "reason")
-        idle = told(server, "klamm:type=Listener,name=IdleConnectionsClosed", "listener")
+        refused = metric(server, "klamm:type=Acceptor,name=ConnectionsRefused", "reason")
+        delayed = metric(server, "klamm:type=Acceptor,name=ConnectionsDelayed", "reason")
+        paused = metric(server, "klamm:type=Acceptor,name=ConnectionsPaused", "reason")
+        idle = metric(server, "klamm:type=Listener,name=IdleConnectionsClosed", "listener")
         assert refused["per_ip"] > 100
         assert min(delayed["per_ip_rate"], delayed["authentication_penalty"]) > 20
         assert min(paused["per_listener"], paused["handshakes"]) > 0
@@ -388,7 +388,7 @@ def test_nothing_is_left_of_20000_connections(tmp_path: Path, caplog: pytest.Log
         assert caplog.text.count("not ready within connection_setup_timeout_ms") > 100
         assert min(crowd.seen["authenticated"], crowd.seen["failed authentication"]) > 100
 
-        # Whoever comes now is served as the first was.
+        # A client that connects now is served as the first one was.
         with RawClient(server.address("plain")) as client:
             assert client.call(MetadataRequest(topics=None), 12).brokers
         with RawClient(server.address("secure"), ssl_context=tls, server_hostname="localhost") as client:

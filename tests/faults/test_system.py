@@ -103,7 +103,7 @@ def fill_until_refused(client: WireClient, topic: str) -> int:
 
 
 def test_a_log_that_cannot_grow(tmp_path: Path) -> None:
-    """Producers are told, what was acknowledged stays readable, others go on, and so do they once there is room."""
+    """Producers get an error, acknowledged records stay readable, and producing works again once there is room."""
     with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
         create(client, "full")
         with unharmed(server):
@@ -209,7 +209,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 
 def test_no_file_can_be_opened(tmp_path: Path) -> None:
-    """What needs another file is refused for as long as there is none; whoever is in is served, and nothing is lost."""
+    """What needs a descriptor is refused while there is none; connected clients are served, and nothing is lost."""
     with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
         small = CreatableTopic("small", 1, 1, configs=[CreatableTopicConfig("segment.bytes", str(MIB))])
         assert client.call(CreateTopicsRequest([small]), 5).topics[0].error_code == ErrorCode.NONE
@@ -249,7 +249,7 @@ def test_no_file_can_be_opened(tmp_path: Path) -> None:
 
 
 class JumpingClock(SystemClock):
-    """The machine's, but somebody sets the wall clock."""
+    """The machine's clocks, with a wall clock that jumps."""
 
     __slots__ = ("ahead_ms",)
 

@@ -188,7 +188,9 @@ def test_kafka_acls_adds_lists_and_removes(guarded: Server, admin: AdminClient, 
     assert rules(acls(guarded, tmp_path, "--list", "--topic", topic)) == [rule("READ")]
 
 
-def test_who_is_no_administrator_is_refused(guarded: Server, admin: AdminClient, topic: str, tmp_path: Path) -> None:
+def test_a_client_without_permission_is_refused(
+    guarded: Server, admin: AdminClient, topic: str, tmp_path: Path
+) -> None:
     arguments = ["--bootstrap-server", guarded.bootstrap, "--command-config", properties(tmp_path, ALICE)]
     with pytest.raises(RuntimeError, match="ClusterAuthorizationException"):
         run_tool(ACL_COMMAND, *arguments, "--list")

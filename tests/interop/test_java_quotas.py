@@ -1,4 +1,4 @@
-"""Client quotas with the tools that come with Apache Kafka: set, told, felt, and there after a restart."""
+"""Client quotas with the tools that come with Apache Kafka: set, described, enforced, and kept over a restart."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ENTITIES = {
 }
 
 
-def test_quotas_are_set_told_kept_and_deleted(server: Server) -> None:
+def test_quotas_are_set_described_kept_and_deleted(server: Server) -> None:
     for entity, _told in ENTITIES.values():
         configs(server, *entity, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=12.5")
     address = ["--entity-type", "ips", "--entity-name", "192.0.2.1"]
     configs(server, *address, "--alter", "--add-config", "connection_creation_rate=7")
     server.restart()
-    for entity, told in ENTITIES.values():
+    for entity, entity_text in ENTITIES.values():
         described = configs(server, *entity, "--describe")
-        assert f"for {told} are" in described, described
+        assert f"for {entity_text} are" in described, described
         assert "producer_byte_rate=1024.0" in described
         assert "request_percentage=12.5" in described
     assert "connection_creation_rate=7.0" in configs(server, *address, "--describe")
@@ -53,7 +53,7 @@ def test_quotas_are_set_told_kept_and_deleted(server: Server) -> None:
     assert "producer_byte_rate" not in configs(server, *entity, "--describe")
 
 
-def test_a_producer_is_slowed_down_and_told_so(server: Server) -> None:
+def test_a_producer_is_slowed_down_and_gets_the_throttle_time(server: Server) -> None:
     run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", "--topic", "slow")
     client = ["--entity-type", "users", "--entity-name", "ANONYMOUS"]
     client += ["--entity-type", "clients", "--entity-name", "slow-producer"]

@@ -51,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 class Refused(Exception):
-    """The client was told that its credentials are wrong."""
+    """The client got the error that its credentials are wrong."""
 
 
 def confluent(bootstrap: str, mechanism: str, user: str, secret: str) -> None:
@@ -102,7 +102,7 @@ def kafka_python(bootstrap: str, mechanism: str, user: str, secret: str) -> None
         )
         producer.send("sasl", b"value").get(PATIENCE_S)
     except KafkaError as error:
-        # It tries again until its time is over, and tells of that; why stands in its log.
+        # It retries until its timeout and reports that; the cause stands in its log.
         raise Refused(str(error)) from error
     producer.close()
 
@@ -220,8 +220,8 @@ def test_confluent_makes_users(server: EmbeddedServer) -> None:
 def test_java_makes_and_uses_delegation_tokens(server: EmbeddedServer, tmp_path: Path) -> None:
     admin = properties(tmp_path, "admin", "alice", "sesame")
     where = ("--bootstrap-server", server.bootstrap, "--command-config", admin)
-    told = run_tool(TOKENS, *where, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
-    row = next(line.split() for line in told.splitlines() if "User:alice" in line)
+    output = run_tool(TOKENS, *where, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob")
+    row = next(line.split() for line in output.splitlines() if "User:alice" in line)
     token_id, secret = row[0], row[1]
     assert token_id in run_tool(TOKENS, *where, "--describe", "--owner-principal", "User:alice")
     login = properties(tmp_path, "token", token_id, secret, "tokenauth=true")

@@ -99,7 +99,7 @@ def assert_java_agrees(asked, ask):
 
 
 def assert_same_fields(theirs, ours, what):
-    """Each field that Java shows is ours of that name and value: equal bytes would not tell swapped fields."""
+    """Each field that Java shows is ours of that name and value: equal bytes would not show swapped fields."""
     names = {name.replace("_", ""): name for name in ours.__slots__}
     for name, value in theirs.items():
         if name.endswith("SizeInBytes") or (name.lower().endswith("records") and value == ""):

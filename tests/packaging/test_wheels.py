@@ -1,4 +1,4 @@
-"""The sdist and the wheels as a stranger gets them: built, installed into empty environments, and served from.
+"""The sdist and the wheels as users get them: built, installed into empty environments, and served from.
 
 `build` makes klamm's wheel out of its sdist, so that one that serves shows both to be whole.
 """
@@ -184,7 +184,7 @@ def test_klamm_alone_serves_from_an_empty_environment(distributions: Distributio
         assert consume(listeners["default"], "greetings", 2) == ["hello", "world"]
 
 
-def test_a_strangers_handler_set_stands_beside_the_broker(distributions: Distributions, tmp_path: Path) -> None:
+def test_a_third_party_handler_set_runs_beside_the_broker(distributions: Distributions, tmp_path: Path) -> None:
     programs = install(tmp_path / "venv", distributions.wheel, distributions.print_wheel)
     (tmp_path / "klamm.toml").write_text(TWO_DOORS)
     (provider,) = [

@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nobody listens on."""
+    """A TCP port of the loopback address that no process listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -232,7 +232,7 @@ def test_submit_runs_the_line_that_it_prints(tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().out.splitlines() == shlex.split(printed)
 
 
-def test_a_master_that_is_not_there_is_told_at_once(tmp_path):
+def test_a_missing_master_is_reported_at_once(tmp_path):
     (tmp_path / "spool").mkdir()
     began = time.monotonic()
     done = klamm("ship", "--spool", "spool", "--lake", "l", "--master", f"spark://{HOST}:1", folder=tmp_path)

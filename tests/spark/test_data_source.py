@@ -74,7 +74,7 @@ def test_a_batch_takes_no_more_than_it_may(follow, tmp_path):
     assert max(sizes) <= 100
 
 
-def test_what_was_deleted_unread_stops_the_stream_unless_told_otherwise(follow, tmp_path):
+def test_segments_deleted_unread_stop_the_stream_by_default(follow, tmp_path):
     from pyspark.errors import StreamingQueryException
 
     folder = tmp_path / "spool" / "node-1"

@@ -49,7 +49,7 @@ def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said, table_
     said += ship(pipeline.spool, replace(settings, aggregates=False))
     assert "shipped 600 events in 3 batches" in "\n".join(said)
 
-    # A store of which nobody knows how to replace a file there: nothing is begun.
+    # A store without an atomic replace: nothing is started.
     before = set(committed_files(lake.events))
     with monkeypatch.context() as patch:
         path = filesystems._FileSystem.path
@@ -159,7 +159,7 @@ def test_delta(spark, ship, far, said):
     ]
 
 
-def test_delta_in_s3_is_compacted_only_while_nobody_else_writes(spark):
+def test_delta_in_s3_is_compacted_only_without_another_writer(spark):
     from klamm_spark.compact import require_one_writer
     from klamm_spark.lake import Lake, LakeError
 
@@ -226,7 +226,7 @@ def test_what_spark_does_not_have_is_one_sentence(spark, uri, message):
         path_of(uri, spark)
 
 
-def test_a_missing_spool_or_lake_is_told(spark, ship, far):
+def test_a_missing_spool_or_lake_is_reported(spark, ship, far):
     from klamm_spark.lake import Lake, LakeError
 
     _, uri = far
@@ -238,9 +238,9 @@ def test_a_missing_spool_or_lake_is_told(spark, ship, far):
 
 def test_what_java_says_of_a_store_is_no_stack_trace(spark, far):
     _, uri = far
-    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: ") as told, translated_errors(uri):
+    with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: ") as caught, translated_errors(uri):
         spark.read.text(f"{uri}/nowhere")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     with pytest.raises(FileSystemError, match=f"^{uri} cannot be used: .*does not exist"), translated_errors(uri):
         spark._jvm.org.apache.hadoop.fs.Path(uri).getFileSystem(spark._jsc.hadoopConfiguration()).open(
             spark._jvm.org.apache.hadoop.fs.Path(f"{uri}/nowhere")

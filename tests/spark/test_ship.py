@@ -144,19 +144,19 @@ def test_newer_events_in_between_go_to_the_quarantine_whole(spark, ship, tmp_pat
     assert [row.bad_line for row in rows] == [newer]
 
 
-def test_a_missing_spool_is_told(ship, tmp_path):
+def test_a_missing_spool_is_reported(ship, tmp_path):
     with pytest.raises(LakeError, match="there is no spool at"):
         ship(tmp_path / "nowhere", settings_of(tmp_path / "lake"))
 
 
-def test_a_lake_of_the_other_sink_is_told(shipped):
+def test_a_lake_of_the_other_sink_is_reported(shipped):
     from klamm_spark.lake import Lake
 
     with pytest.raises(LakeError, match="was written by the sink parquet, not delta"):
         Lake(shipped.lake.root, "delta").require_events()
 
 
-def test_a_jvm_that_ended_first_is_told_and_is_no_error():
+def test_a_jvm_that_ended_first_is_reported_and_is_not_an_error():
     from py4j.protocol import Py4JNetworkError
 
     from klamm_spark.session import jvm_may_have_ended

@@ -120,7 +120,7 @@ def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify
     remove(old[0])
     write_sample_spool(spool, [event("n", later, seq, **gap) for seq, gap in enumerate((crash, deleted))])
     ship(spool, settings)
-    # The next segment is being written, and tells of a number that was dropped.
+    # The next segment is being written, and reports a number that was dropped.
     dropped = event("n", later, 3, action="dropped", gap_boot=later, gap_first_seq=2, gap_last_seq=2, gap_count=1)
     (spool / "n" / f"{later}-{3:020d}.open").write_text(json.dumps(dropped) + '\n{"kind":"audit_gap"')
     code, said = verify(Pipeline(spool, settings))

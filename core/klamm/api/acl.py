@@ -63,6 +63,7 @@ class AclPermission(IntEnum):
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 WILDCARD: Final = "*"
+"""The resource name, host or user name that stands for all."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,7 +81,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclBindingFilter:
-    """Which rules are meant; None or ANY means all."""
+    """Selects ACL bindings; None or ANY matches every value. Kafka's class of that name."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

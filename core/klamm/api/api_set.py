@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from klamm.api.contracts import HANDLES, handler_problem
 from klamm.api.part import Part
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.api.context import ListenerContext, RequestContext, ServerContext
@@ -26,10 +28,11 @@ class ApiHandler:
     """One API as a handler set serves it.
 
     `load`              the generated message module and the handler. Called at the API's first request, so that a set
-                        may put off importing what a start does not need.
+                        may import modules late that a start does not need.
     `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
     `inline_max_bytes`  a blocking API whose small requests do not wait: up to this frame size in bytes it runs on
                         the processor thread.
+    `advertised`        whether ApiVersions lists it.
     `unchanged_while`   returns a token; while it is the same, equal requests on one listener have equal responses,
                         which may then be cached. Only for handlers that depend on the request and the listener alone.
     """
@@ -65,7 +68,7 @@ class _Mark:
     unchanged_while: Callable[..., object] | None
 
 
-_MARK = "__klamm_handles__"
+_MARK: Final = HANDLES
 
 
 def handles(
@@ -100,8 +103,8 @@ _Host: TypeAlias = "ServerContext"
 class ApiSet(Part[_Host]):
     """Base of handler sets. One instance may serve several listeners and then has one state.
 
-    `open` → `handlers` → `listener_opened` for each listener → requests → `close`, when no request will come any more
-    and everything is to be made durable.
+    `open` → `handlers` → `listener_opened` for each listener → requests → `close`, which follows the last request and
+    makes everything durable.
     """
 
     def listener_opened(self, listener: ListenerContext) -> None:
@@ -110,6 +113,10 @@ class ApiSet(Part[_Host]):
     def describe(self) -> str:
         """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
         return ""
+
+    def features(self) -> Features:
+        """The features that ApiVersions reports; asked for once, after `open`. A change is put into its `current`."""
+        return Features()
 
     def handlers(self) -> Iterable[ApiHandler]:
         """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""
@@ -120,9 +127,15 @@ class ApiSet(Part[_Host]):
 
 
 def bind_handlers(functions: Iterable[Callable[..., Any]], *leading: Any) -> Iterator[ApiHandler]:
-    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`."""
+    """`ApiHandler`s of marked functions; `leading` arguments are bound before `(request, context)`.
+
+    Raises TypeError for a function that does not take these arguments.
+    """
     for function in functions:
         mark: _Mark = getattr(function, _MARK)
+        problem = handler_problem(function, len(leading))
+        if problem is not None:
+            raise TypeError(f"{function.__module__}.{function.__qualname__}{problem}")
         handle: Handler = _bind(function, leading) if leading else function
         token = mark.unchanged_while
         owner = leading or ((function.__self__,) if hasattr(function, "__self__") else ())

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
+from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, Pending
 from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.authorizer")
 throttle_log = logging.getLogger("klamm.throttles")
-T = TypeVar("T")
 
 
 class Address(tuple[str, int]):
@@ -51,7 +51,7 @@ class Address(tuple[str, int]):
 
 
 class ServerServices:
-    """What the server has for every part: one instance per server.
+    """What the server offers to every part: one instance per server.
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
@@ -78,7 +78,7 @@ class ServerServices:
 
 
 class AuthorizesRequests(Protocol):
-    """The part of `klamm.Authorizer` that requests call; that contract names requests in turn."""
+    """The methods of `klamm.Authorizer` that requests call. A protocol: importing that contract would be a circle."""
 
     def authorize(
         self,
@@ -96,7 +96,7 @@ class AuthorizesRequests(Protocol):
 
 
 class ChargesRequests(Protocol):
-    """The part of `klamm.Throttle` that requests call; that contract names requests in turn."""
+    """The methods of `klamm.Throttle` that requests call. A protocol, as importing that contract would be a circle."""
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...
 
@@ -124,6 +124,7 @@ class ListenerContext:
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
     thread; False if there is none. `resume_accepting()` has an acceptor that waits for a gate call it again now.
+    `failures` logs what parts raise, once a minute for each method.
     """
 
     name: str
@@ -138,6 +139,10 @@ class ListenerContext:
     resume_accepting: Callable[[], None] = lambda: None
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
+    failures: PartFailures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.failures = PartFailures(self.name, self.services.scheduler.schedule)
 
 
 @dataclass(slots=True)
@@ -196,7 +201,7 @@ class ConnectionContext:
 
 
 class Responder(Protocol):
-    """Where the answer of a request goes that its handler put off with `RequestContext.later`."""
+    """Takes the response of a request whose handler returned `RequestContext.later()`."""
 
     def respond(self, context: RequestContext, response: Any) -> None: ...
 
@@ -278,8 +283,10 @@ class RequestContext:
             return True
         try:
             granted = authorizer.authorize(self, operation, resource_type, resource_name, log_if_denied=log_if_denied)
-        except Exception:
-            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+            if granted is None:
+                raise unfit(granted, "True", "False")
+        except Exception as error:
+            self.listener.failures.log(log, authorizer, "authorize", error)
             granted = False
         if log_if_denied:
             if self.decisions is None:
@@ -294,19 +301,19 @@ class RequestContext:
             return True
         try:
             return authorizer.authorize_by_resource_type(self, operation, resource_type)
-        except Exception:
-            log.exception("listener=%s: authorizer %r failed", self.connection.listener.name, authorizer)
+        except Exception as error:
+            self.listener.failures.log(log, authorizer, "authorize_by_resource_type", error)
             return False
 
     @property
     def max_record_bytes(self) -> int | None:
-        """The most bytes of records that the answer should carry, because of quotas; None any number."""
-        limits = self._call_throttles(lambda throttle: throttle.max_record_bytes(self))
+        """The most bytes of records that quotas let the response carry; None is no limit."""
+        limits = self._call_throttles("max_record_bytes")
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
-        """Whether quotas let records of that size be sent now; else the answer has none (KIP-219)."""
-        times_ms = self._call_throttles(lambda throttle: throttle.charge_records(self, size_bytes))
+        """Whether quotas let records of that size be sent now; if not, the response carries none (KIP-219)."""
+        times_ms = self._call_throttles("charge_records", size_bytes)
         self._throttle(times_ms)
         return not any(times_ms)
 
@@ -315,7 +322,7 @@ class RequestContext:
 
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) if `strict` and the quota is exhausted: then it must not be done.
         """
-        times_ms = self._call_throttles(lambda throttle: throttle.charge_mutations(self, count, strict))
+        times_ms = self._call_throttles("charge_mutations", count, strict)
         self._throttle(times_ms)
         if strict and any(times_ms):
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -323,31 +330,50 @@ class RequestContext:
     def _throttle(self, times_ms: list[int]) -> None:
         self.throttle_time_ms = min(max(self.throttle_time_ms, *times_ms, 0), MAX_THROTTLE_TIME_MS)
 
-    def _call_throttles(self, call: Callable[[ChargesRequests], T]) -> list[T]:
+    def _call_throttles(self, method: str, *arguments: Any) -> list[Any]:
         listener, answers = self.connection.listener, []
         for throttle in listener.throttles:
             try:
-                answers.append(call(throttle))
-            except Exception:
+                answers.append(getattr(throttle, method)(self, *arguments))
+            except Exception as error:
                 # A throttle that fails limits nothing, and costs no client an answer.
-                throttle_log.exception("listener=%s: throttle %r failed", listener.name, throttle)
+                listener.failures.log(throttle_log, throttle, method, error)
         return answers
 
     def later(self) -> Pending:
-        """What a handler returns that answers later with `respond`. The connection's next request waits."""
+        """A handler returns this if it will call `respond` later. The connection's next request waits for that."""
         return LATER
 
     def no_response(self) -> Pending:
-        """What a handler returns for a request that gets no response."""
+        """A handler returns this for a request that gets no response."""
         return NO_RESPONSE
 
     def respond(self, response: Any) -> None:
-        """Answer a request that was put off with `later()`: a response message, NO_RESPONSE, or an exception.
+        """Answer a request whose handler returned `later()`: a response message, NO_RESPONSE, or an exception.
 
         From any thread, once; a second answer raises RuntimeError. An exception is answered as one that the handler
         raised. If the connection is lost by then, the answer is dropped.
         """
         self.responder.respond(self, response)
+
+    def answer(self, make: Callable[[], Any]) -> None:
+        """Answer a request that was put off with what `make` returns, or, like a handler's error, with what it raises.
+
+        For calls on other threads, whose errors would leave the client without an answer. Otherwise as `respond`.
+        """
+        try:
+            response = make()
+        except Exception as error:
+            response = error
+        self.respond(response)
+
+    def respond_after(self, delay_ms: float, make: Callable[[], Any]) -> Pending:
+        """`answer(make)` in `delay_ms` milliseconds, on the thread of the server's scheduler; `make` must not block.
+
+        A handler returns the result: `return context.respond_after(100, lambda: response)`.
+        """
+        self.connection.listener.services.scheduler.schedule(delay_ms, lambda: self.answer(make))
+        return LATER
 
     def close_connection(self, reason: str) -> None:
         """Close the connection instead of answering; `reason` goes to the log. Without effect once answered."""

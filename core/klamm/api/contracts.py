@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 
-# Loaded when a part of the kind is: a server without SASL needs no contract of its mechanisms.
+HANDLES: Final = "__klamm_handles__"
+"""The attribute of a function that `klamm.handles` marks."""
+
+# Imported when a part of that kind is loaded: a server without SASL does not import the contracts of SASL.
 _CONTRACTS: Final = {
     ProviderKind.TRANSPORT: "klamm.api.transport:Transport",
     ProviderKind.AUTHENTICATOR: "klamm.api.authentication:AuthenticatorFactory",
@@ -39,7 +43,8 @@ def contract_of(kind: ProviderKind) -> type | None:
 def contract_problem(made: type, contract: type) -> str | None:
     """Why a class cannot be used as a part, in one sentence; None if it can.
 
-    Every method that it overrides must take the arguments that the server calls it with, by position and by name.
+    Every method that it overrides must take the arguments that the server calls it with, by position and by name; a
+    property must be one, and a method that `klamm.handles` marks must take a request and its context.
     """
     where = f"{made.__module__}.{made.__qualname__}"
     if not issubclass(made, contract):
@@ -47,30 +52,117 @@ def contract_problem(made: type, contract: type) -> str | None:
     missing: frozenset[str] = getattr(made, "__abstractmethods__", frozenset())
     if missing:
         return f"{where} does not define {', '.join(sorted(missing))}"
-    for name, expected in _methods(contract):
+    for name, expected in _callbacks(contract):
         found = inspect.getattr_static(made, name)
-        if found is expected or isinstance(found, (classmethod, staticmethod)):
+        if found is expected:
             continue
-        if not callable(found):
-            return f"{where}.{name} must be a method"
-        if not _takes(found, inspect.signature(expected)):
-            return (
-                f"{where}.{name}{inspect.signature(found)} does not take what it is called with:"
-                f" {name}{_without_annotations(inspect.signature(expected))}"
-            )
+        problem = _property_problem(found) if isinstance(expected, property) else _method_problem(found, expected, name)
+        if problem is not None:
+            return f"{where}.{name}{problem}"
+    for name in dir(made):
+        function = inspect.getattr_static(made, name)
+        if inspect.isfunction(function) and hasattr(function, HANDLES):
+            problem = _call_problem(function, _HANDLER, name)
+            if problem is not None:
+                return f"{where}.{name}{problem}"
     return None
 
 
-def _methods(contract: type) -> list[tuple[str, Any]]:
+def factory_problem(factory: object, contract: type, arguments: int, named: Collection[str]) -> str | None:
+    """Why a provider's factory cannot make a part: it is called with so many arguments, and those of these names."""
+    if isinstance(factory, type):
+        problem = contract_problem(factory, contract)
+        if problem is not None:
+            return problem
+    elif not callable(factory):
+        return f"its factory must be a {contract.__name__} class, or a function that makes one, not {factory!r}"
+    if _binds(factory, arguments, named):
+        return None
+    name = getattr(factory, "__qualname__", repr(factory))
+    called = ", ".join([*("settings", "capacity")[:arguments], *(f"{one}=…" for one in named)])
+    return f"{getattr(factory, '__module__', '')}.{name} cannot be called as {name}({called})"
+
+
+def command_problem(command: object) -> str | None:
+    """Why something cannot be a subcommand of `klamm`; None if it can."""
+    if not callable(command):
+        return f"its factory must be a function (arguments: list[str]) -> int, not {command!r}"
+    if not _binds(command, 1, ()):
+        return f"{command!r} does not take what it is called with: a list of arguments"
+    return None
+
+
+def handler_problem(function: Callable[..., Any], leading: int) -> str | None:
+    """Why a function cannot handle requests; None if it can. `leading` arguments come before request and context."""
+    if inspect.iscoroutinefunction(function):
+        return _ASYNC
+    if _binds(function, leading + 2, ()):
+        return None
+    return f"{inspect.signature(function)} does not take what it is called with: (…, request, context)"
+
+
+_ASYNC: Final = " is async: the server calls it on a thread, and awaits nothing"
+
+
+def _handler(self: Any, request: Any, context: Any) -> Any: ...
+
+
+_HANDLER: Final = _handler
+
+
+def _property_problem(found: Any) -> str | None:
+    if inspect.isfunction(found) or isinstance(found, (classmethod, staticmethod)):
+        return " must be a property, or a value: it has to begin with @property"
+    return None
+
+
+def _method_problem(found: Any, expected: Any, name: str) -> str | None:
+    if isinstance(found, (classmethod, staticmethod)):
+        return _call_problem(found.__func__, expected, name, bound=isinstance(found, staticmethod))
+    if not callable(found):
+        return " must be a method"
+    return _call_problem(found, expected, name)
+
+
+def _call_problem(found: Any, expected: Any, name: str, *, bound: bool = False) -> str | None:
+    signature = inspect.signature(expected)
+    if inspect.iscoroutinefunction(found):
+        return _ASYNC
+    if _takes(found, _without_first(signature) if bound else signature):
+        return None
+    return f"{_signature_of(found)} does not take what it is called with: {name}{_without_annotations(signature)}"
+
+
+def _binds(function: Any, arguments: int, named: Collection[str]) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*(None for _ in range(arguments)), **dict.fromkeys(named))
+    except TypeError:
+        return False
+    return True
+
+
+def _signature_of(found: Any) -> str:
+    return str(inspect.signature(found))
+
+
+def _without_first(signature: inspect.Signature) -> inspect.Signature:
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _callbacks(contract: type) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in ((name, inspect.getattr_static(contract, name)) for name in dir(contract))
-        if not name.startswith("_") and inspect.isfunction(value)
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     ]
 
 
 def _takes(found: Any, expected: inspect.Signature) -> bool:
-    """Whether it can be called with all arguments of a signature, and with those alone that have no default."""
+    """Whether it accepts calls with all arguments of a signature, and calls with the required ones only."""
     try:
         actual = inspect.signature(found)
     except (TypeError, ValueError):

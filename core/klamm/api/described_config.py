@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class DescribedConfig(NamedTuple):
-    """One setting: Kafka's name, the value that counts, the default, its Python type, what it means."""
+    """One setting: Kafka's name, the value in force, the default, its Python type, its documentation."""
 
     name: str
     value: Any

@@ -19,6 +19,44 @@ class Answer:
     response: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a filter returns to have `message`, a request or a response, go on after `delay_ms` milliseconds.
+
+    No thread waits meanwhile; further requests of the connection wait, as always, for the answer. A request goes on in
+    the queue of the request handlers.
+    """
+
+    message: Any
+    delay_ms: float
+
+
+class Disconnect(Exception):
+    """Raised by a filter or a handler: the connection is closed in place of an answer; the text goes to the log.
+
+    `last_bytes` go out before that as they are, as far as the socket takes them at once.
+    """
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_bytes = last_bytes
+
+
+class EncodedResponse:
+    """A response whose body is these bytes, right or wrong; size and header are added. Filters before do not see it."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def encode(self, version: int) -> bytes:
+        """The body."""
+        return self.body
+
+    def encode_chunks(self, version: int) -> list[bytes]:
+        """The body."""
+        return [self.body]
+
+
 class RequestFilter(ListenerPart):
     """Stands between a listener's clients and its handler set; a listener names its filters in order.
 
@@ -30,6 +68,9 @@ class RequestFilter(ListenerPart):
     APIs that it names: all others cost it nothing. Messages are the filter's own: it may change them in place. Calls
     come from processor and handler threads at once. A filter fails closed: one that raises anything but KafkaError is
     logged, the client gets UNKNOWN_SERVER_ERROR, and the handler does not run.
+
+    `klamm.filters` has what both methods may return or raise beside messages and KafkaError: `Hold` has a message go on
+    later, `Disconnect` closes the connection, `EncodedResponse` is a response in bytes.
     """
 
     @property

@@ -25,7 +25,7 @@ class Delay:
     """The connection is not accepted now.
 
     `pause_acceptor=True`: the acceptor pauses for `delay_ms`, or until `ListenerContext.resume_accepting` is called,
-    and then asks the gate about the same connection again (Kafka's listener rate limit).
+    and then calls the gate again for the same connection (Kafka's listener rate limit).
     Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 

@@ -24,8 +24,8 @@ class RequestOutcome(enum.Enum):
                               ├─► LOST_DURING       connection lost before the handler answered; the handler did run
                               └─► LOST_AFTER        connection lost before the last byte of the answer left
     ```
-    An answer that carries an error code, e.g. because of a missing right, is ANSWERED all the same. REFUSED and FAILED
-    say nothing of whether the error answer arrived.
+    A response with an error code, e.g. TOPIC_AUTHORIZATION_FAILED, counts as ANSWERED. REFUSED and FAILED do not say
+    whether the error response reached the client.
     """
 
     __hash__ = object.__hash__
@@ -55,7 +55,7 @@ class StageTimes(NamedTuple):
 
     @property
     def request_queue_ns(self) -> int:
-        """Until a handler, or the processor, began with it."""
+        """From its receipt until a handler, or the processor, starts to execute it."""
         return self.handler_start_ns - self.received_ns
 
     @property
@@ -65,17 +65,17 @@ class StageTimes(NamedTuple):
 
     @property
     def remote_ns(self) -> int:
-        """Waiting for others: data, members, another server."""
+        """After the handler returned: waiting for data, group members or another server."""
         return self.completed_ns - self.local_end_ns
 
     @property
     def response_queue_ns(self) -> int:
-        """Until the processor took the response up."""
+        """From the response until the processor takes it up."""
         return self.dequeued_ns - self.completed_ns
 
     @property
     def send_ns(self) -> int:
-        """Until the response was handed to the socket whole."""
+        """From then until the last byte was handed to the socket."""
         return self.end_ns - self.dequeued_ns
 
     @property
@@ -103,7 +103,7 @@ class RequestEvent(NamedTuple):
 
 
 class RequestObserver(ListenerPart):
-    """Is notified of what happened. Calls must not block, except `starting`.
+    """Notified of connections, authentications and requests. Calls must not block, except `starting`.
 
     They come from processor threads, refusals of connections from the acceptor's.
 
@@ -124,13 +124,13 @@ class RequestObserver(ListenerPart):
         """
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
-        """A gate refused a connection, or had it closed after a delay; `reason` is one of few words."""
+        """A gate refused a connection, or had it closed after a delay; `reason` is one of a few fixed words."""
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
-        """The client has proved who it is, or has again (KIP-368). Not called where no proof is asked for."""
+        """A client has authenticated, for the first time or again (KIP-368). Not called without an authenticator."""
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
-        """The client could not prove who it is; the connection is going to be closed."""
+        """Authentication failed; the connection is going to be closed."""
 
     def session_expired(self, connection: ConnectionContext) -> None:
         """The client did not authenticate again in time; the connection is going to be closed (KIP-368)."""

@@ -24,7 +24,11 @@ class Part(Generic[Host]):
     | parts of a listener | `ListenerContext` | after the handler sets, in the order of `ListenerPlan` |
     | `SaslMechanism` | `SaslContext` | with the authenticator, after its credential stores |
     | `ServerExtension` | `ServerServices` | last, before the first request |
+
+    `origin` is kind, name, distribution and version, as messages name the part; the server sets it once it is made.
     """
+
+    origin = ""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings

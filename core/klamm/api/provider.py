@@ -1,4 +1,4 @@
-"""What a plugin hands to klamm: light descriptors that name a part and say where its code is.
+"""What a plugin's hooks yield: small descriptors that name a part and say where its code is.
 
 A hook such as `klamm_transports` yields `Provider`s. The factory is a string, imported only when a TOML file names
 the provider, so that an installed plugin costs nothing until it is used.
@@ -38,15 +38,15 @@ class ProviderKind(enum.Enum):
 
     @property
     def label(self) -> str:
-        """How messages call it, e.g. `api set`."""
+        """Its name in messages, e.g. `api set`."""
         return self.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One named part that TOML can ask for.
+    """One part that a TOML file can name.
 
-    `name`      how TOML calls it; unique within its kind.
+    `name`      its name in TOML; unique within its kind.
     `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
     `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
     `summary`   one line for `klamm plugins`.

@@ -38,21 +38,22 @@ class SaslAuthenticationError(SaslError):
 
 @dataclass(frozen=True, slots=True)
 class SaslChallenge:
-    """The exchange continues: a token for the client, which has to respond."""
+    """The exchange continues: a token for the client, which has to send another one."""
 
     token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SaslProof:
-    """What a client has proved its identity by, so that the session can end when it does not count any more.
+    """The credential or token that a session rests on: the session ends when it is revoked.
 
-    `key` is what `SessionRegistry.recheck` selects by: the name of the user for a credential of a store. `why_not` says
-    why the proof does not count any more, or None while it does. It is called from any thread and must not block.
+    `key` is what `SessionRegistry.recheck` selects by: the name of the user for a credential of a store.
+    `revoked_because()` returns why the credential or token is not valid any more, or None while it is. It is called
+    from any thread and must not block.
     """
 
     key: Hashable
-    why_not: Callable[[], str | None]
+    revoked_because: Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)

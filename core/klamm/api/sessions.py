@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.sessions")
 
-WhyNot: TypeAlias = Callable[[], str | None]
-"""Says why a session may not go on, or None if it may. From any thread; it must not block."""
+RevocationCheck: TypeAlias = Callable[[], str | None]
+"""Returns why a session's credential is not valid, or None if it is. Called from any thread; must not block."""
 
 RECHECK_DELAY_MS: Final = 50
-"""A client that changes its own credential gets its answer before its connection ends."""
+"""A client that changes its own credential gets its response before its connection is closed."""
 _NAMED_PRINCIPALS: Final = 20
 
 
@@ -38,16 +38,16 @@ C = TypeVar("C", bound=Authenticated)
 @dataclass(slots=True, eq=False)
 class _Session:
     key: Hashable
-    why_not: WhyNot
+    revoked_because: RevocationCheck
     timer: Timer | None = None
 
 
 class SessionRegistry(Generic[C]):
-    """Knows the sessions of one listener that were proved by a credential, a token, a key or a certificate.
+    """The sessions of one listener that rest on a credential, a token, a key or a certificate.
 
     A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
-    token, key or certificate has changed. A session that may not go on is ended: its connection is closed, and the log
-    and an administrative event `sessions_ended` say why. A session that only reaches its end in time makes no event.
+    token, key or certificate has changed. A session that is not valid any more is ended: its connection is closed, and
+    the log and an administrative event `sessions_ended` say why. A session that expires makes no event.
 
     `disconnect(connection, reason)` closes a connection, from any thread.
 
@@ -57,6 +57,7 @@ class SessionRegistry(Generic[C]):
     def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
         self._listener = listener
         self._disconnect = disconnect
+        # Protects the sessions, their keys and timers, and what is due for a check.
         self._lock = threading.Lock()
         self._sessions: dict[C, _Session] = {}
         self._by_key: dict[Hashable, dict[C, None]] = {}
@@ -68,14 +69,16 @@ class SessionRegistry(Generic[C]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def add(self, connection: C, key: Hashable, why_not: WhyNot, expires_ns: int | None = None) -> str | None:
+    def add(
+        self, connection: C, key: Hashable, revoked_because: RevocationCheck, expires_ns: int | None = None
+    ) -> str | None:
         """Begin a session, instead of the one that the connection has.
 
         `key` is what `recheck` selects by, e.g. the name of a user. The connection is closed at the monotonic time
         `expires_ns` unless the session is renewed before. Returns why the session may not begin, if something has
         changed since the proof; then it is not added.
         """
-        session = _Session(key, why_not)
+        session = _Session(key, revoked_because)
         with self._lock:
             self._forget(connection)
             if self._closed:
@@ -86,14 +89,14 @@ class SessionRegistry(Generic[C]):
                 services = self._listener.services
                 delay_ms = max(0.0, (expires_ns - services.clock.monotonic_ns()) / 1e6)
                 session.timer = services.scheduler.schedule(delay_ms, lambda: self._expire(connection, session))
-        # After it was added: whatever changes from here on calls `recheck`, which finds it.
-        reason = self._ask(connection, session)
+        # Checked after it was added: a later change calls `recheck`, which finds it.
+        reason = self._revocation_of(connection, session)
         if reason is not None:
             self.remove(connection)
         return reason
 
     def renewing(self, connection: C) -> None:
-        """A client authenticates again: let its session not expire meanwhile."""
+        """A client authenticates again: its session does not expire until that is over."""
         with self._lock:
             session = self._sessions.get(connection)
             if session is not None and session.timer is not None:
@@ -110,7 +113,7 @@ class SessionRegistry(Generic[C]):
         return key in self._by_key
 
     def recheck(self, keys: Iterable[Hashable] | None = None) -> None:
-        """End the sessions that may not go on: of all sessions, or of those with one of `keys`.
+        """Check all sessions, or those with one of `keys`, and end those that are not valid any more.
 
         Does so on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
         """
@@ -133,7 +136,7 @@ class SessionRegistry(Generic[C]):
             sessions = [(connection, self._sessions[connection]) for connection in found]
         ended: dict[str, list[C]] = {}
         for connection, session in sessions:
-            reason = self._ask(connection, session)
+            reason = self._revocation_of(connection, session)
             if reason is not None and self._take(connection, session):
                 ended.setdefault(reason, []).append(connection)
         for reason, connections in ended.items():
@@ -151,9 +154,9 @@ class SessionRegistry(Generic[C]):
                 self._forget(connection)
 
     @staticmethod
-    def _ask(connection: C, session: _Session) -> str | None:
+    def _revocation_of(connection: C, session: _Session) -> str | None:
         try:
-            return session.why_not()
+            return session.revoked_because()
         except Exception:
             log.exception(
                 "principal=%s: cannot check whether the session may go on", clipped(connection.principal.name)
@@ -180,7 +183,7 @@ class SessionRegistry(Generic[C]):
             return True
 
     def _expire(self, connection: C, session: _Session) -> None:
-        reason = self._ask(connection, session)
+        reason = self._revocation_of(connection, session)
         if not self._take(connection, session):
             return
         if reason is not None:

@@ -37,13 +37,13 @@ num.partitions = 3
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Write the file; never over one that is there."""
+    """Write the file; one that exists is not changed. Returns the exit code."""
     path = Path(options.file)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(STARTER)
     except FileExistsError:
-        print(f"klamm: {path} is there already; it is left as it is", file=sys.stderr)
+        print(f"klamm: {path} exists; it was not changed", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"klamm: {path} cannot be written: {error.strerror}", file=sys.stderr)

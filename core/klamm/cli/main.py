@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from klamm.api.contracts import command_problem
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError
@@ -95,7 +96,12 @@ def _blocked(options: argparse.Namespace) -> list[str]:
 
 def _plugin_command(given: list[str]) -> int:
     found = PluginRegistry().resolve(ProviderKind.COMMAND, given[0], OWN_COMMANDS)
-    code: int = load_factory(found)(given[1:])
+    command = load_factory(found)
+    problem = command_problem(command)
+    code = None if problem else command(given[1:])
+    if not isinstance(code, int):
+        problem = problem or f"it must return its exit code, an int, not {code!r}"
+        raise PluginError(f'the command "{found.provider.name}" of {found.source.distribution}: {problem}')
     return code
 
 

@@ -24,9 +24,9 @@ def check_private(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode & 0o777
     except OSError:
-        # Whoever uses the file reports that.
+        # The part that reads the file reports that.
         return None
     if not mode & 0o077:
         return None
     safe = "700" if path.is_dir() else "600"
-    return f"{path}: other users have access (mode {mode:04o}); `chmod {safe}` takes it from them"
+    return f"{path}: other users have access (mode {mode:04o}); `chmod {safe}` removes it"

@@ -36,7 +36,7 @@ class ConfigTables:
         self.place_of: Callable[[str, object], str | None] = lambda key, value: None
 
     def report(self, path: tuple[str, ...], message: str) -> None:
-        """Note a problem with the key at `path`."""
+        """Add a problem with the key at `path`."""
         problem = self.problem(path, message)
         if problem not in self.problems:
             self.problems.append(problem)
@@ -82,7 +82,7 @@ class ConfigTables:
 
         return convert(kind, table, report, self.base, lenient=lenient)
 
-    def set_default(self, path: tuple[str, ...], value: str) -> None:
+    def set_default(self, path: tuple[str, ...], value: object) -> None:
         """Set the key at `path`, whose table is there, unless it has a value."""
         table: Any = self.tables
         for key in path[:-1]:
@@ -97,7 +97,7 @@ class ConfigTables:
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
     def inherit(self, path: tuple[str, ...], common: tuple[str, ...]) -> None:
-        """Fill up the table at `path` with what the one at `common` says and it does not."""
+        """Add to the table at `path` the keys of the one at `common` that it does not have."""
         shared = self.table(common)
         if not shared:
             return

@@ -98,7 +98,8 @@ class PartResolver:
             if kind is not None:
                 specs_of(kind)
         except Exception as error:
-            self.config.report(path, f"the settings of {found.source.distribution} cannot be loaded: {error!r}")
+            what = f'the {found.kind.label} "{found.provider.name}" of {found.source.distribution}'
+            self.config.report(path, f"{what}: its settings cannot be loaded: {error!r}")
             return None
         if common:
             self.common_tables.add(common[0])

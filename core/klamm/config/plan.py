@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from klamm.api.contracts import contract_of, contract_problem
+from klamm.api.contracts import contract_of, contract_problem, factory_problem
+from klamm.api.part import Part
+from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
@@ -39,34 +41,41 @@ class PartPlan:
 
     def load(self) -> None:
         """Import the code of the part and of its parts. Raises PluginError, also for a class that does not fit."""
-        factory = load_factory(self.found)
-        if isinstance(factory, type):
-            self._check(factory)
+        self._factory()
         for parts in self.parts.values():
             for part in parts:
                 part.load()
 
     def build(self, *arguments: Any) -> Any:
         """Import the factory and call it with the settings. Raises PluginError, also if it makes what does not fit."""
-        factory = load_factory(self.found)
-        if isinstance(factory, type):
-            self._check(factory)
+        factory = self._factory()
         below = {key: tuple(part.build() for part in parts) for key, parts in self.parts.items()}
         try:
             made = factory(self.settings, *arguments, **below)
         except Exception as error:
-            raise PluginError(
-                f'the {self.found.kind.label} "{self.name}" of {self.distribution} cannot be made: {error!r}'
-            ) from error
+            raise PluginError(f"{self._what} cannot be made: {error!r}") from error
         if not isinstance(factory, type):
-            self._check(type(made))
+            contract = contract_of(self.found.kind)
+            self._refuse(None if contract is None else contract_problem(type(made), contract))
+        if isinstance(made, Part):
+            made.origin = self.describe()
         return made
 
-    def _check(self, made: type) -> None:
+    def _factory(self) -> Any:
+        factory = load_factory(self.found)
         contract = contract_of(self.found.kind)
-        problem = None if contract is None else contract_problem(made, contract)
+        if contract is not None:
+            arguments = 2 if self.found.kind is ProviderKind.REQUEST_SCHEDULER else 1
+            self._refuse(factory_problem(factory, contract, arguments, self.parts))
+        return factory
+
+    @property
+    def _what(self) -> str:
+        return f'the {self.found.kind.label} "{self.name}" of {self.distribution}'
+
+    def _refuse(self, problem: str | None) -> None:
         if problem is not None:
-            raise PluginError(f'the {self.found.kind.label} "{self.name}" of {self.distribution}: {problem}')
+            raise PluginError(f"{self._what}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)

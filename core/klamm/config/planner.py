@@ -18,7 +18,7 @@ from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import ConfigError, did_you_mean
 from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
-from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, specs_of
+from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, flatten, specs_of
 from klamm.config.settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.tables import read_tables
 
@@ -34,13 +34,17 @@ def load_plan(
     bind: str | None = None,
     data_dir: str | None = None,
     files: bool = False,
+    defaults: Mapping[str, object] | None = None,
+    more_parts: Mapping[str, Sequence[str]] | None = None,
 ) -> ServerPlan:
     """Check everything that can be checked without binding. Raises ConfigError with all problems found.
 
     With `files` the parts' settings are asked for their `problems` too (see `setting`): whether the files that they
-    name can be used, as before a start. Without it is how a reload wants it, which keeps what it cannot read.
+    name can be used. A start and `klamm check` ask for that; a reload does not, as parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
-    current directory, unlike paths in the file.
+    current directory, unlike paths in the file. `defaults` count for handler sets that have the setting, where neither
+    the file nor the command line gives a value. `more_parts` are parts that every listener has beside those that it
+    names, and before them, by the key that names them, e.g. `filters`.
     """
     tables, text = read_tables(file)
     config = ConfigTables(file, tables, text)
@@ -48,7 +52,10 @@ def load_plan(
     apply_overrides(config, plugins, overrides, bind, data_dir)
     # For listeners of the command line.
     name_defaults(config, plugins)
-    return _Planner(config, plugins, files).plan()
+    planner = _Planner(config, plugins, files)
+    planner.set_defaults(defaults or {})
+    planner.add_parts(more_parts or {})
+    return planner.plan()
 
 
 class _Planner:
@@ -58,6 +65,23 @@ class _Planner:
         self.files = files
         self.parts = PartResolver(config, plugins, files)
         config.place_of = lambda key, value: place_of(key, value, self.specs_of_api_sets())
+
+    def set_defaults(self, defaults: Mapping[str, object]) -> None:
+        """Give the settings of handler sets another default."""
+        for name, specs in self.specs_of_api_sets().items() if defaults else ():
+            given = flatten(self.config.table((name,)), specs)
+            for key, value in defaults.items():
+                if key in specs and key not in given:
+                    self.config.set_default((name, key), value)
+
+    def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
+        """Have every listener name further parts, before its own."""
+        listeners = self.config.tables.get("listeners")
+        for table in listeners.values() if isinstance(listeners, dict) else ():
+            for key, names in parts.items() if isinstance(table, dict) else ():
+                own = table.get(key, [])
+                if isinstance(own, list):
+                    table[key] = [*(name for name in names if name not in own), *own]
 
     def plan(self) -> ServerPlan:
         # A table below [server] holds the settings of the scheduler that it names.
@@ -113,7 +137,7 @@ class _Planner:
         settings: ListenerSettings | None = self.config.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
             # One wrong key must not hide problems of the parts: they are checked with the valid keys.
-            settings = self.sound_settings(table, parts)
+            settings = self.valid_settings(table, parts)
         bind, advertise = self.addresses(path, settings)
         named = _NamedParts(self, path, settings)
         one, many, used = named.one, named.many, named.used
@@ -170,7 +194,7 @@ class _Planner:
             )
         return bind, advertise
 
-    def sound_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
+    def valid_settings(self, table: Mapping[str, Any], parts: Iterable[str]) -> ListenerSettings:
         right = {}
         for name, spec in specs_of(ListenerSettings).items():
             if name in table and name not in parts:
@@ -196,7 +220,7 @@ class _Planner:
             taken.append((plan.bind, plan.name))
 
     def check_shared(self, listeners: Sequence[ListenerPlan]) -> None:
-        """What counts for all listeners together must be the same for each."""
+        """A setting that counts for all listeners together must have the same value on each."""
         seen: dict[tuple[str, str], tuple[Any, str]] = {}
         for plan in listeners:
             for part in (*plan.gates, *plan.throttles):

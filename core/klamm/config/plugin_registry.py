@@ -1,6 +1,6 @@
 """Finding plugins: klamm's own and third-party ones come through the same entry-point group, `klamm`.
 
-Installed is not active: loading an entry point only learns names. A broken plugin is a warning until a configuration
+Installed is not active: loading an entry point only registers names. A broken plugin is a warning until a configuration
 names what it might have provided; then it stops the start.
 """
 
@@ -78,7 +78,7 @@ class PluginRegistry:
         known = [entry_point.name for entry_point in installed]
         for name in sorted(self.blocked.difference(known)):
             # No error: a file may be for several machines.
-            log.warning('there is no plugin "%s" to leave out%s', name, did_you_mean(name, known))
+            log.warning('the plugin "%s" is blocked but not installed%s', name, did_you_mean(name, known))
         for entry_point in installed:
             distribution = entry_point.dist
             source = Source(
@@ -95,7 +95,7 @@ class PluginRegistry:
             except Exception as error:
                 self.broken.append((source, error))
                 log.warning(
-                    "plugin %s of %s cannot be loaded: %r; `pip uninstall %s` takes it away",
+                    "plugin %s of %s cannot be loaded: %r; `pip uninstall %s` removes it",
                     entry_point.name,
                     source.distribution,
                     error,
@@ -125,16 +125,16 @@ class PluginRegistry:
         """All providers of a kind, by name. The hooks run at the first call."""
         found = self._found.get(kind)
         if found is None:
-            found = self._found[kind] = sorted(self._ask(kind), key=lambda one: one.provider.name)
+            found = self._found[kind] = sorted(self._call_hook(kind), key=lambda one: one.provider.name)
         return found
 
-    def _ask(self, kind: ProviderKind) -> Iterator[Found]:
+    def _call_hook(self, kind: ProviderKind) -> Iterator[Found]:
         for implementation in getattr(self._manager.hook, kind.hook).get_hookimpls():
             source = self._sources[implementation.plugin_name]
             try:
                 for provider in implementation.function():
                     if not isinstance(provider, Provider):
-                        raise TypeError(f"a Provider was due, not {provider!r}")
+                        raise TypeError(f"a Provider was expected, not {provider!r}")
                     yield Found(kind, provider, source)
             except Exception as error:
                 self.broken.append((source, error))
@@ -155,7 +155,7 @@ class PluginRegistry:
             raise PluginError(f'the {kind.label} "{name}" is provided by {owners}; block one of them')
         known = [*others, *(found.provider.name for found in self.providers(kind))]
         message = f'unknown {kind.label} "{name}"{did_you_mean(name, known)}'
-        raise PluginError(message + self._what_there_is(known))
+        raise PluginError(message + self._known_and_broken(known))
 
     def default(self, kind: ProviderKind) -> str:
         """The name of the provider that is used where a configuration names none.
@@ -169,9 +169,9 @@ class PluginRegistry:
             owners = " and ".join(f'"{one.provider.name}" of {one.source.distribution}' for one in found)
             raise PluginError(f"more than one {kind.label} says that it is the default, {owners}; name one")
         known = [one.provider.name for one in self.providers(kind)]
-        raise PluginError(f"no {kind.label} is the default; name one{self._what_there_is(known)}")
+        raise PluginError(f"no {kind.label} is the default; name one{self._known_and_broken(known)}")
 
-    def _what_there_is(self, known: Sequence[str]) -> str:
+    def _known_and_broken(self, known: Sequence[str]) -> str:
         message = f" (known: {', '.join(known)})" if known else ""
         for source, error in self.broken:
             message += f"; the plugin {source.entry_point} of {source.distribution} is broken: {error!r}"

@@ -29,8 +29,8 @@ class ConfigError(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?` if something known is near, else nothing."""
-    # Only a mistake needs it.
+    """`; did you mean "x"?` if a known word is similar, else an empty string."""
+    # Imported here: only a mistake needs it.
     import difflib
 
     spelled = {name.lower(): name for name in known}

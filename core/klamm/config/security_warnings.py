@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
 
 NO_AUTHORIZER: Final = "none"
-"""`authorizer = "none"`: the listener has no authorizer, whatever `[server] authorizer` is."""
+"""`authorizer = "none"`: the listener has no authorizer, even if `[server] authorizer` names one."""
 
 Warning = tuple[tuple[str, ...], str]
 
 
 def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
-    """The path of a key and a message for each risk. Files are looked at, nothing is opened or bound."""
+    """The path of a key and a message for each risk. Checks the modes of files; opens and binds nothing."""
     yield from _private_paths(plan.server, ("server",))
     for listener in plan.listeners:
         yield from _listener_warnings(plan, listener)
@@ -62,7 +62,7 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
         yield (
             (*path, "proxy_protocol"),
             "behind a proxy that adds no header, clients can write one of their own and choose their address;"
-            ' "required" takes no connection without one',
+            ' "required" refuses connections without one',
         )
     for part in listener.all_parts:
         yield from _part_warnings(part, (*path, part.name), security)

@@ -23,7 +23,7 @@ UNKNOWN_KEY: Final = "unknown key"
 
 
 class SettingSpec(NamedTuple):
-    """What is known of one setting.
+    """The declaration of one setting, made by `setting`.
 
     `name` is the key in TOML; `attribute` the field; `kafka` the name that Kafka gives it, if it has one; for the rest
     see `setting`.
@@ -101,7 +101,7 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
-    if not dataclasses.is_dataclass(settings):
+    if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
         raise TypeError(f"{settings!r} is no settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
@@ -176,7 +176,7 @@ def check_value(spec: SettingSpec, value: Any, base: Path, *, lenient: bool = Fa
         known = ", ".join(f'"{choice}"' for choice in spec.choices)
         hint = did_you_mean(str(value), map(str, spec.choices))
         raise ValueError(f"must be one of {known}, not {value!r}{hint}")
-    # Said so that NaN, which is neither below nor above, does not pass.
+    # Negated so that NaN, which compares as False, is refused.
     if spec.minimum is not None and converted is not None and not converted >= spec.minimum:
         raise ValueError(f"must be at least {_bound(spec.minimum)}, not {converted}")
     if spec.maximum is not None and converted is not None and not converted <= spec.maximum:

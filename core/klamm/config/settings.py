@@ -64,7 +64,7 @@ class ServerSettings:
     extensions: tuple[str, ...] = setting((), doc="Services beside the listeners, e.g. an exporter of metrics.")
     metrics: bool = setting(
         True,
-        doc="Count requests and time their stages. Metrics that cost nothing until they are read are there anyway.",
+        doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)

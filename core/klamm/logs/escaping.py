@@ -8,7 +8,7 @@ from typing import Final
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _INDENT: Final = "    "
 LOGGED_CHARACTERS: Final = 256
-"""So much of a string that a client has chosen stands in a log line."""
+"""At most this many characters of a string that a client has chosen stand in a log line."""
 
 
 def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
@@ -32,7 +32,7 @@ def escape_control_characters(text: str) -> str:
 
 
 class EscapingFormatter(logging.Formatter):
-    """Writes each record as one line, whatever its arguments hold. Tracebacks follow, each line indented and escaped.
+    """Writes each record as one line, even if its arguments have line breaks; then the traceback, indented and escaped.
 
     `klamm serve` installs it for all handlers, so no logging call needs to escape what a client has chosen.
     """
@@ -45,7 +45,7 @@ class EscapingFormatter(logging.Formatter):
         record.message = record.getMessage()
         record.asctime = self.formatTime(record)
         lines = [escape_control_characters(self.formatMessage(record))]
-        # Not `record.exc_text` first: another handler's formatter may have put it there as it was.
+        # Not from `record.exc_text`: another handler's formatter may have put it there unescaped.
         if record.exc_info:
             lines += _indented(self.formatException(record.exc_info))
         elif record.exc_text:

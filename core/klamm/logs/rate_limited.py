@@ -24,6 +24,7 @@ class RateLimitedLog:
         self._later = later
         self._burst = burst
         self._interval_ms = interval_ms
+        # Protects the counts of lines by key.
         self._lock = threading.Lock()
         self._seen: dict[Hashable, int] = {}
 

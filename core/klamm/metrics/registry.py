@@ -31,6 +31,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.value = 0
+        # Protects the value.
         self._lock = threading.Lock()
 
     def add(self, amount: int = 1) -> None:
@@ -112,6 +113,7 @@ class MetricsRegistry:
     """All metrics of one server. Any thread may register, remove and collect."""
 
     def __init__(self) -> None:
+        # Protects the families and their readers.
         self._lock = threading.Lock()
         self._families: dict[str, tuple[Kind, str, list[Read]]] = {}
         self._failed: set[str] = set()

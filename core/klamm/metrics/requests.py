@@ -1,7 +1,7 @@
 """What is recorded of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
 
-Requests are counted one by one. The stages of a request cost half a dozen looks at the clock, so all are timed only of
-APIs whose requests wait for others; of the rest one is timed now and then, and weighs as many as it stands for.
+Every request is counted. Timing its stages takes half a dozen clock reads, so every request is timed only for APIs
+whose requests wait for others; for the rest a sample is timed, weighted by the number of requests it stands for.
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ class RequestCount:
         return weight
 
     def one(self) -> int:
-        """The weight of a request that is timed whatever is due: 1."""
+        """The weight of a request that is timed although no sample is due: 1."""
         self._stood_for += 1
         return 1
 
-    def always(self) -> None:
+    def time_all(self) -> None:
         """Time every request from now on."""
         self._always = True
         self._wait_until(0)
@@ -177,6 +177,7 @@ class RequestMetrics:
     """All recorders of a server, those of stopped processors included: a counter never falls."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
+        # Protects the list of recorders; each recorder belongs to one thread.
         self._lock = threading.Lock()
         self._recorders: list[RequestRecorder] = []
         self._name_of = name_of
@@ -240,7 +241,7 @@ class RequestMetrics:
             counts[api_key, 0] = counts.get((api_key, 0), 0) + count
         for (api_key, code), count in sorted(counts.items()):
             if code == 0:
-                # A request may be half counted at this moment, and a counter never falls.
+                # A request may be counted and its errors not yet; a counter must not fall.
                 count = self._clean[api_key] = max(self._clean.get(api_key, 0), count)
             yield {"request": self._name_of(api_key), "error": _error_name(code)}, count
 

@@ -22,6 +22,7 @@ class RecentGrowth:
 
     def __init__(self, window_ns: int, begin_ns: int, begin_total: float = 0) -> None:
         self._window_ns = window_ns
+        # Protects the marks.
         self._lock = threading.Lock()
         self._marks = deque([(begin_ns, begin_total)])
 

@@ -13,7 +13,7 @@ from typing import Final
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.network.admission import ask_gates, describe_refusal
+from klamm.network.admission import call_gates, describe_refusal
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
 from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
@@ -30,7 +30,7 @@ _INHERITS_OPTIONS: Final = sys.platform == "linux"
 
 
 class _Held:
-    """A connection that is not placed yet: the gates that admitted it, and the reasons that it has waited for."""
+    """A connection that no processor has yet: the gates that admitted it, and the reasons for which it has waited."""
 
     __slots__ = ("admitted", "peer", "socket", "waited_for")
 
@@ -42,7 +42,7 @@ class _Held:
 
 
 class Acceptor:
-    """The work of Kafka's class of that name, as a step of whatever loop calls `accept_some`.
+    """The work of Kafka's class of that name, as a step of the loop that calls `accept_some`.
 
     With one processor that is the processor's reactor, with several an `AcceptorThread`: handing the interpreter from
     thread to thread costs more than accepting. What would make Kafka's acceptor wait is a pause here: a gate's Delay, a
@@ -70,9 +70,11 @@ class Acceptor:
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
         self._rate = Rate()
+        # Protects the rate of accepted connections, which metrics read from other threads.
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
         self._out_of_descriptors = False
+        # Protects the refused sockets that are closed later, by the scheduler.
         self._delayed_lock = threading.Lock()
         self._delayed_sockets: set[socket.socket] = set()
         server_socket.setblocking(False)
@@ -162,7 +164,7 @@ class Acceptor:
     def _admit_or_close(self, held: _Held) -> bool:
         """Place a connection, refuse it, or hold it over a pause: then False."""
         try:
-            refusal = self._ask_gates(held)
+            refusal = self._call_gates(held)
             if isinstance(refusal, Delay) and refusal.pause_acceptor:
                 self._hold(held, refusal.delay_ms)
                 return False
@@ -175,7 +177,7 @@ class Acceptor:
                 return False
         except Exception:
             log.exception("listener=%s peer=%s: accepting failed", self.name, held.peer)
-            release_gates(self.name, held.admitted, held.peer)
+            release_gates(self._runtime.context, held.admitted, held.peer)
             held.socket.close()
             return True
         self.accepted += 1
@@ -187,7 +189,7 @@ class Acceptor:
         self._held = held
         self._pause(delay_ms)
 
-    def _ask_gates(self, held: _Held) -> Refuse | Delay | None:
+    def _call_gates(self, held: _Held) -> Refuse | Delay | None:
         proxies = self._runtime.proxies
         if proxies is not None:
             if proxies.trusts(held.peer):
@@ -195,14 +197,14 @@ class Acceptor:
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
-        answer = ask_gates(self.name, self._runtime.gates, held.peer, held.admitted)
+        answer = call_gates(self._runtime.context, self._runtime.gates, held.peer, held.admitted)
         if isinstance(answer, Delay) and answer.pause_acceptor and answer.reason not in held.waited_for:
             held.waited_for.add(answer.reason)
             self.outcomes.count(answer)
         return answer
 
     def _refuse(self, held: _Held, refusal: Refuse | Delay) -> None:
-        release_gates(self.name, held.admitted, held.peer)
+        release_gates(self._runtime.context, held.admitted, held.peer)
         self._runtime.failures.count(refusal.reason)
         if self._runtime.observers is not None:
             self._runtime.observers.refused(held.peer, refusal.reason, describe_refusal(refusal))
@@ -248,7 +250,7 @@ class Acceptor:
             self._socket.close()
         if held is not None:
             log.info("listener=%s peer=%s: refused: stopping", self.name, held.peer)
-            release_gates(self.name, held.admitted, held.peer)
+            release_gates(self._runtime.context, held.admitted, held.peer)
             held.socket.close()
         with self._delayed_lock:
             delayed, self._delayed_sockets = self._delayed_sockets, set()
@@ -265,4 +267,4 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
 
 
 def _no_loop() -> None:
-    """Before a loop runs."""
+    """The `wake` of an acceptor whose loop does not run yet."""

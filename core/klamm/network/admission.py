@@ -7,18 +7,20 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 
-from klamm.api.context import Address
+from klamm.api.context import Address, ListenerContext
 from klamm.api.gates import ConnectionGate, Delay, Refuse
+from klamm.api.part_failures import unfit
 
 log = logging.getLogger("klamm.network")
 
 
 class GateOutcomes:
     """What gates did to connections of a listener, by reason; counted by its acceptor and, behind a proxy, by its
-    processors: `refused` at once, `delayed` closed after a delay, `paused` waited for.
+    processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
     """
 
     def __init__(self) -> None:
+        # Protects the counts of refusals and failures.
         self._lock = threading.Lock()
         self.refused: Counter[str] = Counter()
         self.delayed: Counter[str] = Counter()
@@ -33,16 +35,18 @@ class GateOutcomes:
             counts[refusal.reason] += 1
 
 
-def ask_gates(
-    listener: str, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
+def call_gates(
+    listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
     """Call, in order, the gates that are not in `admitted` yet, and add those that admit; None if all do."""
     for gate in gates[len(admitted) :]:
         try:
             answer = gate.admit(address)
-        except Exception:
-            # A gate that fails refuses, as it must not admit everything.
-            log.exception("listener=%s peer=%s: gate %r failed", listener, address, gate)
+            if answer is not None and not isinstance(answer, (Refuse, Delay)):
+                raise unfit(answer, "None", "a Refuse", "a Delay")
+        except Exception as error:
+            # A gate that raises refuses: it fails closed.
+            listener.failures.log(log, gate, "admit", error)
             return Refuse("gate_failed")
         if answer is not None:
             return answer

@@ -1,6 +1,6 @@
 """`ChannelAuthentication`: brings a channel to READY, and re-authenticates it (KIP-368).
 
-Runs on the processor's thread. Failed channels get their answer and are closed after a delay (KIP-306).
+Runs on the processor's thread. A channel that fails gets its error response, and is closed after a delay (KIP-306).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLOSING: Final = ChannelState.CLOSING
 
 
 class ChannelOwner(Protocol):
-    """What becomes of a channel afterwards: the `ChannelLifecycle`."""
+    """The methods of `ChannelLifecycle` that are called here."""
 
     def advance(self, channel: KafkaChannel) -> None: ...
 
@@ -49,11 +49,12 @@ class ChannelOwner(Protocol):
 
 
 class ChannelAuthentication:
-    """See the module."""
+    """One per processor; used on its thread. Raises nothing: a failure closes the channel it concerns."""
 
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context
         self._authenticators = runtime.authenticators
+        self._make_authenticator = runtime.authenticator
         self._observers = runtime.observers
         self._failures = runtime.failures
         self._counts = runtime.counts
@@ -70,7 +71,7 @@ class ChannelAuthentication:
                 channel.connection.principal = channel.transport.principal
                 self._become_ready(channel)
                 return
-            channel.authenticator = self._authenticators.authenticator(channel.connection, channel.transport)
+            channel.authenticator = self._make_authenticator(channel.connection, channel.transport)
         authenticator, receive = channel.authenticator, channel.receive
         while not authenticator.complete:
             if not receive.frames or not channel.can_process:
@@ -97,7 +98,7 @@ class ChannelAuthentication:
         return self._take_step(channel, authenticator.receive(frame))
 
     def has_expired(self, channel: KafkaChannel) -> bool:
-        """Whether the session of a channel was to be renewed and was not."""
+        """Whether the session of a channel has expired without being renewed."""
         return channel.session_expires_ns is not None and self._selector.now_ns > channel.session_expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
@@ -151,7 +152,7 @@ class ChannelAuthentication:
         channel.receive.max_size_bytes = self._max_request_bytes
         channel.transition_to(_READY)
         self._selector.setup.done(channel)
-        notify_authenticated(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authenticated(self._listener, channel.gates, channel.accepted_from)
         if self._listener.security_protocol != "PLAINTEXT":
             self._counts.authenticated.add()
         if self._observers is not None:
@@ -170,9 +171,9 @@ class ChannelAuthentication:
     # ---- failures
 
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
-        """A handshake has failed. The peer gets the alert of TLS, and then the end, after the same delay as others.
+        """A handshake has failed: send the TLS alert, and close after the delay of failed authentications.
 
-        Kafka closes at once; the peer may then see a reset connection instead of the alert that says why.
+        Kafka closes at once; the peer may then see a reset connection instead of the alert.
         """
         self._failures.count(error.reason)
         self._fail(channel, str(error), [])
@@ -193,7 +194,7 @@ class ChannelAuthentication:
         """Handshake and authentication have taken too long."""
         self._failures.count("timed_out")
         log.warning("%s: closing connection: %s", describe(channel), _NOT_READY_IN_TIME)
-        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
         if self._observers is not None:
             self._observers.authentication_failed(channel.connection, _NOT_READY_IN_TIME, again=False)
         self._owner.close(channel, _NOT_READY_IN_TIME)
@@ -210,7 +211,7 @@ class ChannelAuthentication:
             return
         self._selector.setup.done(channel)
         channel.transition_to(ChannelState.AUTHENTICATION_FAILED)
-        notify_authentication_failed(self._listener.name, channel.gates, channel.accepted_from)
+        notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
         channel.close_reason = f"authentication failed: {reason}"
         channel.on_mute_event(MuteEvent.MUTE)
         self._selector.update_interest(channel)

@@ -68,7 +68,7 @@ class MuteState(enum.Enum):
            MUTED_AND_THROTTLED_AND_RESPONSE_PENDING ─► MUTED_AND_THROTTLED
                                         response sent
     ```
-    A request that is answered at once on the processor's thread never leaves its hands and needs no muting.
+    A request that the processor's thread answers at once needs no muting.
     """
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
@@ -211,20 +211,20 @@ class KafkaChannel:
         )
 
     def transition_to(self, state: ChannelState) -> None:
-        """Change state; IllegalTransitionError if the table does not know the way."""
+        """Change the state. Raises IllegalTransitionError for a transition that is not in the table."""
         if state not in CHANNEL_TRANSITIONS[self.state]:
             raise IllegalTransitionError(f"channel {self.connection.connection_id}: {self.state} to {state}")
         self.state = state
 
     def on_mute_event(self, event: MuteEvent) -> None:
-        """Change the mute state; IllegalTransitionError if the table does not know the way."""
+        """Change the mute state. Raises IllegalTransitionError for a transition that is not in the table."""
         state = MUTE_TRANSITIONS.get((self.mute_state, event))
         if state is None:
             raise IllegalTransitionError(f"channel {self.connection.connection_id}: {event} while {self.mute_state}")
         self.mute_state = state
 
     def request_received(self, request: PendingRequest) -> None:
-        """A request leaves the processor's hands; no other one is taken up until its answer has left."""
+        """A request is executed elsewhere, or waits: no other one is taken up until its response has been sent."""
         self.in_flight = request
         self.on_mute_event(MuteEvent.MUTE)
         self.on_mute_event(MuteEvent.REQUEST_RECEIVED)
@@ -249,7 +249,7 @@ class KafkaChannel:
 
 
 def describe(channel: KafkaChannel) -> str:
-    """The fixed words that a log line about a channel starts with."""
+    """The fields that a log line about a channel starts with."""
     connection = channel.connection
     principal = escape_control_characters(str(connection.principal))
     return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"

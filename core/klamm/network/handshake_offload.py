@@ -27,6 +27,7 @@ class HandshakeOffload:
         self._under_way: set[KafkaChannel] = set()
         self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
         self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
+        # Protects `_closed`: an outcome after the close has no processor that takes it.
         self._lock = threading.Lock()
         self._closed = False
 
@@ -49,14 +50,14 @@ class HandshakeOffload:
         return found
 
     def outcome(self, channel: KafkaChannel) -> Interest:
-        """What `handshake` has returned, of a channel that was taken back; raises what it has raised."""
+        """The result of `handshake` of a channel that was taken back. Raises what `handshake` raised."""
         outcome = self._outcomes.pop(channel)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """A channel is closed. Whether its transport is closed later, as a thread has it."""
+        """A channel is closed. True if a thread still uses its transport, which is closed after that."""
         self._outcomes.pop(channel, None)
         return channel in self._under_way
 

@@ -23,7 +23,7 @@ class NewConnection(NamedTuple):
 
 
 class Inbox:
-    """Of one processor. The methods down to `wakeup` are for any thread, the rest for the processor's."""
+    """The inbox of one processor. The methods down to `wakeup` are for any thread, the rest for the processor's."""
 
     def __init__(self, waker: Waker, max_incoming: int) -> None:
         self._waker = waker

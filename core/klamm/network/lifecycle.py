@@ -1,11 +1,12 @@
-"""`ChannelLifecycle`: what a processor does for a channel once it can talk: serve, answer, throttle, close.
+"""`ChannelLifecycle`: what a processor does for a channel: serve its requests, send responses, throttle, close.
 
-Runs on the processor's thread only. A failure here costs the channel it concerns and nothing else. It knows
-connections and bytes; what a request is, the pipeline knows.
+Runs on the processor's thread only. A failure closes the channel it concerns and affects no other. It knows
+connections and bytes; requests are the pipeline's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from klamm.network.delayed_closes import DelayedCloses
 from klamm.network.gate_calls import release_gates
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
-from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest
+from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest
 from klamm.requests.pipeline import RequestPipeline
 from klamm.wire.chunks import Buffer, Chunk, close_chunks
 
@@ -40,7 +41,7 @@ _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
 class ChannelLifecycle:
-    """See the module. Channels in `unfinished` have more to serve than one turn allows."""
+    """One per processor. Channels in `unfinished` have more requests to serve than one turn of the loop allows."""
 
     def __init__(
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
@@ -77,15 +78,21 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def fail(self, channel: KafkaChannel, error: Exception) -> None:
-        """Something has raised for a channel: close it. Called while the error is handled."""
+        """Something has raised for a channel: log it and close the channel. Called in the `except` block."""
         if isinstance(error, InvalidRequestError):
-            log.warning("%s: closing connection: %s", describe(channel), error)
-            self.close(channel, str(error))
+            self._close_for(channel, str(error), error.last_bytes)
         elif isinstance(error, OSError):
             self.close(channel, str(error))
         else:
             log.exception("%s: channel failed", describe(channel))
             self.close(channel, f"channel failed: {error!r}")
+
+    def _close_for(self, channel: KafkaChannel, reason: str, last_bytes: bytes) -> None:
+        log.warning("%s: closing connection: %s", describe(channel), reason)
+        if last_bytes and channel.send is None:
+            with contextlib.suppress(OSError):
+                channel.transport.write((last_bytes,))
+        self.close(channel, reason)
 
     def proceed(self, channel: KafkaChannel) -> None:
         """A channel may go on: first with what it has received, then with reading. One that migrates waits."""
@@ -103,7 +110,10 @@ class ChannelLifecycle:
             self._pipeline.drop(request)
             return
         try:
-            self._answer(channel, request)
+            if request.result is GO_ON:
+                self._pipeline.go_on(request)
+            else:
+                self._answer(channel, request)
         except Exception as error:
             self.fail(channel, error)
 
@@ -134,7 +144,7 @@ class ChannelLifecycle:
         out_bytes = 0
         left = _FRAMES_A_TURN
         try:
-            # `channel.can_process`, spelled out: this runs for every request.
+            # `channel.can_process`, inlined: this runs for every request.
             while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
                     # Let the others have their turn; what is unsent by then stops this channel.
@@ -231,8 +241,7 @@ class ChannelLifecycle:
         if isinstance(result, CloseConnection):
             channel.in_flight = None
             self._pipeline.end((request,), RequestOutcome.FAILED)
-            log.warning("%s: closing connection: %s", describe(channel), result.reason)
-            self.close(channel, result.reason)
+            self._close_for(channel, result.reason, result.last_bytes)
             return
         if result is NO_RESPONSE:
             self._pipeline.end((request,), RequestOutcome.NO_ANSWER)
@@ -274,7 +283,7 @@ class ChannelLifecycle:
                 try:
                     self._selector.send(channel, reply)
                 except OSError:
-                    log.debug("%s: peer is gone before its refusal", describe(channel))
+                    log.debug("%s: the peer disconnected before its error response was sent", describe(channel))
                 except Exception:
                     log.exception("%s: channel failed", describe(channel))
                 self.delayed_closes.add_after_reply(now_ns, channel)
@@ -282,7 +291,7 @@ class ChannelLifecycle:
             self.close(channel, channel.close_reason)
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """Close a channel, end its requests and give back all it held; once, whatever state it is in."""
+        """Close a channel in any state, end its requests and release all it holds. A second call does nothing."""
         if channel.state is _CLOSED:
             return
         if channel.state in _SERVED and self._authentication.has_expired(channel):
@@ -294,7 +303,7 @@ class ChannelLifecycle:
             channel.receive.release(channel.in_flight.size_bytes)
             self._pipeline.lose(channel.in_flight)
             channel.in_flight = None
-        release_gates(self._listener.name, channel.gates, channel.accepted_from)
+        release_gates(self._listener, channel.gates, channel.accepted_from)
         self._counts.note_closed(channel.connection)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observers is not None:

@@ -54,6 +54,7 @@ class MemoryPool:
         self.size_bytes = size_bytes
         self.strict = strict
         self._clock = clock or SystemClock()
+        # Protects the bytes that are left, the claims and their queue.
         self._lock = threading.Lock()
         self._available = size_bytes
         self._partial = 0
@@ -108,7 +109,7 @@ class MemoryPool:
         return False
 
     def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
-        """`try_allocate` for one that waits in line if there is no memory."""
+        """`try_allocate` for a claim, which waits in line if there is no memory."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
@@ -138,7 +139,7 @@ class MemoryPool:
             return granted
 
     def settle(self, claim: Claim, arrived_bytes: int, unused_bytes: int) -> None:
-        """A read is over for which memory was granted: so much has come, and so much is given back."""
+        """A read for which memory was granted is over: `arrived_bytes` were used, `unused_bytes` are given back."""
         with self._lock:
             self._available += unused_bytes
             self._partial -= unused_bytes

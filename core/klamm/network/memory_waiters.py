@@ -10,7 +10,7 @@ from klamm.network.memory_pool import MemoryPool
 from klamm.network.receive import InvalidReceiveError
 
 _MEMORY_POLL_S: Final = 0.01
-EVICTED: Final = "the rest of its request does not come, and memory is short"
+EVICTED: Final = "the rest of its request did not arrive, and memory is short"
 
 
 class ChannelReads(Protocol):

@@ -27,18 +27,18 @@ class ChannelMigration:
         self._lifecycle = lifecycle
         self._wanted: deque[tuple[KafkaChannel, Target]] = deque()
         self._targets: dict[KafkaChannel, Target] = {}
-        self._heirs: Sequence[Target] = ()
+        self._successors: Sequence[Target] = ()
         self.migrated_connections = 0
 
     @property
     def retired(self) -> bool:
         """Whether all channels are to go."""
-        return bool(self._heirs)
+        return bool(self._successors)
 
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._wanted or self._targets or self._heirs)
+        return bool(self._wanted or self._targets or self._successors)
 
     @property
     def requested(self) -> bool:
@@ -49,19 +49,19 @@ class ChannelMigration:
         """Have another processor take a channel over once it is quiet; without effect if it closes before."""
         self._wanted.append((channel, target))
 
-    def retire(self, heirs: Sequence[Target]) -> None:
-        """Give all channels to `heirs`, in turns, as each becomes quiet."""
-        self._heirs = heirs
+    def retire(self, successors: Sequence[Target]) -> None:
+        """Give all channels to `successors`, in turns, as each becomes quiet."""
+        self._successors = successors
 
     def step(self, adopt_again: Callable[[KafkaChannel], None], *, draining: bool) -> list[KafkaChannel]:
         """Migrate the channels that are quiet now, and return them. One that its target refuses stays here."""
         while self._wanted:
             channel, target = self._wanted.popleft()
             self._begin(channel, target)
-        if self._heirs:
+        if self._successors:
             for number, channel in enumerate(list(self._selector.channels.values())):
                 if channel not in self._targets:
-                    self._begin(channel, self._heirs[number % len(self._heirs)])
+                    self._begin(channel, self._successors[number % len(self._successors)])
         left = []
         for channel, target in list(self._targets.items()):
             if channel.state is not ChannelState.READY or draining:

@@ -86,10 +86,10 @@ class Processor:
         """Take a quiet channel over from another processor; False if this one has ended."""
         return self.inbox.adopt(channel)
 
-    def retire(self, heirs: Sequence[Processor]) -> None:
-        """Give all connections to `heirs`, in turns, as each becomes quiet, and end when none is left."""
+    def retire(self, successors: Sequence[Processor]) -> None:
+        """Give all connections to `successors`, in turns, as each becomes quiet, and end when none is left."""
         self.inbox.stop_accepting()
-        self._reactor.migration.retire(heirs)
+        self._reactor.migration.retire(successors)
         self.inbox.wakeup()
 
     def close_least_recently_used(self) -> bool:
@@ -125,6 +125,6 @@ class Processor:
                     self.index,
                     error=error,
                 )
-                # Only a bug comes here. Should every turn fail, other threads still get the processor.
+                # Only a bug gets here. If every turn fails, the pause lets other threads run.
                 self._pause.wait(_PAUSE_S)
         self._reactor.end()

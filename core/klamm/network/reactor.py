@@ -33,13 +33,13 @@ log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
 _ACCEPTS_A_TURN: Final = 4
-# How often channels are looked through for those that have been there, or idle, for too long.
+# How often channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
 
 
 class Reactor:
-    """Runs on its processor's thread alone. `inbox` is where other threads put what they want of it.
+    """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
 
     While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
     """
@@ -141,7 +141,7 @@ class Reactor:
         while self.inbox.connections:
             sock, peer, gates = self.inbox.take_connection()
             sock.close()
-            release_gates(self._runtime.name, gates, peer)
+            release_gates(self._runtime.context, gates, peer)
         self.inbox.end()
         for channel in self.inbox.adopted:
             self.lifecycle.close(channel, _SERVER_STOPS)
@@ -272,7 +272,7 @@ class Reactor:
             level = logging.INFO if isinstance(error, OSError) else logging.ERROR
             log.log(level, "listener=%s peer=%s: connection failed: %r", self._runtime.name, new.peer, error)
             new.socket.close()
-            release_gates(self._runtime.name, new.gates, new.peer)
+            release_gates(self._runtime.context, new.gates, new.peer)
 
     def _register(self, new: NewConnection) -> None:
         runtime, sock, peer = self._runtime, new.socket, new.peer
@@ -284,7 +284,7 @@ class Reactor:
         # Read before the transport takes the socket over.
         descriptor = sock.fileno()
         proxies = runtime.proxies
-        layer = runtime.transport.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
+        layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
         receive = NetworkReceive(runtime.max_first_bytes, runtime.pool)
         channel = KafkaChannel(descriptor, layer, connection, receive, new.gates, peer)
         if proxies is None:

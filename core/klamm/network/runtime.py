@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klamm.api.authentication import AuthenticatorFactory
-from klamm.api.context import ListenerContext
+from klamm.api.authentication import Authenticator, AuthenticatorFactory
+from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.api.gates import ConnectionGate
-from klamm.api.transport import Transport
+from klamm.api.part_failures import unfit
+from klamm.api.transport import Transport, TransportLayer
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestRecorder
@@ -24,6 +27,8 @@ from klamm.runtime.workers import Workers
 
 if TYPE_CHECKING:
     from klamm.network.proxy.trust import TrustedProxies
+
+log = logging.getLogger("klamm.network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +83,29 @@ class ListenerRuntime:
         limit = self.authenticators.max_receive_bytes if self.authenticators is not None else None
         most = self.limits.max_request_bytes
         return most if limit is None else min(limit, most)
+
+    def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:
+        """The transport's layer over an accepted socket. Raises ConnectionAbortedError if the transport fails."""
+        try:
+            layer = self.transport.wrap(sock, peer)
+            if not isinstance(layer, TransportLayer):
+                raise unfit(layer, "a TransportLayer")
+        except OSError:
+            raise
+        except Exception as error:
+            self.context.failures.log(log, self.transport, "wrap", error)
+            raise ConnectionAbortedError("the transport failed") from error
+        return layer
+
+    def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
+        """A new connection's authenticator. Raises ConnectionAbortedError if the listener's factory fails."""
+        factory = self.authenticators
+        assert factory is not None
+        try:
+            made = factory.authenticator(connection, transport)
+            if not isinstance(made, Authenticator):
+                raise unfit(made, "an Authenticator")
+        except Exception as error:
+            self.context.failures.log(log, factory, "authenticator", error)
+            raise ConnectionAbortedError("the authenticator failed") from error
+        return made

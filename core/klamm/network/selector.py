@@ -151,7 +151,7 @@ class Selector(WatchedChannels):
         if channel.state is not _READY and self.setup.put_off(channel):
             return
         receive = channel.receive
-        # `channel.may_read`, spelled out: this runs for every request.
+        # `channel.may_read`, inlined: this runs for every request.
         if (
             channel.send is not None
             or channel.mute_state is not _NOT_MUTED

@@ -16,7 +16,7 @@ _JOIN_UP_TO_BYTES: Final = 4096
 
 
 class NetworkSend:
-    """What is left to send on one channel. `write_to` until it returns True; `close` whatever happens.
+    """What is left to send on one channel. Call `write_to` until it returns True, and `close` in any case.
 
     File regions are read into `scratch`, which is borrowed for a call, and written from there; without one they are
     sent by `send_file`.

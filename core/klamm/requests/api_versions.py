@@ -1,4 +1,4 @@
-"""ApiVersions, which follows from what a handler set handles (KIP-35, KIP-511)."""
+"""ApiVersions, which follows from what a handler set handles and from its features (KIP-35, KIP-511, KIP-584)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,50 @@ from typing import Any, Final
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import ConnectionContext, RequestContext
+from klamm.shared.features import FeatureLevels, Features
 from klamm.wire.chunks import Buffer
 from klamm.wire.errors import ErrorCode
 from klamm.wire.headers import decode_request_header
 from klamm.wire.messages import api_versions
-from klamm.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from klamm.wire.primitives import WireError
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE: Final = 0
+_FIRST_VERSION_WITH_LEVEL_0: Final = 4
 
 
 class _PreparedResponse(ApiVersionsResponse):
-    """An answer that does not change, encoded once per version."""
+    """An answer that seldom changes, encoded once per version."""
 
     __slots__ = ("_encoded",)
 
     def __init__(self, answer: ApiVersionsResponse) -> None:
         super().__init__(*(getattr(answer, name) for name in ApiVersionsResponse.__slots__))
-        self._encoded = {version: answer.encode(version) for version in api_versions.VERSIONS}
+        self._encoded = {version: self._encode(version) for version in api_versions.VERSIONS}
 
     def encode(self, version: int) -> bytes:
         # A throttled copy carries its throttle time.
-        return super().encode(version) if self.throttle_time_ms else self._encoded[version]
+        return self._encode(version) if self.throttle_time_ms else self._encoded[version]
+
+    def _encode(self, version: int) -> bytes:
+        if version >= _FIRST_VERSION_WITH_LEVEL_0:
+            return super().encode(version)
+        # Clients of these versions refuse a feature that begins with level 0 (KAFKA-17492).
+        return ApiVersionsResponse(
+            self.error_code,
+            self.api_keys,
+            self.throttle_time_ms,
+            [each for each in self.supported_features if each.min_version > 0],
+            self.finalized_features_epoch,
+            self.finalized_features,
+        ).encode(version)
 
 
 def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
@@ -38,7 +59,7 @@ def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
     ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
     if _PRODUCE in ranges:
-        # librdkafka takes Produce from version 0 on for a sign of life; Kafka offers the same (KAFKA-18659).
+        # Because of a bug in librdkafka, Produce is listed from version 0 on, as Kafka does (KAFKA-18659).
         ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
     return ApiVersionsResponse(api_keys=[ApiVersion(key, *versions) for key, versions in sorted(ranges.items())])
 
@@ -64,15 +85,38 @@ def note_client_software(request: ApiVersionsRequest, context: RequestContext) -
     return True
 
 
+def _with_features(answer: ApiVersionsResponse, levels: FeatureLevels) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=answer.api_keys,
+        supported_features=[
+            SupportedFeatureKey(each.name, each.min_version, each.max_version) for each in levels.features
+        ],
+        finalized_features_epoch=levels.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(each.name, each.level, each.level) for each in levels.features if each.level > 0
+        ],
+    )
+
+
 def api_versions_handler(
-    answer: ApiVersionsResponse,
+    answer: ApiVersionsResponse, features: Features
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """A handler that always gives this answer, or INVALID_REQUEST for a malformed client software name."""
-    prepared = _PreparedResponse(answer)
+    """A handler that gives this answer with the current features.
+
+    A malformed client software name gets INVALID_REQUEST.
+    """
+    levels = features.current
+    prepared = levels, _PreparedResponse(_with_features(answer, levels))
     invalid = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-        return prepared if note_client_software(request, context) else invalid
+        nonlocal prepared
+        if not note_client_software(request, context):
+            return invalid
+        levels = features.current
+        if levels is not prepared[0]:
+            prepared = levels, _PreparedResponse(_with_features(answer, levels))
+        return prepared[1]
 
     return handle
 
@@ -114,18 +158,18 @@ class _NoResponder:
 _NO_RESPONDER: Final = _NoResponder()
 
 
-def with_api_versions(handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+def with_api_versions(handlers: Iterable[ApiHandler], features: Features | None = None) -> list[ApiHandler]:
     """The handlers of a set, with ApiVersions if it has none of its own."""
     complete: list[ApiHandler] = list(handlers)
     if not any(handler.api_key == api_versions.API_KEY for handler in complete):
-        complete.append(default_api_versions(complete))
+        complete.append(_default_api_versions(complete, features or Features()))
     return complete
 
 
-def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
+def _default_api_versions(handlers: Sequence[ApiHandler], features: Features) -> ApiHandler:
     """ApiVersions for these handlers."""
     module: Any = api_versions
-    handle = api_versions_handler(api_versions_response(handlers))
+    handle = api_versions_handler(api_versions_response(handlers), features)
     return ApiHandler(
         api_key=api_versions.API_KEY,
         name=api_versions.NAME,
@@ -133,9 +177,5 @@ def default_api_versions(handlers: Sequence[ApiHandler]) -> ApiHandler:
         max_version=api_versions.VERSIONS.stop - 1,
         load=lambda: (module, handle),
         blocking=False,
-        unchanged_while=_never_changes,
+        unchanged_while=lambda: features.current,
     )
-
-
-def _never_changes() -> None:
-    """The token of an answer that follows from the handler set alone."""

@@ -1,6 +1,6 @@
-"""What a handler gets and what becomes of its answer: decode, filters, the handler, charges, encoding.
+"""Executes one request: decode, filters, the handler, quota charges, filters again, encode.
 
-Functions of a request alone: a processor and a handler's thread run them at once.
+Functions of a request alone: processors and handler threads run them concurrently.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import logging
 from struct import Struct
 from typing import Any, Final
 
-from klamm.api.filters import Answer
+from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
 from klamm.api.observer import RequestOutcome
+from klamm.api.part_failures import WrongTypeError, name_of, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, Pending
 from klamm.logs.escaping import escape_control_characters
 from klamm.requests.api_versions import unsupported_version_response
@@ -24,10 +25,11 @@ from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.primitives import WireError
 from klamm.wire.response_errors import first_error
-from klamm.wire.struct_base import copy_message
+from klamm.wire.struct_base import WireStruct, copy_message
 
 log = logging.getLogger("klamm.requests")
 
+_HELD: Final = Answer(LATER)
 _HEADER_V0: Final = Struct(">ii")
 _HEADER_V1: Final = Struct(">iiB")
 
@@ -41,15 +43,17 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     timed = request.received_ns
     if timed:
         request.handler_start_ns = parts.clock.monotonic_ns()
-    try:
-        message = route.decode(context.api_version, request.frame, request.body_offset)
-    except WireError as error:
-        request.outcome = RequestOutcome.FAILED
-        request.error_code = int(ErrorCode.INVALID_REQUEST)
-        raise InvalidRequestError(f"malformed {route.name} v{context.api_version} request: {error}") from error
-    # The frame lives on only in the views that the message holds.
-    request.frame = b""
-    request.message = message
+    message = request.message
+    if message is None:
+        try:
+            message = route.decode(context.api_version, request.frame, request.body_offset)
+        except WireError as error:
+            request.outcome = RequestOutcome.FAILED
+            request.error_code = int(ErrorCode.INVALID_REQUEST)
+            raise InvalidRequestError(f"malformed {route.name} v{context.api_version} request: {error}") from error
+        # The frame lives on only in the views that the message holds.
+        request.frame = b""
+        request.message = message
     passed = len(route.on_request)
     response: Any
     try:
@@ -69,32 +73,52 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
         try:
             return _encode(request, route, response)
         except Exception as error:
-            response = error
+            response = _explained(route, response, error)
     return finish(request, parts, response, passed)
 
 
 def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
     """The message for the handler, or a filter's own answer; and how many filters the response goes back through."""
     for number, on_request in enumerate(route.on_request):
+        if number < request.next_filter:
+            continue
+        held = None
         try:
             message = on_request(message, request.context)
-            if isinstance(message, Answer) and (message.response is None or message.response is LATER):
-                raise TypeError(f"a filter must answer with a response, not {message.response!r}")
+            if isinstance(message, Hold):
+                held, message = message, message.message
+            if type(message) is not route.request_class:
+                _check_filtered(route, message)
         except Exception as error:
             request.outcome = RequestOutcome.REFUSED
+            request.failed_step = on_request
             return None, Answer(error), number
         if isinstance(message, Answer):
             return None, message, number
         request.message = message
+        if held is not None:
+            request.next_filter = number + 1
+            request.owner.hold_request(request, held.delay_ms)
+            return None, _HELD, number
     return message, None, len(route.on_request)
+
+
+def _check_filtered(route: Route, message: Any) -> None:
+    """Raise WrongTypeError for what no filter may return from `on_request`."""
+    if isinstance(message, Answer):
+        if message.response is None or message.response is LATER:
+            raise unfit(message.response, f"an Answer with a {route.name}Response")
+    elif not isinstance(message, route.request_class):
+        raise unfit(message, f"a {route.name}Request", "an Answer")
 
 
 def finish(
     request: PendingRequest, parts: RequestParts, response: Any, passed: int | None = None
 ) -> list[Chunk] | Pending:
-    """Turn what a handler or a filter answered into a frame, or NO_RESPONSE; `passed` filters see it first.
+    """Turn what a handler or a filter answered into a frame, NO_RESPONSE, or LATER; `passed` filters see it first.
 
-    An exception is answered in the shape of the request's API and version. Raises InvalidRequestError if it has none.
+    LATER says that one of them holds it. An exception is answered in the shape of the request's API and version. Raises
+    InvalidRequestError if it has none.
     """
     route, context = request.route, request.context
     if request.received_ns:
@@ -104,6 +128,8 @@ def finish(
     try:
         if route.on_response:
             response = _filter_response(request, parts, response, passed)
+            if isinstance(response, Pending) and response is LATER:
+                return response
         throttles = context.listener.throttles
         observed = parts.observers is not None
         if observed:
@@ -119,25 +145,47 @@ def finish(
         if isinstance(error, InvalidRequestError):
             raise
         request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return _encode(request, route, _error_response(request, parts, error))
+        return _encode(request, route, _error_response(request, parts, _explained(route, response, error)))
+
+
+def _explained(route: Route, response: Any, error: Exception) -> Exception:
+    """The error of a response that cannot be encoded, or that it is no response of the API."""
+    if isinstance(response, route.response_class) or isinstance(error, WrongTypeError):
+        return error
+    return unfit(response, f"a {route.name}Response")
 
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    for step in reversed(on_response if passed is None else on_response[:passed]):
-        if response is NO_RESPONSE:
+    for number in reversed(range(len(on_response) if passed is None else passed)):
+        if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
+        step = on_response[number]
         # A handler may give the same object to others too.
         response = copy_message(response)
         try:
             response = step(response, request.context)
+            held = response if isinstance(response, Hold) else None
+            if held is not None:
+                response = held.message
+            if response is None:
+                raise unfit(response, f"a {request.route.name}Response")
         except Exception as error:
+            request.failed_step = step
             response = _error_response(request, parts, error)
+        else:
+            if held is not None:
+                request.response, request.next_filter = response, number
+                request.owner.hold_response(request, held.delay_ms)
+                return LATER
     return response
 
 
 def _error_response(request: PendingRequest, parts: RequestParts, error: Exception) -> Any:
     route, context = request.route, request.context
+    if isinstance(error, Disconnect):
+        request.failed = True
+        raise InvalidRequestError(str(error), error.last_bytes)
     if isinstance(error, KafkaError):
         code, message = error.error_code, error.message
     else:
@@ -148,13 +196,14 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             # Equal failures are one kind: the same API, the same exception.
             (route.name, type(error)),
             logging.ERROR,
-            "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: handler failed",
+            "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: %s",
             context.listener.name,
             context.connection.connection_id,
             escape_control_characters(str(context.principal)),
             route.name,
             context.api_version,
             context.correlation_id,
+            _what_failed(request, parts),
             error=error,
         )
     request.failed = True
@@ -166,6 +215,15 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
     return response
 
 
+def _what_failed(request: PendingRequest, parts: RequestParts) -> str:
+    step = request.failed_step
+    if step is not None:
+        return f"filter failed in {step.__name__}: {name_of(getattr(step, '__self__', step))}"
+    handle = getattr(request.route.handle, "func", request.route.handle)
+    name = f"{getattr(handle, '__module__', '')}.{getattr(handle, '__qualname__', handle)}"
+    return f"handler failed: {name} of the {parts.api_set}" if parts.api_set else f"handler failed: {name}"
+
+
 def _charge(request: PendingRequest, response: Any) -> Any:
     context = request.context
     seconds = 0.0
@@ -174,8 +232,8 @@ def _charge(request: PendingRequest, response: Any) -> Any:
     for throttle in context.listener.throttles:
         try:
             throttle_time_ms = throttle.charge(context, context.size_bytes, seconds)
-        except Exception:
-            log.exception("listener=%s: throttle %r failed", context.listener.name, throttle)
+        except Exception as error:
+            context.listener.failures.log(log, throttle, "charge", error)
             continue
         if throttle_time_ms > context.throttle_time_ms:
             context.throttle_time_ms = min(throttle_time_ms, MAX_THROTTLE_TIME_MS)
@@ -186,9 +244,17 @@ def _charge(request: PendingRequest, response: Any) -> Any:
     return response
 
 
+def _check_response(route: Route, response: Any) -> None:
+    """Raise WrongTypeError for a message of another API; what is no message has to encode itself."""
+    if isinstance(response, WireStruct) and not isinstance(response, route.response_class):
+        raise unfit(response, f"a {route.name}Response")
+
+
 def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]:
     context = request.context
     version, correlation_id = context.api_version, context.correlation_id
+    if type(response) is not route.response_class:
+        _check_response(route, response)
     try:
         if not route.only_own_code:
             request.errors = route.count_errors(response)
@@ -196,7 +262,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
             request.error_code = response.error_code
             request.errors = {response.error_code: 1}
     except AttributeError:
-        # Whatever can encode itself is a response.
+        # Any object with a method `encode` is a response.
         request.errors = None
     if not route.has_records:
         body = response.encode(version)
@@ -222,7 +288,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
 
 
 def encode_unsupported(request: PendingRequest) -> list[Chunk]:
-    """The answer to ApiVersions of a version that is not served: version 0, with the versions that are."""
+    """The response to ApiVersions of a version that is not served: version 0, with the versions that are served."""
     route, context = request.route, request.context
     request.handler_start_ns = request.local_end_ns = request.completed_ns = request.received_ns
     request.error_code = int(ErrorCode.UNSUPPORTED_VERSION)

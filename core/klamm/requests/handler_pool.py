@@ -37,6 +37,7 @@ class KafkaRequestHandlerPool:
     def __init__(self, channel: RequestChannel, clock: Clock) -> None:
         self._channel = channel
         self._clock = clock
+        # Protects the threads, their target count and their meters.
         self._lock = threading.Lock()
         self._pause = threading.Event()
         self._threads: set[threading.Thread] = set()
@@ -109,7 +110,7 @@ class KafkaRequestHandlerPool:
                     meter.busy_ns += busy_ns
                     self._channel.handled(request, busy_ns)
             except BaseException:
-                # A bug, as `run` answers what handlers raise. It must not end the thread.
+                # A bug: `run_queued` answers what handlers raise. It must not end the thread.
                 log.exception("request handler failed")
                 if request is None:
                     # The queue itself fails: wait, so as not to flood the log.

@@ -21,7 +21,7 @@ _MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome
 
 
 class AlreadyEndedError(Exception):
-    """A request was to end twice: a bug."""
+    """A request was ended twice: a bug."""
 
 
 class _Answered:
@@ -49,7 +49,7 @@ LOST: Final = _Lost()
 
 
 class RequestLedger:
-    """See the module. Without observers, throttles and metrics it takes no times at all."""
+    """One per processor. Without observers, throttles and metrics it reads no clock."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RequestLedger:
     def begin(self, request: PendingRequest, now_ns: int) -> None:
         """A request has come, and is going to run on this thread: count it, and decide whether it is timed."""
         if self._apis is not None:
-            # `count_of`, spelled out: this runs for every request.
+            # `count_of`, inlined: this runs for every request.
             api = self._apis[request.route.api_key]
             count = api.by_version[request.context.api_version] if request.supported else api.unknown
             until_sample = count.until_sample = count.until_sample - 1
@@ -101,7 +101,7 @@ class RequestLedger:
         request.parked = True
         count = self.count_of(request)
         if count is not None:
-            count.always()
+            count.time_all()
 
     def end_untimed(self, request: PendingRequest) -> None:
         """`end` for a request that was answered on this thread and is neither timed nor observed."""
@@ -111,7 +111,7 @@ class RequestLedger:
             self._recorder.count_errors(request.route.api_key, request.errors)
 
     def end(self, requests: Sequence[PendingRequest], outcome: RequestOutcome) -> None:
-        """Requests of one connection have come to their end. Raises AlreadyEndedError for one that has its end."""
+        """Requests of one connection have ended. Raises AlreadyEndedError for one that had ended before."""
         end_ns = self._monotonic_ns()
         events: list[RequestEvent] = []
         for request in requests:
@@ -161,7 +161,7 @@ class RequestLedger:
 
 
 def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:
-    """A stage that was never entered begins and ends with the one before it, or with the end."""
+    """Stage times without gaps: a stage that was never entered begins and ends with the one before it, or the end."""
     received_ns = request.received_ns
     start_ns = max(request.handler_start_ns, received_ns) if request.handler_start_ns else end_ns
     local_end_ns = max(request.local_end_ns, start_ns) if request.local_end_ns else end_ns

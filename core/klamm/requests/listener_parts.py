@@ -17,7 +17,8 @@ class RequestParts:
     """Shared by all processors of a listener.
 
     The active throttles are `listener.throttles`, which may change at any time. `may_cache` says that no part needs to
-    see each request, so that equal ones may be answered from a `ResponseCache`.
+    see each request, so that equal ones may be answered from a `ResponseCache`. `api_set` names the
+    handlers' set.
     """
 
     listener: ListenerContext
@@ -27,3 +28,4 @@ class RequestParts:
     slow_log: SlowLog | None
     failures: RateLimitedLog
     may_cache: bool
+    api_set: str = ""

@@ -1,4 +1,4 @@
-"""`RequestObservers`: notifies the observers of one listener; nothing at all where there are none."""
+"""`RequestObservers`: notifies the observers of one listener. A listener without observers has none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from klamm.api.context import Address, ConnectionContext, RequestContext
 from klamm.api.observer import RequestEvent, RequestObserver
-from klamm.logs.rate_limited import RateLimitedLog
+from klamm.api.part_failures import PartFailures
 from klamm.requests.routes import RequestStep, StartCalls
 from klamm.wire.errors import KafkaError
 
@@ -17,10 +17,9 @@ log = logging.getLogger("klamm.observers")
 
 
 class RequestObservers:
-    """An observer that raises is logged, once a minute for each of its methods, and costs the others nothing."""
+    """An observer that raises is logged, once a minute for each of its methods; the others are still called."""
 
-    def __init__(self, listener: str, observers: Sequence[RequestObserver], failures: RateLimitedLog) -> None:
-        self._listener = listener
+    def __init__(self, observers: Sequence[RequestObserver], failures: PartFailures) -> None:
         self._observers = tuple(observers)
         self._failures = failures
         self._completed_many = tuple(observer.completed_many for observer in observers)
@@ -30,13 +29,7 @@ class RequestObservers:
             try:
                 getattr(observer, event)(*arguments)
             except Exception as error:
-                self._failed(observer, event, error)
-
-    def _failed(self, observer: object, event: str, error: Exception) -> None:
-        kind = type(observer)
-        line = "listener=%s: observer %s.%s failed in %s"
-        name = kind.__module__, kind.__qualname__
-        self._failures.log((*name, event), logging.ERROR, line, self._listener, *name, event, error=error)
+                self._failures.log(log, observer, event, error)
 
     def refused(self, address: Address, reason: str, detail: str) -> None:
         """A gate refused a connection."""
@@ -68,7 +61,7 @@ class RequestObservers:
             try:
                 completed_many(events)
             except Exception as error:
-                self._failed(getattr(completed_many, "__self__", completed_many), "completed", error)
+                self._failures.log(log, getattr(completed_many, "__self__", completed_many), "completed", error)
 
     def start_calls(self, needed: Callable[[RequestObserver], AbstractContextManager[None]]) -> list[StartCalls]:
         """The APIs and calls of the observers that are notified before a handler runs.
@@ -90,7 +83,7 @@ class RequestObservers:
             except KafkaError:
                 raise
             except Exception as error:
-                self._failed(observer, "starting", error)
+                self._failures.log(log, observer, "starting", error)
             return message
 
         return start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from klamm.api.context import RequestContext
@@ -23,10 +24,11 @@ class RequestStage(enum.Enum):
     """The stage of a request.
 
     ```
-    QUEUED ──► RUNNING ──► COMPLETED
+    QUEUED ◄─► RUNNING ──► COMPLETED
        │                   (answered, by the handler's return value or through its context)
        └──► CANCELLED      (connection lost, or the queue failed: the handler never runs)
     ```
+    From RUNNING back to QUEUED go requests that a filter has held.
     A request that runs on its processor's thread begins as RUNNING.
     """
 
@@ -41,23 +43,38 @@ class RequestStage(enum.Enum):
 _S = RequestStage
 STAGE_TRANSITIONS: Final[dict[RequestStage, frozenset[RequestStage]]] = {
     _S.QUEUED: frozenset({_S.RUNNING, _S.CANCELLED}),
-    _S.RUNNING: frozenset({_S.COMPLETED}),
+    _S.RUNNING: frozenset({_S.COMPLETED, _S.QUEUED}),
     _S.COMPLETED: frozenset(),
     _S.CANCELLED: frozenset(),
 }
 
 
 class CloseConnection(NamedTuple):
-    """The answer of a request that cannot be answered: its connection closes, `reason` goes to the log."""
+    """The result of a request that cannot be answered: its connection is closed, `reason` goes to the log.
+
+    `last_bytes` are sent before that.
+    """
 
     reason: str
+    last_bytes: bytes = b""
+
+
+GO_ON: Final = Pending("GO_ON")
+"""The result of a request that a filter has held: it goes to the handlers now."""
 
 
 Result: TypeAlias = "list[Chunk] | Pending | CloseConnection"
 
 
 class InvalidRequestError(Exception):
-    """A request that cannot be answered: the connection is closed, as Kafka does. The message is the log's reason."""
+    """A request that cannot be answered: the connection is closed, as Kafka does. The message is the log's reason.
+
+    `last_bytes` are sent before that.
+    """
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_bytes = last_bytes
 
 
 class RequestOwner(Protocol):
@@ -68,6 +85,10 @@ class RequestOwner(Protocol):
     def respond(self, request: PendingRequest, response: Any) -> None: ...
 
     def close_connection(self, request: PendingRequest, reason: str) -> None: ...
+
+    def hold_request(self, request: PendingRequest, delay_ms: float) -> None: ...
+
+    def hold_response(self, request: PendingRequest, delay_ms: float) -> None: ...
 
 
 class PendingRequest:
@@ -80,8 +101,9 @@ class PendingRequest:
     Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` says how many requests
     its times stand for in the metrics. `network_ns` is the time spent on reading it, where throttles charge for that.
 
-    `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it, `parked`
-    that the handler answers later, `lost` that the connection is closed, `ended` that the ledger has its end.
+    `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
+    held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
+    `parked` that the handler answers later, `lost` that the connection is closed, `ended` that the ledger has its end.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -101,6 +123,8 @@ class PendingRequest:
     error_code = 0
     errors: ErrorCounts | None = None
     outcome: RequestOutcome | None = None
+    failed_step: Callable[..., Any] | None = None
+    next_filter = 0
     failed = False
     ended = False
     parked = False
@@ -122,7 +146,7 @@ class PendingRequest:
         return self.context.size_bytes
 
     def transition_to(self, stage: RequestStage) -> None:
-        """Change the stage; IllegalStageError if the table does not allow it."""
+        """Change the stage. Raises IllegalStageError for a transition that is not in the table."""
         if stage not in STAGE_TRANSITIONS[self.stage]:
             raise IllegalStageError(f"{self.context.api_name}: {self.stage} to {stage}")
         self.stage = stage
@@ -137,6 +161,6 @@ class PendingRequest:
 
 
 def pending_of(context: RequestContext) -> PendingRequest | None:
-    """The request that a context belongs to; None once it has ended, e.g. in the queue, with its connection."""
+    """The request that a context belongs to; None once it has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None

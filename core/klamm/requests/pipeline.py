@@ -23,7 +23,7 @@ from klamm.api.pending import LATER
 from klamm.requests.execution import encode_unsupported, execute, finish
 from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
-from klamm.requests.pending import CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
+from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest, RequestStage, Result
 from klamm.requests.response_cache import ResponseCache
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.chunks import Buffer, close_chunks
@@ -44,8 +44,8 @@ class RequestPipeline:
     """See the module. One per processor.
 
     `cache` is None where each request must be seen. `enqueue` puts a request into the queue of the handlers, or keeps
-    it until there is room; `deliver` brings an answered request back to the processor's thread. Both may be called
-    with the ledger's thread or any other one; neither blocks.
+    it until there is room; `deliver` brings an answered request back to the processor's thread. `enqueue` is called on
+    the processor's thread, `deliver` on any; neither blocks.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RequestPipeline:
         self._enqueue = enqueue
         self._deliver = deliver
         self.cache = cache
-        # Protects `stage` and `lost` of requests that have left this processor's hands.
+        # Protects `stage` and `lost` of requests that other threads may answer.
         self._handed_over = Lock()
         self._lost: set[PendingRequest] = set()
         self.end = ledger.end
@@ -73,9 +73,9 @@ class RequestPipeline:
     def submit(
         self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int, network_ns: int = 0
     ) -> tuple[PendingRequest, Result]:
-        """Take up the request in a frame. What comes of it is there at once, or LATER: `deliver` follows then.
+        """Start the request in a frame. Returns its result, or LATER: then `deliver` is called with the request.
 
-        Raises InvalidRequestError: the connection is to be closed, and the request has its end.
+        Raises InvalidRequestError: the request has ended, and the caller closes the connection.
         """
         request = self._parse(frame, channel, connection, now_ns)
         if network_ns:
@@ -159,7 +159,8 @@ class RequestPipeline:
                 request.transition_to(RequestStage.CANCELLED)
             else:
                 # It may have its answer, which is on its way here and will be dropped.
-                request.outcome = request.outcome or _OUTCOME_IF_LOST[request.stage]
+                held = RequestOutcome.LOST_BEFORE if request.result is GO_ON else None
+                request.outcome = request.outcome or held or _OUTCOME_IF_LOST[request.stage]
                 self._lost.add(request)
         if cancelled:
             self.end((request,), RequestOutcome.LOST_BEFORE)
@@ -182,7 +183,7 @@ class RequestPipeline:
     # ---- on a handler's thread
 
     def run_queued(self, request: PendingRequest) -> int:
-        """Execute a request that waited in the queue, and deliver its answer; when the handler was through."""
+        """Execute a request from the queue, and deliver its result. Returns when the handler was done, in ns."""
         with self._handed_over:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
@@ -190,7 +191,7 @@ class RequestPipeline:
         try:
             result: Result = execute(request, self._parts)
         except InvalidRequestError as error:
-            self._complete(request, CloseConnection(str(error)))
+            self._complete(request, CloseConnection(str(error), error.last_bytes))
         except BaseException as error:
             self._complete(request, CloseConnection(str(error) or repr(error)))
             raise
@@ -204,24 +205,52 @@ class RequestPipeline:
     # ---- on any thread
 
     def respond(self, request: PendingRequest, response: Any) -> None:
-        """Answer a request that was put off; see `RequestContext.respond`."""
+        """Answer a request whose handler returned `later()`; see `RequestContext.respond`."""
         if not self._claim(request):
             raise RuntimeError(f"correlation_id={request.context.correlation_id}: answered twice")
+        self._finish(request, response)
+
+    def _finish(self, request: PendingRequest, response: Any, passed: int | None = None) -> None:
+        result: Result
         try:
-            request.result = finish(request, self._parts, response)
+            result = finish(request, self._parts, response, passed)
         except InvalidRequestError as error:
-            request.result = CloseConnection(str(error))
+            result = CloseConnection(str(error), error.last_bytes)
         except Exception as error:
             log.exception("api=%s: the answer cannot be encoded", request.route.name)
-            request.result = CloseConnection(str(error) or repr(error))
-        self._deliver(request)
+            result = CloseConnection(str(error) or repr(error))
+        if result is not LATER:
+            request.result = result
+            self._deliver(request)
+
+    def hold_request(self, request: PendingRequest, delay_ms: float) -> None:
+        """A filter holds a request: it goes to the handlers after the delay."""
+        request.result = GO_ON
+        self._parts.listener.services.scheduler.schedule(delay_ms, lambda: self._deliver(request))
+
+    def hold_response(self, request: PendingRequest, delay_ms: float) -> None:
+        """A filter holds a response: it goes on to the filters before that one after the delay."""
+        self._claim(request)
+        self._parts.listener.services.scheduler.schedule(
+            delay_ms, lambda: self._finish(request, request.response, request.next_filter)
+        )
+
+    def go_on(self, request: PendingRequest) -> None:
+        """A request that was held is back on the processor's thread: it goes to the handlers."""
+        with self._handed_over:
+            if request.stage is not RequestStage.RUNNING:
+                # Its filter has answered it through its context.
+                return
+            request.result = None
+            request.transition_to(RequestStage.QUEUED)
+        self._enqueue(request)
 
     def close_connection(self, request: PendingRequest, reason: str) -> None:
         """Close the connection that a request came on, instead of answering it."""
         self._complete(request, CloseConnection(reason))
 
     def give_up(self, request: PendingRequest, reason: str) -> None:
-        """The queue failed for a request: its connection closes."""
+        """The queue raised for a request: its connection is closed."""
         with self._handed_over:
             if request.stage is not RequestStage.QUEUED:
                 return

@@ -44,8 +44,8 @@ class RequestChannel:
         with self._lock:
             self.full_count += 1
             self._waiting.add(wake_up)
-        # A handler may have emptied the queue between the refusal and the registration. What is registered stays so
-        # even then: other requests of the same processor may wait for that call.
+        # A handler may have emptied the queue between the refusal and the registration. The registration stays even
+        # then: other requests of the same processor may wait for that call.
         return self._scheduler.offer(request)
 
     def receive_request(self) -> RequestContext | None:

@@ -1,9 +1,9 @@
 """`ResponseCache`: answers equal requests with the same response, while nothing that it depends on has changed.
 
 Clients repeat equal Metadata requests. A handler that declares `unchanged_while` answers equal requests equally, so the
-whole frame, less its correlation id, is the key. ApiVersions also names the client's software: its
-response is used on connections that have named the same before. Only for listeners without observers, authorizers and
-quotas, which need to see each request.
+whole frame, less its correlation id, is the key. ApiVersions also names the client's software, which is stored per
+connection: a cached response is used only on connections that have named the same software before. Only for listeners
+without observers, authorizers and quotas, which need to see each request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from klamm.wire.chunks import Buffer
 _CAPACITY: Final = 256
 _REQUEST_UP_TO_BYTES: Final = 1024
 _ANSWER_UP_TO_BYTES: Final = 16 * 1024
-_SAYS_SOFTWARE: Final = 3
+_NAMES_SOFTWARE: Final = 3
 """The first version of ApiVersions that names the client's software (KIP-511)."""
 
 _Entry: TypeAlias = "tuple[Callable[[], object], object, bytes, bytes, RequestCount | None, tuple[str, str] | None]"
@@ -91,7 +91,7 @@ class ResponseCache:
             return
         software = None
         context = request.context
-        if context.api_key == ApiKey.API_VERSIONS and context.api_version >= _SAYS_SOFTWARE:
+        if context.api_key == ApiKey.API_VERSIONS and context.api_version >= _NAMES_SOFTWARE:
             connection = context.connection
             software = connection.client_software_name, connection.client_software_version
         if len(self._answers) >= _CAPACITY:

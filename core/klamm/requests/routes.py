@@ -19,7 +19,18 @@ _INLINE_ALWAYS: Final = 1 << 31
 _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
-_LOADED: Final = frozenset({"count_errors", "decode", "handle", "has_errors_inside", "has_records", "only_own_code"})
+_LOADED: Final = frozenset(
+    {
+        "count_errors",
+        "decode",
+        "handle",
+        "has_errors_inside",
+        "has_records",
+        "only_own_code",
+        "request_class",
+        "response_class",
+    }
+)
 
 RequestStep = Callable[[Any, RequestContext], Any]
 
@@ -69,6 +80,8 @@ class Route:
         "on_request",
         "on_response",
         "only_own_code",
+        "request_class",
+        "response_class",
         "unchanged_while",
     )
 
@@ -93,7 +106,7 @@ class Route:
         self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
 
     def __getattr__(self, name: str) -> Any:
-        """What needs the modules of the API. They are imported at its first request: a start needs few of them."""
+        """Attributes that need the modules of the API. They are imported at its first request: a start needs few."""
         if name not in _LOADED:
             raise AttributeError(name)
         self.load()
@@ -102,12 +115,13 @@ class Route:
     def load(self) -> None:
         """Import the modules of the API."""
         module, self.handle = self._handler.load()
-        response_class = module.__dict__[f"{self.name}Response"]
+        self.request_class = module.__dict__[f"{self.name}Request"]
+        response_class = self.response_class = module.__dict__[f"{self.name}Response"]
         self.has_records = hasattr(response_class, "encode_chunks")
         self.count_errors = error_counter(response_class)
         self.only_own_code = has_only_own_code(response_class)
         self.has_errors_inside = has_errors_inside(response_class)
-        self.decode = module.__dict__[f"{self.name}Request"].decode
+        self.decode = self.request_class.decode
         self.loaded = True
 
 
@@ -140,10 +154,10 @@ class Routes:
         return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
 
     def load_one(self) -> bool:
-        """Import the modules of one API that no request has asked for yet; whether there was one.
+        """Import the modules of one API that are not loaded yet. True if there was one.
 
-        Raises what the import raises. A running server is not to depend on its files: they may be replaced, or there
-        may be no descriptor for them.
+        Raises what the import raises. A running server must not depend on its source files: they may be replaced, or
+        there may be no descriptor left to open them.
         """
         for route in self._by_key:
             if route is not None and not route.loaded:

@@ -39,7 +39,9 @@ class DelayedOperation:
         self.delay_ms = delay_ms
         self.request = request
         self._completed = False
+        # Protects `_completed`: one caller alone completes the operation.
         self._lock = threading.Lock()
+        # Held by the one thread that tries to complete it; trying may try again.
         self._trying = threading.RLock()
         self._timer: Timer | None = None
         self._purgatory: Purgatory | None = None
@@ -62,7 +64,7 @@ class DelayedOperation:
         """The delay is over and the condition did not hold. Called before `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete now, whatever the condition. False if it was complete already."""
+        """Complete now, even if the condition does not hold. False if it was complete already."""
         if not self._claim():
             return False
         try:
@@ -113,7 +115,7 @@ class DelayedOperation:
         self._purgatory = purgatory
 
     def expire(self) -> None:
-        """The timer's call."""
+        """Complete the operation because its delay is over. Called on the scheduler's thread."""
         if self._claim():
             try:
                 self.on_expiration()
@@ -122,7 +124,7 @@ class DelayedOperation:
                 self._fail(error)
 
     def arm(self, scheduler: Scheduler) -> None:
-        """Start the clock on the operation."""
+        """Start the timer that expires the operation."""
         self._timer = scheduler.schedule(self.delay_ms, self.expire)
         if self._completed:
             self._timer.cancel()
@@ -133,6 +135,7 @@ class Purgatory:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        # Protects the watchers of each key.
         self._lock = threading.Lock()
         self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 

@@ -33,7 +33,7 @@ class Timer:
         self.period_ns = period_ns
 
     def cancel(self) -> None:
-        """Prevent the call. One that has begun is not interrupted."""
+        """Prevent the call. A call that runs is not interrupted."""
         if self.callback is not None:
             self.callback = None
             self._scheduler.note_cancelled()
@@ -51,6 +51,7 @@ class Scheduler:
         self._clock = clock
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = itertools.count()
+        # Protects the heap, the count of cancelled timers and `_stopping`.
         self._condition = threading.Condition()
         self._cancelled = 0
         self._stopping = False
@@ -72,6 +73,11 @@ class Scheduler:
             if first:
                 self._condition.notify()
         return timer
+
+    def wake(self) -> None:
+        """Look at the clock again: it has jumped."""
+        with self._condition:
+            self._condition.notify()
 
     def note_cancelled(self) -> None:
         """Count a cancelled timer. Remove all of them from the heap when they outnumber the others."""

@@ -28,6 +28,7 @@ class Workers:
     def __init__(self, name: str, count: int) -> None:
         self._name = name
         self._count = count
+        # Protects the queues, the counts of work and threads, and `_stopping`.
         self._changed = threading.Condition()
         # Only sources with work, the next one first.
         self._queues: dict[str, deque[Work]] = {}
@@ -37,7 +38,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
 
     def submit(self, work: Work, source: str = "") -> None:
-        """Have it called on one of the threads. An exception is logged."""
+        """Have `work` called on one of the threads. An exception is logged."""
         with self._changed:
             self._queues.setdefault(source, deque()).append(work)
             self._waiting += 1

@@ -36,6 +36,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
+from klamm.shared.features import Features
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan
@@ -86,6 +87,10 @@ class Listener:
         """All parts of this listener."""
         return [] if self._parts is None else self._parts.all
 
+    def part(self, name: str) -> ListenerPart | None:
+        """The part of that provider; None if the listener names none."""
+        return None if self._parts is None else self._parts.find(name)
+
     def bind(self, services: ServerServices) -> None:
         """Bind the address. Connections queue up in the backlog from here on. Raises BindError."""
         settings = self.plan.settings
@@ -122,19 +127,21 @@ class Listener:
     def open_parts(
         self,
         handlers: Iterable[ApiHandler],
+        features: Features,
         *,
         clock: Clock,
         scheduler: Scheduler,
         request_channel: RequestChannel,
         pool: MemoryPool | None,
         request_metrics: RequestMetrics | None,
+        api_set: str = "",
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers))
+        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
-        requests = self._request_parts(parts, handlers, clock, scheduler)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler), api_set=api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -172,7 +179,7 @@ class Listener:
         assert self._socket is not None
         self.acceptor = Acceptor(self._socket, runtime, self._balancer)
         self.context.throttles_changed = parts.refresh_throttles
-        # One may have changed since it was opened.
+        # A throttle may have become active since it was opened.
         parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
@@ -183,8 +190,7 @@ class Listener:
         settings, later = self.plan.settings, scheduler.schedule
         observers = None
         if parts.observers:
-            failures = RateLimitedLog(logging.getLogger("klamm.observers"), later)
-            observers = RequestObservers(self.name, parts.observers, failures)
+            observers = RequestObservers(parts.observers, self.context.failures)
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
@@ -229,7 +235,7 @@ class Listener:
         return fullest.close_least_recently_used()
 
     def start(self) -> None:
-        """Serve."""
+        """Start the processors and accept connections."""
         for processor in self.processors:
             processor.start()
         self._begin_to_accept()
@@ -247,7 +253,7 @@ class Listener:
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
     def _begin_to_accept(self) -> None:
-        """One processor accepts by itself: a thread for that would only compete with it. Several have a thread."""
+        """A single processor accepts on its own thread; with several processors, an acceptor thread does."""
         assert self.acceptor is not None
         if len(self.processors) == 1:
             self._accepting_processor = self.processors[0]
@@ -306,7 +312,7 @@ class Listener:
         return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings that they have in a new plan: the tables that were taken, and what went wrong."""
+        """Give parts the settings that they have in a new plan: the tables that were applied, and the problems."""
         return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class ListenerParts:
         self.all: list[ListenerPart] = []
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
-        # One may change its answer while another thread calls all of them.
+        # A throttle may become active while another thread asks all of them.
         self._throttles_lock = threading.Lock()
         context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
         self.transport: Transport = self._make(plan.transport)
@@ -61,6 +61,10 @@ class ListenerParts:
         self.all.append(part)
         self._plans.append(plan)
         return part
+
+    def find(self, name: str) -> ListenerPart | None:
+        """The first part of that provider."""
+        return next((part for plan, part in zip(self._plans, self.all, strict=True) if plan.name == name), None)
 
     def open(self) -> None:
         """Open every part, in the order of the plan. Raises PartError."""
@@ -89,7 +93,7 @@ class ListenerParts:
 
     @contextlib.contextmanager
     def needed(self, part: ListenerPart) -> Iterator[None]:
-        """What a part raises here stops the start, in the part's name."""
+        """Turn what a part raises in the block into a PartError that names the part."""
         try:
             yield
         except Exception as error:
@@ -125,7 +129,7 @@ class ListenerParts:
         return problems
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts their settings in a new plan; returns the parts that took them, and the problems.
+        """Give parts their settings in a new plan; returns the parts that applied them, and the problems.
 
         `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """

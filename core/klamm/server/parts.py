@@ -29,7 +29,7 @@ class _OpenPart:
 
 
 class ServerParts:
-    """Opens, reloads, reconfigures and closes parts; a part that raises is logged and costs no other part anything."""
+    """Opens, reloads, reconfigures and closes parts; a part that raises is logged and does not affect the others."""
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services
@@ -37,7 +37,7 @@ class ServerParts:
 
     @contextmanager
     def needed(self, role: str, plan: PartPlan) -> Iterator[None]:
-        """What a part raises here becomes a StartError that names its role and distribution."""
+        """Turn what a part raises in the block into a StartError that names its role and distribution."""
         try:
             yield
         except Exception as error:

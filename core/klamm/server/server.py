@@ -26,6 +26,7 @@ from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.server_metrics import register_server_metrics
+from klamm.shared.features import Features
 from klamm.shared.version import __version__
 from klamm.wire.api_keys import spec_of
 
@@ -43,9 +44,10 @@ class SocketServer:
     """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
+    `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
     """
 
-    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None) -> None:
+    def __init__(self, plan: ServerPlan, *, clock: Clock | None = None, temporary: Path | None = None) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
@@ -54,7 +56,7 @@ class SocketServer:
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
         self._parts = ServerParts(self.services)
-        self._temporary: Path | None = None
+        self._temporary = temporary
         self.data_dir = Path()
         self.pool: MemoryPool | None = None
         self.request_channel: RequestChannel
@@ -99,18 +101,19 @@ class SocketServer:
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
-        handlers = self._open_api_sets()
+        served = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
             request_metrics = RequestMetrics(self.services.metrics, lambda api_key: spec_of(api_key).name)
         for listener in self.listeners:
             listener.open_parts(
-                handlers[listener.plan.api_set],
+                *served[listener.plan.api_set],
                 clock=self.clock,
                 scheduler=self.scheduler,
                 request_channel=self.request_channel,
                 pool=self.pool,
                 request_metrics=request_metrics,
+                api_set=self.plan.api_sets[listener.plan.api_set].describe(),
             )
             name = listener.plan.api_set
             with self._parts.needed(f"api set {name}", self.plan.api_sets[name]):
@@ -155,7 +158,8 @@ class SocketServer:
 
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             self.data_dir = self._temporary
             return
         self.data_dir = self.plan.server.data_dir
@@ -164,8 +168,9 @@ class SocketServer:
         except OSError as error:
             raise StartError(f"data directory {self.data_dir}: {error.strerror}") from error
 
-    def _open_api_sets(self) -> dict[str, list[ApiHandler]]:
-        handlers = {}
+    def _open_api_sets(self) -> dict[str, tuple[list[ApiHandler], Features]]:
+        """Open every handler set. Returns by name what each serves."""
+        served = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
             # The first has the data directory itself, so that the layout is that of a Kafka log directory.
@@ -185,11 +190,14 @@ class SocketServer:
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
-                handlers[name] = list(api_set.handlers())
-        return handlers
+                served[name] = list(api_set.handlers()), api_set.features()
+        return served
 
-    def stop(self, deadline_ms: int | None = None) -> None:
-        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice."""
+    def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
+        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.
+
+        `keep_data` leaves a temporary data directory for another server.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -214,7 +222,7 @@ class SocketServer:
         self._parts.close(lambda part: True)
         for listener in self.listeners:
             listener.close()
-        if self._temporary is not None:
+        if self._temporary is not None and not keep_data:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:

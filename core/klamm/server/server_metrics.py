@@ -1,4 +1,4 @@
-"""The metrics of the network side. They are read when they are collected, and cost nothing until then."""
+"""The metrics of the network layer. They are read only when a scraper collects them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def run(
 
     `ready_file` exists while every listener answers, and at no other time unless the process is killed.
     """
-    begun_ns = time.monotonic_ns()
+    started_ns = time.monotonic_ns()
     if ready_file is not None:
         try:
             prepare_ready_file(ready_file)
@@ -61,7 +61,7 @@ def run(
     except StartError as error:
         print(f"klamm: {error}", file=sys.stderr)
         return 1
-    print(banner(server, (time.monotonic_ns() - begun_ns) / 1e6), flush=True)
+    print(banner(server, (time.monotonic_ns() - started_ns) / 1e6), flush=True)
     if ready_file is not None:
         write_ready_file(ready_file, server)
     while True:

@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from klamm.shared.addresses import IPV6_SOURCE_PREFIX_LENGTH, IpAddress, IpNetworks, ip_address_of, source_of
     from klamm.shared.client_quotas import CLIENT_QUOTAS, QuotaEntity, client_quota_key, quotas_by_entity
+    from klamm.shared.features import Feature, FeatureLevels, Features
     from klamm.shared.java_regex import JavaRegexError, compile_java, java_replacement
     from klamm.shared.tables import Row, SharedState, Table, TableStore
 
 __all__ = [
     "CLIENT_QUOTAS",
+    "Feature",
+    "FeatureLevels",
+    "Features",
     "IPV6_SOURCE_PREFIX_LENGTH",
     "IpAddress",
     "IpNetworks",
@@ -29,7 +33,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # Loaded at the first use: most servers use a few of these modules.
-    _MODULES = ("client_quotas", "java_regex", "tables", "addresses")
+    _MODULES = ("client_quotas", "java_regex", "tables", "features", "addresses")
 
     def __getattr__(name):
         if name in __all__:

@@ -1,4 +1,4 @@
-"""IP addresses of peers: one way to read them, and what counts as one source."""
+"""IP addresses of peers: how they are parsed, and which of them count as one source."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class AdminEvents:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Protects history and subscribers, and keeps the order of events.
         self._lock = threading.Lock()
         self._subscribers: list[Subscriber] = []
         self._history: deque[AdminEvent] = deque(maxlen=_HISTORY)

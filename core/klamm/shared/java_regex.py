@@ -3,7 +3,8 @@ r"""Regular expressions of Java, for rules that map principals: what such rules 
 Translated: characters, `.` `^` `$`, classes with ranges, negation and `[a-z&&[^x]]`, `\d \w \s` and their opposites,
 seven POSIX classes such as `\p{Alpha}`, `\Q…\E`, `\A \z \Z`, `\t \n \r \f \xhh \uhhhh`, groups of every kind, back
 references, greedy, lazy and possessive repetition, `(?i)`. They mean what they mean in `java.util.regex.Pattern`.
-Everything else is a JavaRegexError that says what and where. `\b` is: its meaning depends on the version of Java.
+Everything else raises JavaRegexError with the construct and its place; so does `\b`, whose meaning depends on the
+version of Java.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class KafkaPrincipal:
     """An authenticated identity, written `User:alice`.
 
-    `token_authenticated` says that it was proved by a delegation token (KIP-48); it makes no other principal.
+    `token_authenticated` says that a delegation token proved it (KIP-48); it does not count in comparisons.
     """
 
     name: str

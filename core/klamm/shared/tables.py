@@ -39,6 +39,7 @@ class Table:
         self.name = name
         self.rows: Mapping[str, Row] = MappingProxyType({})
         self._store: TableStore | None = None
+        # Protects `rows` and the store while a change is written, and the watchers; a watcher may read the table again.
         self._lock = threading.RLock()
         self._watchers: list[Callable[[Mapping[str, Row | None]], object]] = []
 
@@ -99,6 +100,7 @@ class SharedState:
     """The tables of one server, by name, and objects that its parts share."""
 
     def __init__(self) -> None:
+        # Protects the tables, the objects and the store; making an object may ask for another.
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._objects: dict[str, Any] = {}

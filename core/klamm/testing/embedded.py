@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import did_you_mean
+from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
+from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
+from klamm.testing.raw_client import RawClient
+
+T = TypeVar("T")
+
+# A broker waits for further members of a new group, 3 s by default; a test has none to wait for.
+TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0}
+_LOOK_EVERY_S: Final = 0.005
 
 
 class EmbeddedServer:
-    """`with EmbeddedServer() as server: ... server.bootstrap ...`
+    """`with EmbeddedServer() as server: ... server.bootstrap ...`, or `async with`.
 
     `settings` are as for `klamm serve --set`: a list of `KEY=VALUE`. `file` is a TOML file; without one there is a
     single plaintext listener `default` with the embedded broker. `plugins` are plugin objects beside the installed
-    ones, e.g. a module with hooks; it may be installed as well. `data_dir` unset is a temporary directory. An instance
-    starts once.
+    ones, e.g. a module with hooks; it may be installed as well. `data_dir` unset is a temporary directory. `clock` is
+    the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter of that name, with `recording`
+    the observer. An instance starts once; `restart` stops it and starts it again.
+
+    `group.initial.rebalance.delay.ms` is 0 here unless it is set: a group need not wait for more members. The helpers,
+    e.g. `create_topic`, use the first listener, which has to let everyone in.
     """
 
     def __init__(
@@ -30,6 +47,9 @@ class EmbeddedServer:
         file: Path | str | None = None,
         data_dir: Path | str | None = None,
         plugins: Sequence[object] = (),
+        clock: Clock | None = None,
+        faults: bool = False,
+        recording: bool = False,
     ) -> None:
         if isinstance(settings, str):
             raise TypeError(f"settings is a list of KEY=VALUE: [{settings!r}], not {settings!r}")
@@ -43,9 +63,15 @@ class EmbeddedServer:
             settings,
             bind=bind,
             data_dir=None if data_dir is None else str(data_dir),
+            defaults=TEST_DEFAULTS,
+            more_parts={"filters": ["faults"] * faults, "observers": ["recording"] * recording},
         )
-        self.server = SocketServer(self.plan)
+        self.clock = clock
+        self.server = SocketServer(self.plan, clock=clock)
+        self.admin = Admin(self._connect)
         self._state = "not started"
+
+    # ---- start and stop
 
     def start(self) -> EmbeddedServer:
         """Raises `klamm.server.server.StartError`, and RuntimeError if it has been started before."""
@@ -59,26 +85,63 @@ class EmbeddedServer:
     def stop(self) -> None:
         """Drain and close; nothing happens if it has not been started or has stopped."""
         self._state = "stopped"
+        self.admin.close()
         self.server.stop()
 
-    def address(self, listener: str = "default") -> tuple[str, int]:
-        """Host and port of a listener. Raises KeyError if there is none of that name, RuntimeError before `start`."""
-        names = [plan.name for plan in self.plan.listeners]
-        if listener not in names:
-            hint = did_you_mean(listener, names)
-            raise KeyError(f'there is no listener "{listener}"{hint}; there is {", ".join(names)}')
-        bound = self._listener(names.index(listener)).context.bound
+    def restart(self, between: Callable[[], object] = lambda: None) -> None:
+        """Stop, call `between`, and start again with the same ports and data. Clients reconnect by themselves.
+
+        Raises RuntimeError unless the server is running. Rules of `faults` and what was recorded are gone.
+        """
+        if self._state != "running":
+            raise RuntimeError(f"the server is {self._state}: it cannot restart")
+        bound = [listener.context.bound for listener in self.server.listeners]
+        listeners = tuple(
+            replace(plan, bind=(plan.bind[0], at.port)) for plan, at in zip(self.plan.listeners, bound, strict=True)
+        )
+        self.plan = replace(self.plan, listeners=listeners)
+        data_dir = self.server.data_dir
+        self._state = "stopped"
+        self.admin.close()
+        self.server.stop(keep_data=True)
+        try:
+            between()
+            temporary = data_dir if self.plan.server.data_dir is None else None
+            self.server = SocketServer(self.plan, clock=self.clock, temporary=temporary)
+            self.server.start()
+        except BaseException:
+            if self.plan.server.data_dir is None:
+                shutil.rmtree(data_dir, ignore_errors=True)
+            raise
+        self._state = "running"
+
+    # ---- where it is
+
+    def address(self, listener: str | None = None) -> tuple[str, int]:
+        """Host and port of a listener, the first by default. Raises KeyError for an unknown name, RuntimeError before
+        `start`."""
+        bound = self._listener(listener).context.bound
         return bound.host, bound.port
 
     @property
     def bootstrap(self) -> str:
         """`HOST:PORT` of the first listener, as clients take it. Raises RuntimeError before `start`."""
-        return str(self._listener(0).context.bound)
+        return str(self._listener(None).context.bound)
 
-    def _listener(self, index: int) -> Listener:
+    def _listener(self, name: str | None) -> Listener:
+        names = [plan.name for plan in self.plan.listeners]
+        if name is not None and name not in names:
+            hint = did_you_mean(name, names)
+            raise KeyError(f'there is no listener "{name}"{hint}; there is {", ".join(names)}')
+        index = 0 if name is None else names.index(name)
         if index >= len(self.server.listeners):
             raise RuntimeError("the server has not been started: it has no address yet")
         return self.server.listeners[index]
+
+    def _connect(self) -> RawClient:
+        return RawClient(self.address(), client_id=HELPER_CLIENT_ID)
+
+    # ---- what it is made of
 
     def api_set(self, name: str | None = None) -> Any:
         """The handler set of that name, or of the first listener. Raises KeyError, RuntimeError before `start`."""
@@ -91,6 +154,81 @@ class EmbeddedServer:
             raise RuntimeError("the server has not been started: its handler sets are not open")
         return self.server.api_sets[name]
 
+    def part(self, listener: str, name: str) -> Any:
+        """A part of a listener by the name of its provider, e.g. `part("default", "faults")`. Raises KeyError."""
+        found = self._listener(listener).part(name)
+        if found is None:
+            plan = next(plan for plan in self.plan.listeners if plan.name == listener)
+            names = [part.name for part in plan.all_parts]
+            hint = did_you_mean(name, names)
+            raise KeyError(f'the listener "{listener}" has no part "{name}"{hint}; it has {", ".join(names)}')
+        return found
+
+    @property
+    def faults(self) -> Any:
+        """The rules of the filter `faults`, of all listeners that have it. Raises LookupError if none has."""
+        return self._shared("faults", "filters")
+
+    def requests(self, api: str | None = None) -> list[Any]:
+        """What the observer `recording` has recorded, all of it or of one API, e.g. `Produce`; oldest first.
+
+        Requests of the helpers are left out. Raises LookupError if no listener records, ValueError for an unknown API.
+        """
+        found: list[Any] = self._shared("recording", "observers").requests(api)
+        return found
+
+    def _shared(self, name: str, key: str) -> Any:
+        def missing() -> Any:
+            raise LookupError(
+                f'no listener has the part "{name}": make the server with {name}=True, or {key}=["{name}"]'
+            )
+
+        return self.server.services.shared.once(f"klamm.{name}", missing)
+
+    # ---- what tests do with it
+
+    def create_topic(
+        self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
+    ) -> str:
+        """Create a topic and return its name, which is made up if none is given. Raises KafkaError."""
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        self.admin.create_topic(name, partitions, configs)
+        return name
+
+    def produce(self, topic: str, *values: bytes | str | None, **options: Any) -> int:
+        """Append records and return the offset of the first; `options` are those of `Admin.produce`."""
+        return self.admin.produce(topic, *values, **options)
+
+    def consume(self, topic: str, count: int | None = None, **options: Any) -> list[ConsumedRecord]:
+        """The records of a topic, or `count` of them as soon as they are there; `options` as in `Admin.consume`."""
+        return self.admin.consume(topic, count, **options)
+
+    def reset(self) -> None:
+        """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""
+        self.admin.delete_topics(*self.admin.topics())
+        self.admin.delete_groups(*(name for name, state in self.admin.groups().items() if state in ("Empty", "Dead")))
+        for name in ("faults", "recording"):
+            if any(listener.part(name) is not None for listener in self.server.listeners):
+                self._shared(name, "").clear()
+
+    def advance_ms(self, ms: float) -> None:
+        """Move the server's time forward. Raises TypeError for a `clock` that does not move."""
+        advance = getattr(self.clock, "advance_ms", None)
+        if advance is None:
+            raise TypeError("the server has the machine's time: make it with clock=MovingClock()")
+        advance(ms)
+        self.server.scheduler.wake()
+
+    @staticmethod
+    def wait_until(condition: Callable[[], T], what: str = "", *, timeout_s: float = 10.0) -> T:
+        """Call `condition` until it returns something true, and return that. Raises TimeoutError with `what`."""
+        deadline = time.monotonic() + timeout_s
+        while not (result := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {timeout_s:g} s: {what or condition}")
+            time.sleep(_LOOK_EVERY_S)
+        return result
+
     def __enter__(self) -> EmbeddedServer:
         return self.start()
 
@@ -98,3 +236,16 @@ class EmbeddedServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> EmbeddedServer:
+        # Only here: most tests do without.
+        import asyncio
+
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)

@@ -64,7 +64,7 @@ class RawClient:
         return self.receive(request.API_KEY, version, correlation_id)
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request; its correlation id."""
+        """Send a request; returns its correlation id."""
         correlation_id = next(self._correlation_ids)
         header = encode_request_header(request.API_KEY, version, correlation_id, self._client_id)
         self.send_frame(header + request.encode(version))
@@ -75,7 +75,7 @@ class RawClient:
         frame = self.receive_frame()
         (received,) = _SIZE.unpack_from(frame)
         if received != correlation_id:
-            raise AssertionError(f"correlation id {received} came, {correlation_id} was due")
+            raise AssertionError(f"correlation id {received} instead of {correlation_id}")
         module = load(api_key)
         response_class = vars(module)[f"{module.NAME}Response"]
         return response_class.decode(version, frame, response_header_size(api_key, version))
@@ -89,7 +89,7 @@ class RawClient:
         self.socket.sendall(data)
 
     def receive_frame(self) -> bytes:
-        """The next frame without its size."""
+        """Wait for the next frame; returns it without its size."""
         (size,) = _SIZE.unpack(self._take(4))
         return self._take(size)
 

@@ -14,7 +14,7 @@ COPY_UP_TO_BYTES: Final = 32 * 1024
 class FileRegion(Protocol):
     """A stretch of an open file that a response carries: Kafka's `FileRecords` slice.
 
-    The file stays readable until `close`, whatever becomes of its name.
+    The file stays readable until `close`, even if it is renamed or deleted.
     """
 
     size_bytes: int
@@ -44,7 +44,7 @@ def close_chunks(chunks: Iterable[Chunk]) -> None:
 
 
 def total_bytes(chunks: Sequence[Chunk]) -> int:
-    """How many bytes all chunks come to."""
+    """The size of all chunks together."""
     # Not isinstance with the protocol: that looks at its members each time.
     return sum(
         len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size_bytes for chunk in chunks

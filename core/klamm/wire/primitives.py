@@ -28,7 +28,7 @@ _MAX_STRING: Final = 32767
 DECODE_ERRORS: Final = (struct_error, IndexError, UnicodeDecodeError)
 ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeError)
 HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
-"""What the short way of a message may raise where its shape is another."""
+"""What the fast path of a message may raise for a message of another shape."""
 
 
 class WireError(Exception):
@@ -305,7 +305,7 @@ def write_compact_array_length(out: bytearray, length: int) -> None:
 
 
 def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
-    """Over tagged fields that this version does not know (KIP-482)."""
+    """The position after tagged fields that this version does not know (KIP-482)."""
     count, position = read_unsigned_varint(buffer, position)
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
@@ -315,7 +315,7 @@ def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
 
 
 def skip(buffer: ReadBuffer, position: int, size: int) -> int:
-    """Over `size` bytes, which must be there."""
+    """The position after `size` bytes. Raises WireError if there are fewer."""
     if position + size > len(buffer):
         raise _short(size, buffer, position)
     return position + size

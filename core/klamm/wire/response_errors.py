@@ -1,4 +1,4 @@
-"""The error codes inside a response, whatever it is the response of.
+"""The error codes inside a response of any API.
 
 Many responses have no error code of their own but one per topic, partition, group or resource. The generated classes
 say which fields those are (`ERRORS`).

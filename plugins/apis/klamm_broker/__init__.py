@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """The broker itself; everything else here is imported once a listener names it."""
+    """The handler set `broker`. Its other modules are imported when a listener names it."""
     yield Provider(
         "broker",
         factory="klamm_broker.broker:Broker",

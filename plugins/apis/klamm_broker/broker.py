@@ -14,6 +14,7 @@ from klamm.runtime import Purgatory, Scheduler
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
 from klamm_broker.configs.registry import ConfigRegistry, server_keys
+from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.handlers import registry
@@ -27,12 +28,13 @@ from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.registry import Topic, TopicRegistry
+from klamm_broker.topics.registry import TopicRegistry
+from klamm_broker.topics.topic import Topic
 
 if TYPE_CHECKING:
     from klamm import ServerContext
     from klamm.runtime import Clock
-    from klamm.shared import Table
+    from klamm.shared import Features, Table
 
 log = logging.getLogger("klamm.broker")
 
@@ -70,6 +72,7 @@ class Broker(ApiSet):
         self.store: Store
         self.logs: LogManager
         self.configs: ConfigRegistry
+        self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
@@ -79,6 +82,7 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
+        # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
 
@@ -98,7 +102,7 @@ class Broker(ApiSet):
             operations=self._operations,
             validates_records=self.settings.record_validation == "records",
         )
-        # Takes the directory's lock: what is written from here on is this process's alone.
+        # Takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
         try:
             self._open_state(server)
@@ -120,6 +124,8 @@ class Broker(ApiSet):
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
+        self.registered_features = FeatureRegistry(self.store)
+        self.registered_features.load()
         self.configs = ConfigRegistry(
             settings,
             self.store,
@@ -128,8 +134,15 @@ class Broker(ApiSet):
             lambda: server_keys(server, self.node_id),
         )
         self.configs.load()
+        self.fetch_purgatory = Purgatory(server.scheduler)
         self.topics = TopicRegistry(
-            self.store, self.logs, self.configs, self._operations, server.random_bytes, self._partitions_gone
+            self.store,
+            self.logs,
+            self.configs,
+            self._operations,
+            server.random_bytes,
+            self._partitions_gone,
+            self.fetch_purgatory.check_and_complete,
         )
         self.topics.load(server.data_dir)
         self.auto_creation = AutoTopicCreation(
@@ -150,7 +163,6 @@ class Broker(ApiSet):
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
-        self.fetch_purgatory = Purgatory(server.scheduler)
 
     def _give_up(self) -> None:
         self.logs.close()
@@ -197,7 +209,7 @@ class Broker(ApiSet):
         threading.Thread(target=clean, name="klamm-log-cleaner", daemon=True).start()
 
     def close(self) -> None:
-        """End the groups, write everything down, and mark the directory as cleanly shut down."""
+        """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
         self.maintenance.stop()
         self.auto_creation.close()
         self.groups.close()
@@ -214,6 +226,10 @@ class Broker(ApiSet):
             f" {partitions} partition{'s' if partitions != 1 else ''}, recovered in {self._recovered_in_ms:.0f} ms"
         )
 
+    def features(self) -> Features:
+        """The levels in force."""
+        return self.registered_features.published
+
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`."""
         services = BrokerServices(
@@ -226,6 +242,7 @@ class Broker(ApiSet):
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,
             scram_credentials=self.scram_credentials,
@@ -240,5 +257,5 @@ class Broker(ApiSet):
 
     def _partitions_gone(self, topic: Topic) -> None:
         for partition in topic.partitions:
-            self.fetch_purgatory.check_and_complete(partition)
+            partition.wake_fetches()
         self.groups.offsets.topics_deleted([topic.name])

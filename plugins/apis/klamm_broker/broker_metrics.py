@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
-    from klamm_broker.topics.registry import Partition, TopicRegistry, TopicTraffic
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.topics.topic import Partition, TopicTraffic
 
-PARTITIONS_TOLD: Final = 1000
-TOPICS_TOLD: Final = 1000
+MAX_REPORTED_PARTITIONS: Final = 1000
+MAX_REPORTED_TOPICS: Final = 1000
 _TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _LOG: Final = "kafka.log:type=Log,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
@@ -27,7 +28,7 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
     def of_logs(read: Callable[[Partition], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
         def samples() -> Iterator[tuple[dict[str, str], float]]:
             partitions = (partition for topic in topics.all() for partition in topic.partitions)
-            for partition in itertools.islice(partitions, PARTITIONS_TOLD):
+            for partition in itertools.islice(partitions, MAX_REPORTED_PARTITIONS):
                 yield {"topic": partition.topic.name, "partition": str(partition.index)}, read(partition)
 
         return samples
@@ -36,7 +37,7 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
         def samples() -> Iterator[tuple[dict[str, str], float]]:
             every = topics.all()
             yield {}, read(topics.traffic_of_deleted) + sum(read(topic.traffic) for topic in every)
-            for topic in every[:TOPICS_TOLD]:
+            for topic in every[:MAX_REPORTED_TOPICS]:
                 yield {"topic": topic.name}, read(topic.traffic)
 
         return samples
@@ -45,25 +46,25 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
         "MessagesInPerSec": ("Records appended.", lambda each: each.messages_in),
         "BytesInPerSec": ("Bytes of batches appended.", lambda each: each.bytes_in),
         "BytesOutPerSec": ("Bytes of batches given to consumers.", lambda each: each.bytes_out),
-        "TotalProduceRequestsPerSec": ("Appends asked for, one per partition.", lambda each: each.produce_requests),
+        "TotalProduceRequestsPerSec": ("Requested appends, one per partition.", lambda each: each.produce_requests),
         "FailedProduceRequestsPerSec": (
-            "Appends refused, but for batches that are too large or corrupt, internal topics, and the disk.",
+            "Failed appends, without those of too large or corrupt batches, of internal topics, and of a failing disk.",
             lambda each: each.failed_produce_requests,
         ),
-        "TotalFetchRequestsPerSec": ("Reads asked for, one per partition.", lambda each: each.fetch_requests),
+        "TotalFetchRequestsPerSec": ("Requested reads, one per partition.", lambda each: each.fetch_requests),
         "FailedFetchRequestsPerSec": (
-            "Reads that failed, but for offsets out of range, deleted topics, and the disk.",
+            "Failed reads, without those of offsets out of range, of deleted topics, and of a failing disk.",
             lambda each: each.failed_fetch_requests,
         ),
     }
     for name, (doc, read_traffic) in traffic.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
-    registry.gauge(_REPLICAS + "LeaderCount", "Partitions that are led here: all.", lambda: topics.partition_count)
+    registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)
     logs: dict[str, tuple[str, Callable[[Partition], int]]] = {
         "Size": ("Bytes of a partition's segments.", lambda partition: partition.log.size_bytes),
         "LogEndOffset": ("The offset that the next record gets.", lambda partition: partition.log.end_offset),
-        "LogStartOffset": ("The first offset that is there.", lambda partition: partition.log.log_start_offset),
+        "LogStartOffset": ("The first offset of the log.", lambda partition: partition.log.log_start_offset),
     }
     for name, (doc, read) in logs.items():
         registry.register(_LOG + name, "gauge", doc, of_logs(read))

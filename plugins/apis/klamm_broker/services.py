@@ -1,4 +1,4 @@
-"""`BrokerServices`: what handlers work with."""
+"""`BrokerServices`: the parts of a broker that handlers use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
 from klamm_broker.configs.registry import ConfigRegistry
+from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.log import LogManager
@@ -35,6 +36,7 @@ class BrokerServices:
     topics: TopicRegistry
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
+    features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds
     scram_credentials: Table

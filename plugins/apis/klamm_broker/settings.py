@@ -27,13 +27,13 @@ class BrokerSettings:
     # Topics
 
     num_partitions: int = setting(
-        1, name="num.partitions", minimum=1, doc="Partitions of a topic whose creator asks for no number."
+        1, name="num.partitions", minimum=1, doc="Partitions of a topic that is created without a number."
     )
     default_replication_factor: int = setting(
         1,
         name="default.replication.factor",
         minimum=1,
-        doc="Replication factor of a topic whose creator asks for none. One broker holds one replica: only 1 works.",
+        doc="Replication factor of a topic that is created without one. One broker holds one replica: only 1 works.",
     )
     auto_create_topics_enable: bool = setting(
         True, name="auto.create.topics.enable", doc="Create a topic when a client asks for its metadata."
@@ -55,7 +55,7 @@ class BrokerSettings:
         "records",
         name="record.validation",
         choices=("records", "headers"),
-        doc="What of a produced batch is checked: all its records, or its header alone, which trusts producers."
+        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
         " klamm's own key.",
     )
     compression_type: str = setting(
@@ -161,7 +161,7 @@ class BrokerSettings:
         86_400_000,
         name="delegation.token.expiry.time.ms",
         minimum=1,
-        doc="How long a delegation token is good unless it is renewed.",
+        doc="How long a delegation token is valid unless it is renewed.",
     )
     delegation_token_expiry_check_interval_ms: int = setting(
         3_600_000,
@@ -178,7 +178,7 @@ class BrokerSettings:
     log_roll_hours: int = setting(168, name="log.roll.hours", minimum=1, doc="Age at which a segment is rolled.")
     log_roll_ms: int | None = setting(None, name="log.roll.ms", minimum=1, doc="As log.roll.hours, which it overrides.")
     log_roll_jitter_hours: int = setting(
-        0, name="log.roll.jitter.hours", minimum=0, doc="Most that is taken off the age, at random."
+        0, name="log.roll.jitter.hours", minimum=0, doc="Largest random time by which the age is shortened."
     )
     log_roll_jitter_ms: int | None = setting(
         None, name="log.roll.jitter.ms", minimum=0, doc="As log.roll.jitter.hours, which it overrides."
@@ -289,7 +289,7 @@ class BrokerSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other, and a key for delegation tokens that cannot be had."""
+        """Values that contradict each other, and a key for delegation tokens that cannot be read."""
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             yield (
                 "log.cleaner.min.compaction.lag.ms",

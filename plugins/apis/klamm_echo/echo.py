@@ -13,7 +13,7 @@ from klamm.wire.messages.metadata import (
 
 
 class Echo(ApiSet):
-    """Tells who it is and that it knows no topic.
+    """Answers Metadata as a broker without topics.
 
     Metadata: all versions. Topics that are asked for by name come back as UNKNOWN_TOPIC_OR_PARTITION.
     """

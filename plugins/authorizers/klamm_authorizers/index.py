@@ -165,7 +165,7 @@ class AclIndex:
         *,
         default: bool,
     ) -> Verdict:
-        """Decide by the rules. `default` applies to a resource that no rule matches, whatever its principal."""
+        """Decide by the rules. `default` applies to a resource that no rule of any principal matches."""
         client = host_of(host)
         allowing = _IMPLIED_BY[operation]
         allowed: AclBinding | None = None

@@ -36,6 +36,7 @@ class LaneScheduler(RequestScheduler):
 
     def __init__(self, settings: Any, capacity: int) -> None:
         super().__init__(settings, capacity)
+        # Protects the lanes and their counts.
         self._lock = threading.Lock()
         self._tokens: SimpleQueue[bool | None] = SimpleQueue()
         self._set_aside = 0

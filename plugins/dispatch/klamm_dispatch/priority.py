@@ -47,7 +47,7 @@ class PrioritySettings:
     )
     control_listeners: tuple[str, ...] = setting(
         (),
-        doc="Listeners all of whose requests are control, whatever their API (KIP-291).",
+        doc="Listeners whose requests are all control requests (KIP-291).",
         names_listeners=True,
     )
     data_share: float = setting(

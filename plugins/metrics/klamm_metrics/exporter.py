@@ -18,7 +18,7 @@ _STUCK_AFTER_MS: Final = 10_000
 
 
 class ServerState(enum.Enum):
-    """What /ready answers from."""
+    """The state of the server, which /ready reports."""
 
     STARTING = enum.auto()
     READY = enum.auto()
@@ -33,6 +33,7 @@ class PrometheusExporter(ServerExtension):
         self._state = ServerState.STARTING
         self._services: ServerServices
         self._registry: CollectorRegistry
+        # One page is rendered at a time.
         self._rendering = threading.Lock()
         self._http: HttpServer
 
@@ -86,5 +87,5 @@ class PrometheusExporter(ServerExtension):
             for sample in family.samples:
                 if isinstance(sample.value, (int, float)) and sample.value > _STUCK_AFTER_MS:
                     where = " ".join(f"{key}={value}" for key, value in sample.labels.items())
-                    found.append(f"{where} has not finished a turn for {sample.value / 1000:.0f} s")
+                    found.append(f"{where} has not finished a turn of its loop for {sample.value / 1000:.0f} s")
         return found

@@ -1,4 +1,4 @@
-"""A small HTTP server for a few pages. Clients that send or read slowly keep no other client from an answer.
+"""A small HTTP server for a few pages. Clients that send or read slowly do not block other clients.
 
 At most `CONNECTIONS` connections are open, each with a thread and a deadline for everything: request and answer. When a
 further one comes, the oldest connection of the address that has the most is closed. So a client that opens many
@@ -34,7 +34,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -111,7 +111,7 @@ class HttpServer(ThreadingHTTPServer):
         deadline_ns = self._clock.monotonic_ns() + int(DEADLINE_S * 1e9)
         with self._lock:
             if len(self._open) >= CONNECTIONS:
-                self._abort(self._greediest())
+                self._abort(self._connection_to_close())
         # Threads of connections that were closed to make room end soon, but not at once.
         if not self._thread_places.acquire(timeout=_PLACE_WITHIN_S):
             self.shutdown_request(request)
@@ -124,7 +124,7 @@ class HttpServer(ThreadingHTTPServer):
             self._forget(request)
             raise
 
-    def _greediest(self) -> _Connection:
+    def _connection_to_close(self) -> _Connection:
         """The oldest connection of the address that has the most."""
         counts = Counter(connection.host for connection in self._open.values())
         return max(self._open.values(), key=lambda connection: counts[connection.host])

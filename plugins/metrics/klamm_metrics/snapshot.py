@@ -49,7 +49,7 @@ class Difference:
     def rates(self, name: str, *by: str) -> dict[tuple[str, ...], float]:
         """How much each counter has grown per second, summed up by labels.
 
-        A counter that fell has begun anew; one that was not there before counts from 0.
+        A counter that fell was reset; one that was not there before counts from 0.
         """
         sums: dict[tuple[str, ...], float] = {}
         if self.before is None or self.seconds <= 0:

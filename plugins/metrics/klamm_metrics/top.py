@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     """Show a server until it is interrupted; the exit code."""
     parser = argparse.ArgumentParser(prog="klamm top", description=__doc__)
     parser.add_argument("url", metavar="URL", nargs="?", default=DEFAULT_URL, help=f"default: {DEFAULT_URL}")
-    parser.add_argument("--interval", metavar="SECONDS", type=float, default=2.0, help="between two looks")
+    parser.add_argument("--interval", metavar="SECONDS", type=float, default=2.0, help="time between two samples")
     parser.add_argument("--once", action="store_true", help="print one frame, of one interval, and end")
     options = parser.parse_args(arguments)
     if options.interval <= 0:
@@ -59,7 +59,7 @@ def complete_url(text: str) -> str:
 def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
     """Read the metrics once. Raises UnreachableError."""
     if not url.startswith(("http://", "https://")):
-        raise UnreachableError(f"{url} is no address of the web")
+        raise UnreachableError(f"{url} is not an http or https URL")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             text = answer.read().decode("utf-8")
@@ -104,7 +104,7 @@ def _summary(seen: Difference, url: str) -> Text:
     )
     lines = [
         f"klamm top  {url}  "
-        + (f"over {seen.seconds:.1f} s" if seen.before is not None else "first look: no rates yet"),
+        + (f"over {seen.seconds:.1f} s" if seen.before is not None else "first sample: no rates yet"),
         f"requests {_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   "
         f"errors {_number(errors)}/s   "
         f"in {_bytes(seen.rate('kafka_server_socket_server_metrics_incoming_byte_total'))}/s   "

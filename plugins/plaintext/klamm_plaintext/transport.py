@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transport, TransportLayer
 
 _CLOSING = threading.Lock()
-"""Without it `abort` might cut off another connection that has got the number of a socket that is being closed."""
+"""Without it `abort` might cut off another connection that reuses the descriptor of a socket that is being closed."""
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class PlaintextTransport(Transport):
-    """The transport `plaintext`: nothing is encrypted, nobody is identified."""
+    """The transport `plaintext`: no encryption, and every principal is ANONYMOUS."""
 
     security_protocol = "PLAINTEXT"
 
@@ -58,8 +58,8 @@ class PlaintextTransportLayer(TransportLayer):
         except BlockingIOError:
             return WOULD_BLOCK
         if sent == 0:
-            # Waiting would not bring back what the file has lost.
-            raise OSError("the file ended before the region that was promised")
+            # The file was truncated: waiting would not help.
+            raise OSError("the file ended before the end of the region")
         return sent
 
     def abort(self) -> None:

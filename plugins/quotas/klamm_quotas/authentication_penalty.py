@@ -29,6 +29,7 @@ class AuthenticationFailures:
     """
 
     def __init__(self, clock: Clock) -> None:
+        # Protects the failures by source, and the settings.
         self.lock = threading.Lock()
         self.by_source: dict[str, Failures] = {}
         self._clock = clock

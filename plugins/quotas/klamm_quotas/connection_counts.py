@@ -36,6 +36,7 @@ class ConnectionCounts:
         self._scheduler = scheduler
         self._limit = 0
         self._retry_scheduled = False
+        # Protects the counts of all listeners, which change together.
         self.lock = threading.Lock()
         self.total = 0
         self.by_source: dict[str, int] = {}

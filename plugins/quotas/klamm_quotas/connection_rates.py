@@ -40,10 +40,11 @@ class RecentMean:
 
 
 class ConnectionRates:
-    """Shared by the gates of all listeners; `lock` guards the rates. Limits by address follow AlterClientQuotas."""
+    """Shared by the gates of all listeners; Limits by address follow AlterClientQuotas."""
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
         self._clock = services.clock
+        # Protects the rates; listeners take them together.
         self.lock = threading.Lock()
         self.samples = samples
         self.window_ms = window_ms

@@ -26,6 +26,7 @@ class HandshakeLimit(ConnectionGate):
 
     def __init__(self, settings: HandshakeLimitSettings | None = None) -> None:
         super().__init__(settings or HandshakeLimitSettings())
+        # Protects the counts and the connections that wait.
         self._lock = threading.Lock()
         self._under_way: set[Address] = set()
         self._by_source: Counter[str] = Counter()

@@ -145,7 +145,9 @@ class AuthenticationPenaltySettings:
         minimum=0,
     )
     initial_penalty_ms: int = setting(
-        1000, doc="How long an address is refused after the next failure; each further one doubles it.", minimum=1
+        1000,
+        doc="How long an address is refused after the first failure too many; each further one doubles it.",
+        minimum=1,
     )
     max_penalty_ms: int = setting(60_000, doc="The longest time for which an address is refused.", minimum=1)
     forget_after_ms: int = setting(600_000, doc="Failures are forgotten after this time without one.", minimum=1)

@@ -1,4 +1,4 @@
-"""`SaslServerAuthenticator`: one client's way to a principal. Follows Kafka's class of that name."""
+"""`SaslServerAuthenticator`: authenticates one client by SASL. Follows Kafka's class of that name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_A_CLIENT: Final = (
 _MAX_FRAME_BYTES: Final = 8 * 1024
 """Largest frame before authentication, but for tokens: they have `sasl.server.max.receive.size`."""
 _LASTING: Final = SaslProof(None, lambda: None)
-"""What a client has proved itself by ends with the session and not before."""
+"""The proof of a session that ends only by its time."""
 
 
 class AuthenticationFailedError(Exception):
@@ -109,7 +109,7 @@ class SaslServerAuthenticator(Authenticator):
 
     @property
     def state(self) -> SaslState:
-        """Where the client is."""
+        """The state of the authentication."""
         return self._state
 
     @property
@@ -213,7 +213,7 @@ class SaslServerAuthenticator(Authenticator):
             answer = self._connection.listener.answer_api_versions(frame, self._connection)
         except ValueError as error:
             raise AuthenticationFailedError(str(error)) from error
-        # After an answer that tells an error, e.g. of the version, the client may ask again.
+        # After an error response, e.g. UNSUPPORTED_VERSION, the client may send ApiVersions again.
         if int.from_bytes(answer[4:6], "big", signed=True) == ErrorCode.NONE:
             self._move(SaslState.HANDSHAKE_REQUEST)
         return AuthenticationStep([answer])
@@ -289,7 +289,7 @@ class SaslServerAuthenticator(Authenticator):
         return proved
 
     def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
-        """What `evaluate` returns; what it raises becomes what Kafka answers to it."""
+        """Call `evaluate`; turn what it raises into the error that Kafka answers."""
         try:
             return evaluate()
         except SaslAuthenticationError as error:
@@ -355,7 +355,7 @@ class SaslServerAuthenticator(Authenticator):
         # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
         left_ms = None if result.expires_ms is None else result.expires_ms - self._clock.wall_ms()
         token_ends_ns = None if left_ms is None else self._clock.monotonic_ns() + left_ms * 1_000_000
-        changed = self._sessions.add(self, proof.key, proof.why_not, token_ends_ns)
+        changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
             raise self._refused(f"{changed} while the client authenticated", self._invalid_credentials())
 

@@ -20,7 +20,7 @@ Check = Callable[[], bool | None]
 
 _UNPACED: Final = 100
 _COSTLY_NS: Final = 100_000
-"""Any check of a password takes longer. A shorter one found its answer among the remembered ones."""
+"""Any check of a password takes longer. A shorter one found a remembered result."""
 _LINES_PER_MINUTE: Final = 10
 
 
@@ -75,10 +75,10 @@ class CredentialChecks:
         source, user = source_of(address), password_of
 
         def run() -> None:
-            begun_ns = self._clock.monotonic_ns()
+            started_ns = self._clock.monotonic_ns()
             proved = check()
             # Many clients with one outdated password cost one check, which counts once.
-            if proved is not None and self._clock.monotonic_ns() - begun_ns >= _COSTLY_NS:
+            if proved is not None and self._clock.monotonic_ns() - started_ns >= _COSTLY_NS:
                 (self._failed_logins.succeeded if proved else self._failed_logins.failed)(source)
 
         def run_or_wait() -> None:

@@ -21,7 +21,7 @@ class Credentials:
     """The stores of one listener as one store, which also makes credentials for names that no store knows.
 
     The credential of an unknown name is derived from the name and a secret of the server. It is the same each time,
-    has the form of real ones, and no password matches it. So neither an answer nor its time tells which names exist.
+    has the form of real ones, and no password matches it. So neither a response nor its time shows which names exist.
     Users and delegation tokens are derived apart: a name gets another salt as a user than as a token, whether or not
     it is one. The secret is in the shared table `sasl`, so a restart does not change what unknown names get.
     """
@@ -75,13 +75,13 @@ class Credentials:
         if self.blocking:
             return None
 
-        def why_not() -> str | None:
+        def revoked_because() -> str | None:
             found = self.find_for_plain(user) if mechanism is None else self.find(user, mechanism)
             if found is None:
                 return "the credential was removed"
             return None if found == credential else "the credential has changed"
 
-        return SaslProof(user, why_not)
+        return SaslProof(user, revoked_because)
 
     def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """The credential of a user that does not exist. Call it for users that exist too: it takes time."""

@@ -1,4 +1,4 @@
-"""The mechanism EXTERNAL: RFC 4422, appendix A. The client is who its transport proves, e.g. by a certificate."""
+"""The mechanism EXTERNAL: RFC 4422, appendix A. The principal is that of the transport, e.g. of a certificate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExternalServer(SaslServer):
 
     def evaluate(self, token: bytes) -> SaslSuccess:
         if self._principal == ANONYMOUS:
-            raise SaslError("the transport proves nobody; EXTERNAL asks for client certificates")
+            raise SaslError("the transport proves no principal; EXTERNAL needs a client certificate")
         self.claimed = self._principal.name
         if token and token != self._principal.name.encode():
             self.claimed = token.decode(errors="replace")

@@ -30,6 +30,7 @@ class FailedLogins:
     def __init__(self, clock: Clock, exceeded: Callable[[str], object]) -> None:
         self._clock = clock
         self._exceeded = exceeded
+        # Protects what each source has used up.
         self._lock = threading.Lock()
         # The monotonic time at which no failure counts any more; the source that failed last is the last one.
         self._clear_ns: OrderedDict[str, int] = OrderedDict()

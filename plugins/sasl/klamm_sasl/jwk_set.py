@@ -11,13 +11,13 @@ log = logging.getLogger("klamm.sasl")
 
 
 class JwksError(Exception):
-    """The keys cannot be had, or are none."""
+    """The JWK set cannot be fetched, or it is invalid."""
 
 
 def parse_jwks(data: bytes) -> dict[str, list[Key]]:
     """Keys for signatures by their id, those without one under "". Raises JwksError.
 
-    Keys that cannot be used are left out: a set may hold kinds that nobody here knows.
+    Keys of unknown types are left out.
     """
     try:
         entries = json.loads(data)["keys"]
@@ -27,7 +27,7 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
         raise JwksError(f"is no JWK set: {error!r}") from error
     found: dict[str, list[Key]] = {}
     for entry in entries:
-        # A secret key would let whoever can read the set sign tokens.
+        # With a secret (symmetric) key, everyone who can read the set could sign tokens.
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue
         try:

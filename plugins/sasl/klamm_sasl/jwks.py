@@ -37,7 +37,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
-    """What gets the JWK set that the settings name. It raises OSError or JwksError."""
+    """A function that returns the JWK set that the settings name. It raises OSError or JwksError."""
     if settings.jwks_file is not None:
         return settings.jwks_file.read_bytes
     url = settings.jwks_endpoint_url
@@ -87,6 +87,7 @@ class JwksKeys:
         self._due_ns = 0
         self._forced_from_ns = 0
         self._waiting: list[Callable[[], object]] = []
+        # Protects the work that waits for keys, the times of fetches and `_stopping`.
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

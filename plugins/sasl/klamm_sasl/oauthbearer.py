@@ -30,7 +30,7 @@ _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
 _SIGNED: Final = ("bearer token",)
-"""The key of all sessions that a signed token has begun."""
+"""The key of all sessions that rest on a signed token."""
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
 
 
@@ -76,10 +76,10 @@ class OAuthBearerMechanism(SaslMechanism):
         if keys is None or thumbprint is None:
             return None
 
-        def why_not() -> str | None:
+        def revoked_because() -> str | None:
             return None if thumbprint in keys.thumbprints else "the key that has signed the token was removed"
 
-        return SaslProof(_SIGNED, why_not)
+        return SaslProof(_SIGNED, revoked_because)
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> OAuthBearerServer:
         return OAuthBearerServer(self)
@@ -106,7 +106,7 @@ class OAuthBearerServer(SaslServer):
         if self._refusal:
             if token == b"\x01":
                 raise SaslAuthenticationError(self._refusal, reason=f"the token {self._reason}")
-            raise SaslError("something else than the end after a token that was refused")
+            raise SaslError("expected the client's \\x01 after a token that was refused")
         try:
             match = _CLIENT_FIRST.fullmatch(token.decode())
         except UnicodeDecodeError as error:

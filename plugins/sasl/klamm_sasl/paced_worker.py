@@ -17,7 +17,8 @@ class PacedWorker:
     """One thread that rests after each piece of work, so that it is busy for at most `percent` of the time.
 
     A rest takes 1 s at most. Sources take turns, and so do the users within a source. So a client that shares an
-    address with somebody who guesses waits for one check of each other user there, times the sources that wait.
+    address with a client that guesses passwords waits for one check of each other user there, times the sources that
+    wait.
 
     The thread starts with the first work and never keeps the process alive. It rests in `stopping.wait`.
     """
@@ -26,6 +27,7 @@ class PacedWorker:
         self._percent = percent
         self._clock = clock
         self._stopping = stopping or threading.Event()
+        # Protects the work that waits, by source and user.
         self._lock = threading.Lock()
         # Only sources and users with work, the next ones first.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}
@@ -87,11 +89,11 @@ class PacedWorker:
         if work is None:
             # The work was dropped.
             return
-        begun_ns = self._clock.monotonic_ns()
+        started_ns = self._clock.monotonic_ns()
         try:
             work()
         finally:
-            busy_ns = self._clock.monotonic_ns() - begun_ns
+            busy_ns = self._clock.monotonic_ns() - started_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
             # Frees what the work refers to before the rest.
             del work

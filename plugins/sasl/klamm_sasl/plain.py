@@ -2,8 +2,8 @@
 
 A check against a credential takes PBKDF2's time, 0.6 ms for SCRAM-SHA-256 with 4096 iterations and 2.2 ms for
 SCRAM-SHA-512: it runs on the authenticator's threads. A password that was right or wrong is remembered as an HMAC under
-a key of this process, together with the credential it was checked against: clients that come again wait for nobody, and
-those that come again and again with a password of yesterday cost nobody anything.
+a key of this process, together with the credential it was checked against. So a client that connects again, with a
+right or an outdated password, costs no PBKDF2 and does not wait for a thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.sasl")
 
 REMEMBERED: Final = 10_000
-"""So many right passwords are remembered, and as many wrong ones."""
+"""How many right passwords are remembered, and how many wrong ones."""
 
 
 class Verdict(NamedTuple):
@@ -50,11 +50,12 @@ class PlainMechanism(SaslMechanism):
     def open(self, context: SaslContext) -> None:
         services = context.listener.services
         self.credentials = Credentials(context.stores, services)
-        # Else a check waits for a store more than it works, and what was right before has to be checked as well.
+        # Otherwise a check mostly waits for a store, and the store has to check remembered passwords again.
         self.knows_passwords = not (self.credentials.blocking or self.credentials.checks_passwords)
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        # Protects what is remembered of right and wrong passwords.
         self._lock = threading.Lock()
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> PlainServer:
@@ -91,7 +92,7 @@ class PlainMechanism(SaslMechanism):
         known = self._recall(mark)
         if known is None:
             known = credential.verifies(password) and credential is not fake
-            # Apart, so that no storm of wrong passwords makes right ones forgotten.
+            # Two memories, so that many wrong passwords do not evict the right ones.
             memory = self._right if known else self._wrong
             with self._lock:
                 memory[mark] = None

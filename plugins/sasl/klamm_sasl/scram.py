@@ -65,7 +65,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """Who the client claims to be, and what would prove it. `real` is False for a name that does not exist."""
+    """The principal that the client claims, and its credential. `real` is False for a name that does not exist."""
 
     principal: KafkaPrincipal
     credential: ScramCredential
@@ -84,6 +84,7 @@ class ScramServerMechanism(SaslMechanism):
         self.credentials = Credentials(context.stores, self.services)
         self.tokens = self.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
         self._sessions = context.sessions
+        # Protects the timers of expiring tokens.
         self._lock = threading.Lock()
         # Of tokens with sessions that have changed, by their ids.
         self._expiry_timers: dict[str, Timer] = {}
@@ -190,10 +191,10 @@ class ScramServer(SaslServer):
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
             return _Claim(KafkaPrincipal(token_id), fake, False)
         owner = KafkaPrincipal(token.owner.name, token.owner.type, token_authenticated=True)
-        proof = SaslProof(_token_key(token_id), lambda: self._why_no_token(token_id))
+        proof = SaslProof(_token_key(token_id), lambda: self._token_revoked_because(token_id))
         return _Claim(owner, token.credentials[self._mechanism], True, token.expiry_timestamp_ms, proof)
 
-    def _why_no_token(self, token_id: str) -> str | None:
+    def _token_revoked_because(self, token_id: str) -> str | None:
         token = self._tokens.tokens.get(token_id)
         if token is None or token.expiry_timestamp_ms <= self._services.clock.wall_ms():
             return "the delegation token has ended"

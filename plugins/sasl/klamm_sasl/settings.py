@@ -92,7 +92,7 @@ class SaslSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Times for mechanisms that are not there."""
+        """Times for mechanisms that are not in `mechanisms`."""
         for name in self.mechanism_connections_max_reauth_ms:
             if name not in self.mechanisms:
                 yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
@@ -101,9 +101,12 @@ class SaslSettings:
         """Secrets that travel in clear, and a mechanism that no client can use."""
         for name in ("PLAIN", "OAUTHBEARER"):
             if name in self.mechanisms and not listener.encrypted:
-                yield "mechanisms", f"{name} without TLS: whoever reads along has the client's password or token"
+                yield (
+                    "mechanisms",
+                    f"{name} without TLS: anyone who can read the traffic gets the client's password or token",
+                )
         if "EXTERNAL" in self.mechanisms and not listener.proves_principals:
-            yield "mechanisms", "EXTERNAL: the transport proves nobody, so no client can log in with it"
+            yield "mechanisms", "EXTERNAL: the transport proves no principals, so no client can log in with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class CallableStoreSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No function at all, or one that cannot be had."""
+        """No function, or one that cannot be imported."""
         from klamm_sasl.stores.function_path import load_function
 
         if self.password is None and self.verifier is None:
@@ -152,7 +155,7 @@ class CallableStoreSettings:
             try:
                 load_function(path)
             except Exception as error:
-                yield key, f'"{path}" cannot be had: {error!r}'
+                yield key, f'"{path}" cannot be imported: {error!r}'
 
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -165,7 +168,7 @@ def check_url(url: str | None) -> str | None:
     if not url.startswith("http://"):
         return f'must begin with https://, http:// or file://, not "{url}"'
     if not _is_loopback(url):
-        return f'must begin with https://: whoever changes the keys on their way from "{url}" can be anybody'
+        return f'must begin with https://: over "{url}" an attacker can replace the keys and impersonate any client'
     return None
 
 
@@ -245,12 +248,12 @@ class OAuthBearerSettings:
     )
     clock_skew_seconds: int = setting(
         30,
-        doc="How far the clock of who issues tokens may be from this one.",
+        doc="Largest difference between the clock of the issuer of tokens and the server's.",
         kafka="sasl.oauthbearer.clock.skew.seconds",
         minimum=0,
     )
     unsecured_development_tokens: bool = setting(
-        False, doc="Accept tokens without a signature: anybody can be anybody. For development alone."
+        False, doc="Accept tokens without a signature: any client can be any user. For development alone."
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ class SaslState(enum.Enum):
         │        │                ▼ success                      ▼ success
         └────────┼──SaslHandshake── COMPLETE ◄───────────────────┘
                  ▼                     │ the proof does not count any more
-        REAUTH_BAD_MECHANISM ─► FAILED ◄─ REVOKED      (every state but COMPLETE may end in FAILED, for good)
+        REAUTH_BAD_MECHANISM ─► FAILED ◄─ REVOKED      (every state but COMPLETE may end in FAILED, which is final)
     ```
     """
 
@@ -50,11 +50,11 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 
 
 class IllegalSaslStateError(Exception):
-    """The state machine was asked for the impossible: a bug, which closes the channel."""
+    """A transition that is not in the table: a bug, which closes the channel."""
 
 
 def moved(now: SaslState, to: SaslState) -> SaslState:
-    """`to`; raises IllegalSaslStateError if the table does not know the way."""
+    """Returns `to`. Raises IllegalSaslStateError for a transition that is not in the table."""
     if to not in TRANSITIONS[now]:
         raise IllegalSaslStateError(f"{now.name} to {to.name}")
     return to

@@ -108,7 +108,7 @@ class TokenValidator:
             raise TokenError("has expired")
         not_before_s = _number(claims, "nbf")
         if not_before_s is not None and now_s + skew_s < not_before_s:
-            raise TokenError("is not good yet")
+            raise TokenError("is not valid yet")
         issued_s = _number(claims, "iat", required=not settings.unsecured_development_tokens)
         if issued_s is not None and issued_s > expires_s:
             raise TokenError("expires before it was issued")

@@ -19,7 +19,7 @@ _MAX_ITERATIONS: Final = 10_000_000
 
 
 class UsersError(Exception):
-    """What the caller can mend."""
+    """An error in the arguments or the file; the message is printed."""
 
 
 def main(arguments: list[str]) -> int:

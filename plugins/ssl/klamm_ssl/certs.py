@@ -97,7 +97,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.days < 1:
         print(f"klamm certs: --days must be at least 1, not {options.days}", file=sys.stderr)
         return _EXIT_USAGE
-    # What X.509 takes for a common name: that of a server is its first host.
+    # X.509 limits the length of a common name; a server's is its first host.
     wrong = [name for name in (hosts[0], *clients) if len(name) > 64] + [name for name in hosts if not name]
     if wrong:
         print(f"klamm certs: {wrong[0]!r} cannot be a name: it must have 1 to 64 characters", file=sys.stderr)

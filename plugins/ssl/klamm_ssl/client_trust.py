@@ -74,8 +74,8 @@ class ClientTrust:
             self._lists.setdefault(found.issuer.public_bytes(), []).append(found)
         self._leaf_only = leaf_only
 
-    def why_not(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Why a certificate does not count any more, or None.
+    def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
+        """Why a certificate is not trusted any more, or None if it is.
 
         A chain is whole if it goes up to what was trusted at the handshake; of a resumed session only the client's own
         certificate is known.

@@ -59,7 +59,7 @@ _NOT_SERVED: Final = {
     REVOCATION_LISTS_NAME: "a revocation list",
 }
 _CLOSING: Final = threading.Lock()
-"""Without it `abort` might cut off another connection that has got the number of a socket that is being closed."""
+"""Without it `abort` might cut off another connection that reuses the descriptor of a socket that is being closed."""
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
 _METRICS: Final = "klamm:type=SslTransport,name="
@@ -84,6 +84,7 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+        # One reload at a time.
         self._reload_lock = threading.Lock()
         self._seen = b""
         # Digest and message of the last failure that was reported.
@@ -148,7 +149,7 @@ class SslTransport(Transport):
     def _begin_session(
         self, checked_by: ClientTrust, layer: SslTransportLayer, ders: Sequence[bytes], is_whole: bool
     ) -> Callable[[], object]:
-        """A client has proved that a certificate is its own, which `checked_by` trusts; what is returned forgets it.
+        """Start the session of a client whose certificate `checked_by` trusts; returns a function that removes it.
 
         Raises HandshakeError.
         """
@@ -158,13 +159,13 @@ class SslTransport(Transport):
         left_ms = max(0, chain[0].not_after_ms - clock.wall_ms())
         expires_ns = clock.monotonic_ns() + left_ms * 1_000_000
 
-        def why_not() -> str | None:
+        def revoked_because() -> str | None:
             if clock.wall_ms() >= chain[0].not_after_ms:
                 return "the client certificate has expired"
             trust = self._client_trust
-            return None if trust is checked_by else trust.why_not(chain, is_whole=is_whole)
+            return None if trust is checked_by else trust.rejection_reason(chain, is_whole=is_whole)
 
-        reason = sessions.add(layer, None, why_not, expires_ns)
+        reason = sessions.add(layer, None, revoked_because, expires_ns)
         if reason is not None:
             raise HandshakeError("certificate_invalid", reason)
         return lambda: sessions.remove(layer)
@@ -307,7 +308,7 @@ class SslTransportLayer(TransportLayer):
         """Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
         tls = self._tls
         try:
-            self._shake_hands()
+            self._do_handshake()
         except BlockingIOError:
             return Interest.READ if self._flush() else Interest.WRITE
         except ssl.SSLError as error:
@@ -320,7 +321,7 @@ class SslTransportLayer(TransportLayer):
         self._identify()
         return Interest.NONE
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         """Raises BlockingIOError when the peer has to send something."""
         tls = self._tls
         try:
@@ -480,7 +481,7 @@ class SslTransportLayer(TransportLayer):
         if self._established and not self._unsent:
             self._established = False
             with contextlib.suppress(OSError, ValueError):
-                # Tells the peer that nothing is missing. Its response is not waited for.
+                # close_notify shows the peer that no data are missing. Its own close_notify is not waited for.
                 self._tls.unwrap()
             try:
                 self._flush()

@@ -79,6 +79,7 @@ class ClientQuotaManager:
     def __init__(self, services: ServerServices, settings: ClientQuotaSettings) -> None:
         self._clock = services.clock
         self._table = services.shared.table(CLIENT_QUOTAS)
+        # Protects sensors, clients and settings; a notified listener may ask again.
         self._lock = threading.RLock()
         self.settings = settings
         self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}

@@ -13,7 +13,7 @@ from tests.unit.log.playbook import fetch_batches
 
 
 class UnsyncedDisk(FileOperations):
-    """The disk of a broker that nobody cuts the power of."""
+    """The disk of a broker without a power cut."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class Promises:
 
     def _topics(self, harness: QuietHarness) -> Iterable[tuple[Incarnation, Any]]:
         names = {event.key for event in self._events if event.kind == "topic"}
-        assert {topic.name for topic in harness.broker.topics.all()} <= names, "a topic that nobody made"
+        assert {topic.name for topic in harness.broker.topics.all()} <= names, "a topic that was never created"
         for name in sorted(names):
             topic = harness.broker.topics.get(name)
             possible = self._possible("topic", name)
@@ -85,7 +85,7 @@ class Promises:
             fitting = [each for each in possible if each is not None and each.id in (topic.id, None)]
             assert fitting, f"topic {name} was deleted, or is another one"
             counts = {each: self._possible("partitions", each) for each in fitting}
-            # Of creations that were not acknowledged nobody knows the id.
+            # The id of a topic whose creation was not acknowledged is unknown.
             known = [each for each in fitting if each.id is not None]
             fitting = [each for each in known or fitting if len(topic.partitions) in counts[each]]
             assert fitting, f"{name} has {len(topic.partitions)} partitions, not {list(counts.values())}"
@@ -114,7 +114,7 @@ class Promises:
         assert len(set(values)) == len(values), f"{where}: a record is there twice"
         keys_from: dict[bytes | None, int] = {}
         for offset, value in found:
-            assert value in by_value, f"{where}: a record that nobody sent, or of another topic: {value!r}"
+            assert value in by_value, f"{where}: a record that was never sent, or of another topic: {value!r}"
             assert by_value[value].offset in (offset, None), f"{where}: {value!r} is at {offset}"
             keys_from[by_value[value].key] = offset
         durable = self._durable_below(incarnation, partition)

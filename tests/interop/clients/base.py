@@ -1,4 +1,4 @@
-"""What the tests ask of a client, whatever its language."""
+"""What the tests need of a client in any language."""
 
 from __future__ import annotations
 

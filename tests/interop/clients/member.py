@@ -1,6 +1,6 @@
 """`python -m tests.interop.clients.member CLIENT BOOTSTRAP GROUP TOPIC`: a group member in a process of its own.
 
-It prints a line for every record it reads and commits only then, so that whatever it committed is printed.
+It prints a line for every record it reads and commits only then, so that everything that it committed is printed.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def kcat(bootstrap: str, profile: Profile, topic: str) -> Outcome:
     common += ["-X", f"message.timeout.ms={int(GIVE_UP_S * 1000)}"]
     done = _run(["kcat", "-P", *common], "value\n")
     if done.returncode:
-        told = "SASL authentication error" in done.stderr or "mechanism handshake failed" in done.stderr
-        return Outcome.REFUSED if told else Outcome.NOTHING
+        refused = "SASL authentication error" in done.stderr or "mechanism handshake failed" in done.stderr
+        return Outcome.REFUSED if refused else Outcome.NOTHING
     done = _run(["kcat", "-C", *common, "-o", "beginning", "-c", "1", "-q"], "")
     return Outcome.WORKS if done.stdout == "value\n" else Outcome.NOTHING
 

@@ -11,7 +11,7 @@ GIVE_UP_S = 6.0
 
 
 class Outcome(enum.Enum):
-    """What a client saw. `REFUSED` is an authentication error that it was told; `NOTHING` that it never got through."""
+    """What a client saw. `REFUSED`: it got an authentication error; `NOTHING`: it never got a response."""
 
     WORKS = "works"
     REFUSED = "refused"

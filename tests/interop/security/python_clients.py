@@ -1,4 +1,4 @@
-"""kafka-python and aiokafka, each attempt in a process of its own: what they were told stands in their logs alone."""
+"""kafka-python and aiokafka, each attempt in a process of its own: their errors stand only in their logs."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ _refusals = _Refusals()
 
 
 def _outcome(error: BaseException) -> Outcome:
-    told = f"{type(error).__name__} {error}"
-    return Outcome.REFUSED if _refusals.seen or any(word in told for word in _REFUSALS) else Outcome.NOTHING
+    text = f"{type(error).__name__} {error}"
+    return Outcome.REFUSED if _refusals.seen or any(word in text for word in _REFUSALS) else Outcome.NOTHING
 
 
 class _Token(KafkaTokenProvider):  # type: ignore[misc]

@@ -76,19 +76,19 @@ def _token(key: RSAKey, **claims: Any) -> str:
     )
 
 
-def _cases(files: TlsFiles, stranger: TlsFiles, key: RSAKey, other_key: RSAKey) -> Iterator[Case]:
+def _cases(files: TlsFiles, unknown: TlsFiles, key: RSAKey, other_key: RSAKey) -> Iterator[Case]:
     plain = Profile()
     tls = Profile("SSL", ca=files.ca)
     alice = files.issue("alice", "CN=alice,OU=tests,O=klamm")
-    mallory = stranger.issue("mallory", "CN=alice,OU=tests,O=klamm")
+    mallory = unknown.issue("mallory", "CN=alice,OU=tests,O=klamm")
     yield Case("plain", "plain", plain, WORKS)
     yield Case("tls", "tls", tls, WORKS)
-    yield Case("tls, authority of somebody else", "tls", replace(tls, ca=stranger.ca), NOTHING)
+    yield Case("tls, unknown authority", "tls", replace(tls, ca=unknown.ca), NOTHING)
     yield Case("tls, plain text", "tls", plain, NOTHING)
     mutual = replace(tls, certificate=alice.certificate, key=alice.key)
     yield Case("mutual", "mutual", mutual, WORKS)
     yield Case(
-        "mutual, certificate of somebody else",
+        "mutual, certificate of an unknown authority",
         "mutual",
         replace(mutual, certificate=mallory.certificate, key=mallory.key),
         NOTHING,
@@ -125,7 +125,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     files = TlsFiles(folder / "tls")
     # As `klamm certs` lays it out: certificate and key in one file.
     files.server.certificate.write_bytes(files.server.both.read_bytes())
-    stranger = TlsFiles(folder / "stranger", "somebody else's CA")
+    unknown = TlsFiles(folder / "stranger", "unknown CA")
     key = RSAKey.generate_key(2048, {"kid": "one"})
     other_key = RSAKey.generate_key(2048, {"kid": "one"})
     (folder / "jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
@@ -139,7 +139,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     file.write_text(f"{mechanisms}\n{oauth}")
     ports = [f"listeners.{name}.bind=127.0.0.1:0" for name in LISTENERS]
     with EmbeddedServer([*ports, "num.partitions=1"], file=file) as server:
-        yield Setup(server, {case.name: case for case in _cases(files, stranger, key, other_key)})
+        yield Setup(server, {case.name: case for case in _cases(files, unknown, key, other_key)})
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -36,7 +36,7 @@ def file(tmp_path):
     return path
 
 
-def test_settings_come_from_the_file_and_arguments_go_before(file, tmp_path):
+def test_settings_come_from_the_file_and_arguments_override_them(file, tmp_path):
     pipeline = read_pipeline(file, {"sink": None, "master": "local[1]"})
     assert pipeline.spool == tmp_path / "spool"
     assert pipeline.settings.lake == tmp_path / "lake"
@@ -48,7 +48,7 @@ def test_without_a_file_there_are_defaults():
     assert read_pipeline(None, {}).settings == SparkSettings()
 
 
-def test_a_wrong_setting_is_told_with_its_line(file):
+def test_a_wrong_setting_is_reported_with_its_line(file):
     file.write_text(FILE.replace("delta", "detla"))
     with pytest.raises(ConfigError, match=r'klamm\.toml:6:1  audit\.spark\.sink: must be .*mean "delta"'):
         read_pipeline(file, {})
@@ -143,7 +143,7 @@ def test_what_a_store_says_is_one_sentence(chain, message):
     assert isinstance(translate("s3a://b/x", [("FileNotFoundException", "x")], ""), FileNotFoundError)
 
 
-def test_jars_of_a_file_system_come_beside_those_of_delta(monkeypatch):
+def test_jars_of_a_file_system_are_added_to_those_of_delta(monkeypatch):
     monkeypatch.setattr(session, "delta_package", lambda: "io.delta:delta-spark_4.2_2.13:4.4.0")
     conf = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0", "spark.jars.excludes": "a:b"}
     found = session.spark_conf(SparkSettings(sink="delta", conf=conf))
@@ -183,7 +183,7 @@ def test_missing_packages_are_one_sentence(monkeypatch, missing):
         session.require_pyspark()
 
 
-def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, capsys):
+def test_missing_matplotlib_is_reported_before_anything_is_counted(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["report", "--html", "report.html"]) == 2
     assert capsys.readouterr().err == "klamm audit report: --html needs matplotlib: pip install 'klamm[spark]'\n"
@@ -202,7 +202,7 @@ def test_missing_matplotlib_is_told_before_anything_is_counted(monkeypatch, caps
     ],
 )
 @pytest.mark.usefixtures("no_java")
-def test_what_is_wrong_is_told_before_spark_is_asked(monkeypatch, tmp_path, capsys, arguments, message):
+def test_problems_are_reported_before_spark_is_called(monkeypatch, tmp_path, capsys, arguments, message):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
@@ -275,7 +275,7 @@ def test_only_reports_run_at_the_connect_server_of_the_file(monkeypatch, tmp_pat
 
 
 @pytest.mark.usefixtures("no_java")
-def test_java_that_is_too_old_is_told(monkeypatch, tmp_path):
+def test_java_that_is_too_old_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{java(tmp_path / 'old', '1.8.0_392').parent}:/bin")
     with pytest.raises(SparkUnavailableError, match="is Java 8"):
         session.find_java()
@@ -292,7 +292,7 @@ def test_java_home_goes_first_and_systems_folders_last(monkeypatch, tmp_path):
     assert session.find_java() == home
 
 
-def test_a_master_that_does_not_answer_is_told_at_once(free_port):
+def test_a_master_that_does_not_answer_is_reported_at_once(free_port):
     with pytest.raises(SparkUnavailableError, match=f"nothing answers at spark://127.0.0.1:{free_port}"):
         session.require_reachable(f"spark://127.0.0.1:{free_port}")
 
@@ -303,7 +303,7 @@ def free_port():
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        # Bound and not listening: refused for certain, and nobody else's.
+        # Bound and not listening: refused for certain, and used by no other process.
         yield taken.getsockname()[1]
 
 

@@ -1,4 +1,4 @@
-"""Bounds, what happens at them, and that nobody waits for ever."""
+"""Bounds, what happens at them, and that no thread waits for ever."""
 
 import threading
 
@@ -39,7 +39,7 @@ def test_an_entry_larger_than_the_queue_passes_when_there_is_nothing_else():
     assert queue.take() == (["many"], 1)
 
 
-def test_under_refuse_the_last_requests_are_still_told():
+def test_under_refuse_the_last_requests_are_still_recorded():
     queue = EventQueue(2, REFUSE)
     assert not queue.full
     for _ in range(3):

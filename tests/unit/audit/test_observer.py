@@ -1,4 +1,4 @@
-"""From what the server tells the observer to the events in the spool."""
+"""From the observer's callbacks to the events in the spool."""
 
 import gc
 import json
@@ -178,11 +178,11 @@ def test_a_refused_request_says_so(audit):
     assert (event["outcome"], event["error_name"]) == ("refused", "COORDINATOR_NOT_AVAILABLE")
 
 
-def test_topic_ids_get_the_names_that_metadata_told(audit):
+def test_topic_ids_get_their_names_from_metadata(audit):
     connection = audit.connection()
     known, unknown = bytes(range(16)), b"\xff" * 16
-    told = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
-    audit.complete(audit.request(connection, metadata.MetadataRequest([]), told, version=12))
+    response = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
+    audit.complete(audit.request(connection, metadata.MetadataRequest([]), response, version=12))
     topics = [fetch.FetchTopic("", topic_id, [fetch.FetchPartition(0)]) for topic_id in (known, unknown)]
     answer = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse("", known, [fetch.PartitionData(0, records=b"." * 30)])]
@@ -203,7 +203,7 @@ def test_no_event_holds_records_or_secrets(audit):
 
 
 class Frame(bytearray):
-    """Of which one can see whether somebody holds it."""
+    """A frame that supports weak references, to see whether it is still referenced."""
 
 
 @pytest.mark.parametrize("above", [0, 100])
@@ -231,7 +231,7 @@ def test_many_resources_are_cut_and_those_with_errors_stay(make):
     assert ([one["name"] for one in event["resources"]], event["resource_count"]) == (["d", "a"], 4)
 
 
-def test_the_software_that_a_client_tells_later_is_in_later_events(audit):
+def test_software_that_a_client_names_later_is_in_later_events(audit):
     connection = audit.connection()
     audit.observer.connection_opened(connection)
     audit.flush()

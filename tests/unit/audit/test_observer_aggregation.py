@@ -81,16 +81,16 @@ def test_an_excluded_client_id_hides_no_other_on_its_connection(make):
     assert rows(audit, "client_id") == [("app", 2)]
 
 
-def test_beyond_so_many_client_ids_of_a_connection_each_request_is_told_of(make):
+def test_beyond_the_limit_of_client_ids_each_request_is_recorded(make):
     audit = make(aggregate_above_per_second=0, queue_capacity=10_000)
     connection = audit.connection()
     names = [f"client-{number}" for number in range(MAX_WINDOWS + 2)]
     for _ in range(3):
         audit.complete(*(ping(audit, connection, client_id=name) for name in names))
-    told = rows(audit, "client_id")
-    assert told == [(name, None) for name in names[MAX_WINDOWS:]] * 3
+    individual = rows(audit, "client_id")
+    assert individual == [(name, None) for name in names[MAX_WINDOWS:]] * 3
     audit.clock.advance_ms(1000)
-    assert rows(audit, "client_id")[len(told) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
+    assert rows(audit, "client_id")[len(individual) :] == [(name, 3) for name in names[:MAX_WINDOWS]]
     audit.complete(ping(audit, connection, client_id=names[-1]))
     audit.clock.advance_ms(1000)
     assert rows(audit, "client_id")[-1] == (names[-1], None), "a row of one request, recorded at the end of its second"
@@ -105,7 +105,7 @@ def test_beyond_so_many_client_ids_what_is_off_stays_so(make):
 
 
 @pytest.mark.parametrize("above", [0, 2])
-def test_refused_requests_are_counted_whatever_the_level(make, above):
+def test_refused_requests_are_counted_at_every_level(make, above):
     audit = make(aggregate_above_per_second=above, level="off")
     connection = audit.connection()
     for _ in range(5):

@@ -54,14 +54,14 @@ def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
     audit.clock.advance_ms(1000)
     events = audit.events()
     missing = set(range(events[-1]["seq"] + 1)) - {event["seq"] for event in events}
-    told = {
+    reported = {
         seq
         for event in events
         if event["kind"] == "audit_gap"
         for seq in range(event["gap_first_seq"], event["gap_last_seq"] + 1)
     }
-    assert missing == told
-    assert len(told) == 7
+    assert missing == reported
+    assert len(reported) == 7
 
 
 def refusal(subject, event):
@@ -124,7 +124,7 @@ def test_an_event_that_cannot_be_recorded_is_a_gap_and_stops_nothing(audit):
     assert (gap["reason"], gap["gap_count"], request["kind"]) == ("not_recordable", 1, "request")
 
 
-def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
+def test_after_a_crash_the_next_boot_reports_missing_events(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     (event,) = first.events()
@@ -146,7 +146,7 @@ def test_after_a_crash_the_next_boot_tells_what_is_missing(tmp_path):
     assert second.events()[0] == event
 
 
-def test_what_cannot_be_read_at_the_start_is_told_and_counted(tmp_path):
+def test_unreadable_files_at_the_start_are_reported_and_counted(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     first.sink.close()
@@ -195,7 +195,7 @@ def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make
     assert (events[1]["action"], events[1]["gap_first_seq"], events[1]["gap_last_seq"]) == ("segments_deleted", 0, 0)
 
 
-def test_an_orderly_stop_that_loses_events_is_told_by_the_next_boot(tmp_path):
+def test_an_orderly_stop_that_loses_events_is_reported_by_the_next_boot(tmp_path):
     first = _at_the_limit(lambda **settings: Observing(tmp_path, **settings))
     boot = first.sink.requests.spool.boot
     first.complete(ping(first, first.connection()))
@@ -204,14 +204,14 @@ def test_an_orderly_stop_that_loses_events_is_told_by_the_next_boot(tmp_path):
     assert (gap["action"], gap["gap_boot"], gap["gap_first_seq"]) == ("unclean_stop", boot, 1)
 
 
-def test_an_orderly_stop_that_loses_nothing_tells_nothing(tmp_path):
+def test_an_orderly_stop_without_losses_reports_none(tmp_path):
     first = Observing(tmp_path)
     first.complete(ping(first, first.connection()))
     first.sink.close()
     assert [event["kind"] for event in Observing(tmp_path).events()] == ["request"]
 
 
-def test_events_that_the_disk_did_not_confirm_are_told(make):
+def test_events_that_the_disk_did_not_confirm_are_reported(make):
     audit = make(fsync_interval_ms=100)
     audit.complete(ping(audit, audit.connection()))
     audit.flush()

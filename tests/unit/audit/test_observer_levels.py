@@ -17,7 +17,7 @@ def test_level_metadata_leaves_resources_out_but_not_those_denied(make):
     assert second["resources"] == [{"type": "TOPIC", "name": "orders", "operation": "WRITE", "granted": False}]
 
 
-def test_level_off_still_tells_denials(make):
+def test_level_off_still_records_denials(make):
     audit = make(level="off")
     connection = audit.connection()
     audit.complete(ping(audit, connection), produced(audit, connection), produced(audit, connection, error=29))
@@ -29,8 +29,8 @@ def test_a_principals_level_goes_before_that_of_an_api(make):
     for name in ("alice", "probe", "bob"):
         connection = audit.connection(KafkaPrincipal(name))
         audit.complete(ping(audit, connection), produced(audit, connection))
-    told = [(event["principal"], event["api_name"], "resources" in event) for event in audit.requests()]
-    assert told == [
+    recorded = [(event["principal"], event["api_name"], "resources" in event) for event in audit.requests()]
+    assert recorded == [
         ("User:alice", "Heartbeat", True),
         ("User:alice", "Produce", True),
         ("User:bob", "Heartbeat", False),

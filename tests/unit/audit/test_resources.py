@@ -40,7 +40,7 @@ class Region:
         self.size_bytes = size_bytes
 
     def fileno(self):
-        raise AssertionError("nobody looks into the file")
+        raise AssertionError("the file must not be read")
 
 
 def request_of(message, response=None):
@@ -139,7 +139,7 @@ def test_produced_records_are_counted_by_the_headers_of_their_batches():
 
 
 @pytest.mark.parametrize("records", [b"", b"short", b"\0" * 80, batch(5)[:-3]])
-def test_rubbish_instead_of_records_is_no_trouble(records):
+def test_garbage_instead_of_records_is_no_error(records):
     data = [produce.PartitionProduceData(0, records)]
     message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
     (resource,) = summary_of(message).resources
@@ -160,7 +160,7 @@ def test_fetched_records_in_memory_are_counted_and_those_in_files_only_weighed()
     assert (resource.records, resource.bytes) == (None, len(batch(2)) + 1000)
 
 
-def test_a_fetch_session_tells_what_came_and_what_was_newly_asked():
+def test_a_fetch_session_returns_new_records_and_newly_added_partitions():
     found = summary_of(*fetched(b"x", topic="known", asked=["new"])).resources
     assert [(resource.name, resource.bytes) for resource in found] == [("known", 1), ("new", None)]
 

@@ -1,4 +1,4 @@
-"""docs/audit.md tells of every setting and table of the pipeline, with the defaults that hold."""
+"""docs/audit.md documents every setting and table of the pipeline, with its default."""
 
 import ast
 import re

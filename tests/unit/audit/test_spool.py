@@ -203,7 +203,7 @@ def test_an_interval_of_zero_syncs_each_write(tmp_path):
     assert writer.files.fsyncs == 3
 
 
-def test_after_a_crash_the_open_segment_is_sealed_and_the_loss_is_told(writer):
+def test_after_a_crash_the_open_segment_is_sealed_and_the_loss_is_reported(writer):
     writer.start()
     boot = writer.spool.boot
     writer.write(3)
@@ -241,7 +241,7 @@ def test_an_open_segment_without_a_whole_event_goes_away(writer):
     assert sealed_segments(writer.folder) == open_segments(writer.folder) == []
 
 
-def test_a_crash_between_two_segments_is_told_too(tmp_path):
+def test_a_crash_between_two_segments_is_reported_too(tmp_path):
     writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
     writer.die()
@@ -311,7 +311,7 @@ def test_a_segment_that_cannot_be_sealed_stays_open(tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("broken", ["sync_directory", "remove", "stat"])
-def test_a_segment_that_has_its_name_never_changes_whatever_fails_behind_it(tmp_path, compression, broken):
+def test_a_segment_with_its_final_name_never_changes_even_if_later_steps_fail(tmp_path, compression, broken):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000, compression=compression)
     writer.start()
     writer.write()
@@ -330,7 +330,7 @@ def test_a_segment_that_has_its_name_never_changes_whatever_fails_behind_it(tmp_
     try:
         writer.write()
     except SpoolError:
-        assert broken == "sync_directory", "what cannot be cleaned up is in nobody's way"
+        assert broken == "sync_directory", "leftovers that cannot be removed do no harm"
     writer.files.broken = set()
     writer.write()
     writer.spool.close()
@@ -435,7 +435,7 @@ def test_a_temporary_file_does_not_fill_the_disk_on(tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_after_a_failed_fsync_the_segment_is_given_up_and_the_doubt_is_told(tmp_path, compression):
+def test_after_a_failed_fsync_the_segment_is_given_up_and_possible_losses_are_reported(tmp_path, compression):
     writer = Writer(tmp_path / "n", fsync_interval_ms=100, compression=compression)
     writer.start()
     writer.write()
@@ -526,7 +526,7 @@ def test_nothing_is_written_before_the_name_of_a_segment_is_durable(tmp_path):
 
 
 @pytest.mark.parametrize("written", [0, 2])
-def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
+def test_an_end_after_a_loss_is_reported_by_the_next_start(writer, written):
     writer.start()
     boot = writer.spool.boot
     writer.write(written)
@@ -535,7 +535,7 @@ def test_an_end_after_a_loss_is_told_by_the_next_start(writer, written):
     writer.spool.close()
 
 
-def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
+def test_an_end_after_a_loss_right_after_a_seal_is_reported_too(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     aged(writer, 1)
     boot = writer.spool.boot
@@ -543,7 +543,7 @@ def test_an_end_after_a_loss_right_after_a_seal_is_told_too(tmp_path):
     assert writer.start("11111111") == [Recovered(boot, 0, 0)]
 
 
-def test_of_two_crashes_in_a_row_both_are_told(tmp_path):
+def test_of_two_crashes_in_a_row_both_are_reported(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     aged(writer, 1)
     first = writer.spool.boot

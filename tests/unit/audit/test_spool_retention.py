@@ -42,7 +42,7 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
     assert (seal.index, seal.previous_chain) == (2, last.chain)
 
 
-def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
+def test_a_deletion_is_reported_even_if_the_next_one_fails(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     _, second, _ = aged(writer, 3)
     writer.clock.advance_ms(60_001)
@@ -56,7 +56,7 @@ def test_what_was_deleted_is_told_even_if_the_next_deletion_fails(tmp_path):
     assert sealed_segments(writer.folder) == []
 
 
-def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had(tmp_path):
+def test_segments_without_a_seal_expire_too_and_their_names_give_their_range(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     paths = aged(writer, 3)
     wall_s = writer.clock.wall_us() / 1e6
@@ -73,7 +73,7 @@ def test_segments_without_a_seal_grow_old_too_and_their_names_tell_what_they_had
     ]
 
 
-def test_what_was_deleted_by_hand_is_not_told_as_deleted(tmp_path):
+def test_segments_deleted_by_hand_are_not_reported_as_deleted(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     first, _ = aged(writer, 2)
     first.unlink()

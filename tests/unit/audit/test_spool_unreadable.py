@@ -1,4 +1,4 @@
-"""Seals and open segments that cannot be read at the start: put aside, told, and no reason not to start."""
+"""Seals and open segments that cannot be read at the start: put aside, reported, and no obstacle to a start."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def edited(**changes):
         (edited(segment="another"), "it is the seal of another"),
     ],
 )
-def test_a_newest_seal_that_is_rubbish_is_put_aside_and_told(tmp_path, caplog, spoil, why, compression):
+def test_a_newest_seal_that_is_unreadable_is_put_aside_and_reported(tmp_path, caplog, spoil, why, compression):
     writer = two_segments(tmp_path / "n", compression=compression)
     boot = writer.spool.boot
     older, newest = sorted(writer.folder.glob("*.seal"))
@@ -86,7 +86,7 @@ def test_a_seal_that_may_not_be_read_is_put_aside_and_the_chain_begins_anew_if_i
     assert (seal.index, seal.previous_chain) == (0, NO_CHAIN)
 
 
-def test_a_boot_that_left_nothing_has_not_told_of_what_it_put_aside(tmp_path):
+def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
     newest = max(writer.folder.glob("*.seal"))
@@ -109,7 +109,7 @@ def test_of_a_segment_that_cannot_be_read_either_all_is_in_doubt(tmp_path):
     assert writer.start("11111111") == [Recovered(boot, 1, 0, f"{newest.name}.unreadable: Permission denied")]
 
 
-def test_an_open_segment_that_cannot_be_read_is_put_aside_and_told(tmp_path, caplog):
+def test_an_open_segment_that_cannot_be_read_is_put_aside_and_reported(tmp_path, caplog):
     writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
     writer.write(3)
@@ -137,7 +137,7 @@ def test_of_a_sealed_copy_an_open_segment_that_cannot_be_read_takes_nothing_away
 
 
 @pytest.mark.parametrize("rubbish", [b"\xff\0\n\xfe\n", b'{"seq": Infinity}\n', b"[" * 100_000 + b"\n", b"5\n6\n"])
-def test_an_open_segment_of_rubbish_is_put_aside(writer, rubbish):
+def test_an_open_segment_of_garbage_is_put_aside(writer, rubbish):
     writer.start()
     boot = writer.spool.boot
     writer.write()
@@ -172,7 +172,7 @@ def test_files_of_others_are_no_seals(writer):
 
 
 def put_aside(folder, padding=0, **settings):
-    """A writer that has started over an open segment from event 2 on, which nobody can read; the path of that."""
+    """A writer that has started over an open segment from event 2 on that cannot be read; and its path."""
     writer = with_a_sealed_segment(folder, **settings)
     writer.write(padding=padding)
     (path,) = open_segments(writer.folder)
@@ -231,7 +231,7 @@ def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
     assert "3 segments or files put aside deleted (retention_ms)" in caplog.text
 
 
-def test_a_segment_without_a_seal_ends_where_the_next_one_begins_whatever_was_put_aside_of_it(tmp_path):
+def test_a_segment_without_a_seal_ends_where_the_next_one_begins_even_if_files_of_it_were_put_aside(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     writer.start()
     for _ in range(2):

@@ -82,7 +82,7 @@ def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     assert "\n" not in EscapingFormatter().format(caplog.records[0])
 
 
-def test_rates_and_rules_are_told_by_kafkas_names() -> None:
+def test_rates_and_rules_are_reported_by_kafkas_names() -> None:
     clock = ManualClock()
     address = Address("127.0.0.1", 9092)
     listener = ListenerContext("guarded", address, address, services=ServerServices(clock))
@@ -90,13 +90,13 @@ def test_rates_and_rules_are_told_by_kafkas_names() -> None:
     authorizer.open(listener)
     alice, bob = request_of(listener, "alice"), request_of(listener, "bob")
 
-    def told() -> dict[str, float]:
+    def rates() -> dict[str, float]:
         return {
             family.name.rpartition("=")[2]: family.samples[0].value
             for family in listener.services.metrics.collect(lambda name: "type=plugins," in name)
         }
 
-    assert told() == {
+    assert rates() == {
         "acls-total-count": 2,
         "authorization-allowed-rate-per-minute": 0,
         "authorization-denied-rate-per-minute": 0,
@@ -106,8 +106,8 @@ def test_rates_and_rules_are_told_by_kafkas_names() -> None:
         assert not authorizer.authorize(bob, READ, TOPIC, "orders")
     assert not authorizer.authorize(alice, READ, TOPIC, "orders")
     clock.advance_ms(30_000)
-    assert told()["authorization-denied-rate-per-minute"] == 8
-    assert told()["authorization-request-rate-per-minute"] == 8
-    assert told()["authorization-allowed-rate-per-minute"] == 0
+    assert rates()["authorization-denied-rate-per-minute"] == 8
+    assert rates()["authorization-request-rate-per-minute"] == 8
+    assert rates()["authorization-allowed-rate-per-minute"] == 0
     clock.advance_ms(60_000)
-    assert told()["authorization-denied-rate-per-minute"] == 0, "what was before the last minute is forgotten"
+    assert rates()["authorization-denied-rate-per-minute"] == 0, "what was before the last minute is forgotten"

@@ -1,4 +1,4 @@
-"""A broker without a network: requests and responses go through the wire format, time stands still until told."""
+"""A broker without a network: requests and responses go through the wire format; the clock is manual."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Reply:
     def close_connection(self, _request: RequestContext, reason: str) -> None:
         self.closed = reason
 
-    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+    def run_request(self, request: RequestContext, started_ns: int) -> int:
         raise AssertionError(request)
 
     @property
@@ -104,7 +104,7 @@ class BrokerHarness:
         return Broker(settings)
 
     def server_context(self) -> ServerContext:
-        """What the broker is told of its server."""
+        """The server as the broker sees it."""
         return ServerContext(
             self.data_dir,
             self.clock,
@@ -209,7 +209,7 @@ def fetch_request(
     partition_max_bytes: int = 1 << 20,
     **fields: Any,
 ) -> fetch.FetchRequest:
-    """A request for `(partition, offset)` pairs of one topic, named, or told by its id."""
+    """A request for `(partition, offset)` pairs of one topic, by its name or by its id."""
     partitions = [
         fetch.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
         for partition, offset in offsets

@@ -71,6 +71,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
 )
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.sync_group import SyncGroupRequest
+from klamm.wire.messages.update_features import UpdateFeaturesRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import BrokerHarness, records
@@ -332,6 +333,7 @@ ASKED = {
         {CLUSTER},
         ("allow User:* ALTER cluster",),
     ),
+    "UpdateFeatures": Asked(UpdateFeaturesRequest(1000), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
 }
 
 
@@ -402,7 +404,7 @@ def test_lists_are_filtered(guarded: BrokerHarness) -> None:
     assert guarded.call(ListGroupsRequest(), 4).groups == []
 
 
-def test_ids_do_not_tell_names(guarded: BrokerHarness) -> None:
+def test_ids_do_not_disclose_names(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     topic_id = guarded.create_topic("secret")
     guard(guarded)
@@ -412,7 +414,7 @@ def test_ids_do_not_tell_names(guarded: BrokerHarness) -> None:
     assert (deleted.error_code, deleted.name) == (TOPIC, None)
 
 
-def test_operations_are_told(guarded: BrokerHarness) -> None:
+def test_operations_are_returned(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* READ topic:t", "allow User:* DESCRIBE cluster")
     request = MetadataRequest([MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
     (topic,) = guarded.call(request, 12).topics
@@ -424,7 +426,7 @@ def test_operations_are_told(guarded: BrokerHarness) -> None:
     assert cluster.cluster_authorized_operations == 0
 
 
-def test_operations_are_told_of_a_name_that_may_be_described_and_is_not_there(guarded: BrokerHarness) -> None:
+def test_operations_are_returned_for_a_missing_topic_that_may_be_described(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* WRITE topic:none")
     names = [MetadataRequestTopic(name="none"), MetadataRequestTopic(name="denied")]
     request = MetadataRequest(names, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
@@ -457,7 +459,7 @@ def test_groups_are_answered_in_the_order_of_the_request(guarded: BrokerHarness)
     assert [(group.group_id, group.error_code) for group in groups] == [("a", GROUP), ("b", 0), ("c", GROUP)]
 
 
-def test_what_is_wrong_for_everybody_comes_before_the_denial(guarded: BrokerHarness) -> None:
+def test_errors_independent_of_the_client_come_before_the_denial(guarded: BrokerHarness) -> None:
     (producers,) = guarded.call(DescribeProducersRequest([TopicRequest("no/name", [0])]), 0).topics
     assert producers.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     (created,) = guarded.call(CreateTopicsRequest([CreatableTopic("__cluster_metadata", 1, 1)]), 7).topics
@@ -518,7 +520,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         guarded.send(request, version)
         found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
-        # Where it is allowed, this one tells all operations that are, so it asks for each of them.
+        # If it is allowed, this API also returns the authorized operations, so it authorizes each of them.
         tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
         for policy in policies[:1] if tells_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)

@@ -46,16 +46,16 @@ def produced(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, fl
     """Produces to the topic `t`, or another: the error, and by how much the total and the failed ones have grown."""
 
     def produce_one(batch: bytes | None, *, acks: int = -1, version: int = 9, topic: str = "t", index: int = 0) -> Any:
-        def told() -> tuple[float, float]:
+        def totals() -> tuple[float, float]:
             names = ("TotalProduceRequestsPerSec", "FailedProduceRequestsPerSec")
             total, failed = (counts(harness, name)[""] for name in names)
             return total, failed
 
-        before = told()
+        before = totals()
         data = [produce.PartitionProduceData(index, batch)]
         asked = produce.ProduceRequest(None, acks, 1000, [produce.TopicProduceData(topic, partition_data=data)])
         (answer,) = harness.call(asked, version).responses[0].partition_responses
-        return ErrorCode(answer.error_code), *(after - each for after, each in zip(told(), before, strict=True))
+        return ErrorCode(answer.error_code), *(after - each for after, each in zip(totals(), before, strict=True))
 
     return produce_one
 
@@ -134,7 +134,7 @@ def test_reads_are_counted_and_the_unexpected_as_failed(
 
 
 class _Unreadable:
-    """The end of a log that nobody can tell."""
+    """A log whose end cannot be read."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

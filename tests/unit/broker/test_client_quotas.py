@@ -40,7 +40,7 @@ def describe(harness, *components, strict=False, version=1):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_what_was_set_is_told(harness, version):
+def test_what_was_set_is_described(harness, version):
     assert alter(harness, entry(ALICE, **RATES), version=version) == [ErrorCode.NONE]
     assert describe(harness, ("user", EXACT, "alice"), version=version) == {(("user", "alice"),): RATES}
 

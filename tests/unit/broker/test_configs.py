@@ -87,7 +87,7 @@ def test_all_configs_of_a_topic(harness: BrokerHarness, version: int) -> None:
         assert all(config.documentation for config in result.configs)
 
 
-def test_an_internal_config_is_told_of_a_topic_that_has_it(harness: BrokerHarness) -> None:
+def test_an_internal_config_is_described_for_a_topic_that_has_it(harness: BrokerHarness) -> None:
     harness.create_topic("t", internal_segment_bytes="1000")
     harness.create_topic("plain")
     (config,) = describe(harness, TOPIC, "t", "internal.segment.bytes").configs
@@ -138,7 +138,7 @@ def test_describe_refused(harness: BrokerHarness, kind: int, name: str, error: E
 def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
     configs = {config.name: config for config in describe(harness, BROKER, "1").configs}
     assert len(configs) == len(BrokerSettings.__dataclass_fields__) + 6
-    told = {
+    described = {
         name: (configs[name].value, configs[name].config_type, configs[name].read_only, configs[name].config_source)
         for name in (
             "num.partitions",
@@ -150,8 +150,8 @@ def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
             "log.cleaner.min.cleanable.ratio",
         )
     }
-    # What Apache Kafka 4.3.1 tells.
-    assert told == {
+    # The same as Apache Kafka 4.3.1.
+    assert described == {
         "num.partitions": ("1", INT, True, DEFAULT),
         "log.retention.ms": (None, LONG, False, DEFAULT),
         "log.retention.hours": ("168", INT, True, DEFAULT),
@@ -170,18 +170,18 @@ def test_configs_of_the_server(tmp_path: Path) -> None:
         DescribedConfig("listener.name.other.connections.max.idle.ms", 5, 600_000, int, "Time."),
     ]
     harness.open()
-    told = {config.name: config for config in describe(harness, BROKER, "1", include_synonyms=True).configs}
-    assert told.keys() >= {"num.io.threads", "listeners", "num.partitions"}
-    assert all(told[name].read_only for name in ("num.io.threads", "listeners", "log.dirs"))
-    assert (told["listeners"].value, told["listeners"].config_type) == ("DEFAULT://127.0.0.1:9092", LIST)
-    assert told["advertised.listeners"].value == "DEFAULT://kafka.example.com:9192"
-    assert told["log.dirs"].value == str(tmp_path)
+    described = {config.name: config for config in describe(harness, BROKER, "1", include_synonyms=True).configs}
+    assert described.keys() >= {"num.io.threads", "listeners", "num.partitions"}
+    assert all(described[name].read_only for name in ("num.io.threads", "listeners", "log.dirs"))
+    assert (described["listeners"].value, described["listeners"].config_type) == ("DEFAULT://127.0.0.1:9092", LIST)
+    assert described["advertised.listeners"].value == "DEFAULT://kafka.example.com:9192"
+    assert described["log.dirs"].value == str(tmp_path)
     assert one(harness, BROKER, "1", "num.io.threads") == (
         "4",
         STATIC,
         [("num.io.threads", "4", STATIC), ("num.io.threads", "8", DEFAULT)],
     )
-    idle = [told[name] for name in ("connections.max.idle.ms", "listener.name.other.connections.max.idle.ms")]
+    idle = [described[name] for name in ("connections.max.idle.ms", "listener.name.other.connections.max.idle.ms")]
     assert [(each.value, each.config_type, each.config_source) for each in idle] == [
         ("600000", LONG, DEFAULT),
         ("5", LONG, STATIC),
@@ -193,9 +193,9 @@ def test_configs_of_the_server(tmp_path: Path) -> None:
 
 def test_loggers_of_the_broker(harness: BrokerHarness) -> None:
     logging.getLogger("klamm.broker.topics").setLevel(logging.WARNING)
-    told = {config.name: config for config in describe(harness, LOGGER, "1").configs}
-    assert told.keys() >= {"root", "klamm.broker.topics"}
-    entry = told["klamm.broker.topics"]
+    described = {config.name: config for config in describe(harness, LOGGER, "1").configs}
+    assert described.keys() >= {"root", "klamm.broker.topics"}
+    entry = described["klamm.broker.topics"]
     assert (entry.value, entry.config_source, entry.read_only) == ("WARN", 6, True)
     assert [config.name for config in describe(harness, LOGGER, "1", "root", "nope").configs] == ["root"]
 
@@ -216,7 +216,7 @@ def test_settings_are_static(tmp_path: Path) -> None:
         [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)],
     )
     assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1048576", STATIC)
-    # What a key in another unit gives is told as the value, and not where it comes from.
+    # The value of a key in another unit is described; that key is not listed as a synonym.
     assert one(harness, TOPIC, "t", "retention.ms") == ("3600000", DEFAULT, [])
     assert retention_ms(harness) == 3_600_000
     harness.broker.close()
@@ -249,13 +249,13 @@ def test_defaults_of_settings_and_topics_agree(harness: BrokerHarness) -> None:
         assert config.value == (text.lower() if isinstance(default, bool) else text), config.name
 
 
-def test_what_follows_keys_that_are_not_there_tells_their_defaults(harness: BrokerHarness) -> None:
+def test_settings_that_follow_missing_keys_have_their_defaults(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     synonyms = [("log.local.retention.ms", "-2", DEFAULT)]
     assert one(harness, TOPIC, "t", "local.retention.ms") == ("-2", DEFAULT, synonyms)
 
 
-def test_values_are_told_as_they_are_understood(harness: BrokerHarness) -> None:
+def test_values_are_described_as_they_are_parsed(harness: BrokerHarness) -> None:
     harness.create_topic("t", cleanup_policy=" delete , compact ,delete", retention_ms=" +5 ", preallocate="TRUE")
     assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
     assert one(harness, TOPIC, "t", "retention.ms")[0] == "5"

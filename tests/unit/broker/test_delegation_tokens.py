@@ -154,7 +154,7 @@ def test_expire_moves_the_end_or_ends_at_once(tokens: BrokerHarness) -> None:
     assert cached(tokens) == {}
 
 
-def test_everybody_sees_only_what_is_its_own(tokens: BrokerHarness) -> None:
+def test_each_client_sees_only_its_own_tokens(tokens: BrokerHarness) -> None:
     own = create(tokens, "bob").token_id
     assert seen(tokens, by=ALICE) == seen(tokens, by=BOB) == seen(tokens, "alice", by=BOB) == [own]
     assert seen(tokens, by=CAROL) == seen(tokens, "alice", by=CAROL) == seen(tokens, "carol", by=ALICE) == []
@@ -165,14 +165,14 @@ def test_everybody_sees_only_what_is_its_own(tokens: BrokerHarness) -> None:
 @pytest.mark.parametrize(
     "rule", ["allow User:carol DESCRIBE delegation_token:{token}", "allow User:carol DESCRIBE_TOKENS user:User:alice"]
 )
-def test_others_see_what_a_rule_lets_them(tokens: BrokerHarness, rule: str) -> None:
+def test_others_see_what_a_rule_allows(tokens: BrokerHarness, rule: str) -> None:
     token_id = create(tokens).token_id
     tokens.listener.authorizer = StaticAuthorizer(StaticSettings(rules=(rule.format(token=token_id),)))
     assert seen(tokens, by=CAROL) == [token_id]
     assert seen(tokens, by=BOB) == []
 
 
-def test_a_token_for_somebody_else_needs_a_permission(tokens: BrokerHarness) -> None:
+def test_a_token_for_another_user_needs_a_permission(tokens: BrokerHarness) -> None:
     denied = create(tokens, owner="bob")
     assert denied.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
     assert (denied.principal_name, denied.token_id, denied.hmac, denied.issue_timestamp_ms) == ("bob", "", b"", -1)
@@ -217,7 +217,7 @@ def test_without_a_key_there_are_no_tokens(harness: BrokerHarness) -> None:
     assert harness.call(DescribeDelegationTokenRequest(None), 3).error_code == disabled
 
 
-def test_a_key_that_cannot_be_had_is_told_with_its_setting(tmp_path: Path, key_file: Path) -> None:
+def test_a_key_that_cannot_be_read_is_reported_with_its_setting(tmp_path: Path, key_file: Path) -> None:
     def problems(**settings: object) -> list[tuple[str, str]]:
         return list(BrokerSettings(**settings).problems())  # type: ignore[arg-type]
 

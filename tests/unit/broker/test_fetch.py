@@ -173,7 +173,7 @@ def test_aborted_transactions_are_null_unless_asked_for(harness: BrokerHarness) 
     assert harness.call(request, 12).responses[0].partitions[0].aborted_transactions == []
 
 
-def test_neighbouring_partitions_of_a_topic_are_told_together(harness: BrokerHarness) -> None:
+def test_neighbouring_partitions_of_a_topic_are_in_one_entry(harness: BrokerHarness) -> None:
     harness.create_topic("a", 2)
     harness.create_topic("b")
     request = fetch_request("a", (0, 0), (1, 0))

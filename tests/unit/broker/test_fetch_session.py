@@ -30,27 +30,27 @@ def incremental(harness: BrokerHarness, session_id: int, epoch: int, *offsets: t
     return harness.call(fetch_request("t", *offsets, session_id=session_id, session_epoch=epoch, **fields), VERSION)
 
 
-def told(response: Any) -> list[int]:
+def partitions_of(response: Any) -> list[int]:
     return [partition.partition_index for topic in response.responses for partition in topic.partitions]
 
 
-def test_full_fetch_makes_a_session_and_tells_everything(harness: BrokerHarness) -> None:
+def test_full_fetch_makes_a_session_and_returns_every_partition(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     response = full(harness, (0, 0), (1, 0))
     assert response.error_code == 0
     assert response.session_id != 0
-    assert told(response) == [0, 1]
+    assert partitions_of(response) == [0, 1]
 
 
-def test_incremental_fetch_tells_only_news(harness: BrokerHarness) -> None:
+def test_incremental_fetch_returns_only_changes(harness: BrokerHarness) -> None:
     harness.create_topic("t", 3)
     session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
-    assert told(incremental(harness, session_id, 1)) == []
+    assert partitions_of(incremental(harness, session_id, 1)) == []
     harness.produce("t", b"x", partition=1)
     response = incremental(harness, session_id, 2)
     assert response.session_id == session_id
-    assert told(response) == [1]
-    assert told(incremental(harness, session_id, 3, (1, 1))) == []
+    assert partitions_of(response) == [1]
+    assert partitions_of(incremental(harness, session_id, 3, (1, 1))) == []
 
 
 def test_partitions_with_data_go_last(harness: BrokerHarness) -> None:
@@ -58,7 +58,7 @@ def test_partitions_with_data_go_last(harness: BrokerHarness) -> None:
     session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
     for partition in range(3):
         harness.produce("t", b"x" * 100, partition=partition)
-    assert told(incremental(harness, session_id, 1, max_bytes=1)) == [0, 1, 2]
+    assert partitions_of(incremental(harness, session_id, 1, max_bytes=1)) == [0, 1, 2]
     response = incremental(harness, session_id, 2, max_bytes=1)
     assert [each.partition_index for each in response.responses[0].partitions if each.records] == [1]
     response = incremental(harness, session_id, 3, max_bytes=1)
@@ -69,17 +69,17 @@ def test_added_and_forgotten_partitions(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     session_id = full(harness, (0, 0)).session_id
     forgotten = [fetch.ForgottenTopic("t", partitions=[0])]
-    assert told(incremental(harness, session_id, 1, (1, 0), forgotten_topics_data=forgotten)) == [1]
+    assert partitions_of(incremental(harness, session_id, 1, (1, 0), forgotten_topics_data=forgotten)) == [1]
     harness.produce("t", b"x", partition=0)
     harness.produce("t", b"x", partition=1)
-    assert told(incremental(harness, session_id, 2)) == [1]
+    assert partitions_of(incremental(harness, session_id, 2)) == [1]
 
 
 def test_a_session_may_begin_without_partitions(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness).session_id
     assert session_id != 0
-    assert told(incremental(harness, session_id, 1, (0, 0))) == [0]
+    assert partitions_of(incremental(harness, session_id, 1, (0, 0))) == [0]
 
     response = incremental(harness, full(harness).session_id, 1)
     assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
@@ -91,12 +91,12 @@ def test_of_a_partition_that_is_named_twice_the_last_counts(harness: BrokerHarne
     for value in (b"a", b"b"):
         harness.produce("t", value)
     response = harness.call(fetch_request("t", (0, 0), (1, 0), (0, 1), session_id=0, session_epoch=epoch), VERSION)
-    assert told(response) == [0, 1]
+    assert partitions_of(response) == [0, 1]
     (batch,) = iterate_batches(bytes(response.responses[0].partitions[0].records))
     assert batch[0].base_offset == 1
 
 
-def test_a_session_tells_a_deleted_topic_from_an_id_it_never_knew(harness: BrokerHarness) -> None:
+def test_a_session_distinguishes_a_deleted_topic_from_an_unknown_id(harness: BrokerHarness) -> None:
     def fetch_ids(session_id: int, epoch: int, *ids: bytes) -> Any:
         topics = [fetch.FetchTopic(topic_id=each, partitions=[fetch.FetchPartition(0)]) for each in ids]
         request = fetch.FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
@@ -142,7 +142,7 @@ def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> No
     assert len(harness.broker.fetch_sessions) == 0
 
 
-def test_errors_are_told_each_time(harness: BrokerHarness) -> None:
+def test_errors_are_reported_each_time(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness, (0, 99)).session_id
     for epoch in (1, 2):
@@ -194,7 +194,7 @@ def test_no_slots_no_sessions(tmp_path: Any) -> None:
     harness.open(max_incremental_fetch_session_cache_slots=0)
     harness.create_topic("t")
     response = full(harness, (0, 0))
-    assert (response.session_id, told(response)) == (0, [0])
+    assert (response.session_id, partitions_of(response)) == (0, [0])
     harness.broker.close()
 
 

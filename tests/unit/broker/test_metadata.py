@@ -17,7 +17,7 @@ from klamm_broker.topics.auto_creation import MAX_WAITING_PARTITIONS
 from klamm_broker.topics.registry import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 KAFKAS_TOPIC_OPERATIONS = 3576
 KAFKAS_CLUSTER_OPERATIONS = 8096
 
@@ -30,7 +30,7 @@ def by_name(*names: str, **fields: object) -> metadata.MetadataRequest:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_broker_and_topic(harness: BrokerHarness, version: int) -> None:
+def test_every_version_returns_broker_and_topic(harness: BrokerHarness, version: int) -> None:
     topic_id = harness.create_topic("t", 2)
     response = harness.call(by_name("t"), version)
     (broker,) = response.brokers
@@ -219,7 +219,7 @@ def test_no_auto_creation_if_the_broker_does_not_want_it(tmp_path: Path) -> None
     harness.broker.close()
 
 
-def test_internal_topics_are_told_as_such(harness: BrokerHarness) -> None:
+def test_internal_topics_are_marked_as_such(harness: BrokerHarness) -> None:
     harness.create_topic("__consumer_offsets")
     assert harness.call(by_name("__consumer_offsets"), 12).topics[0].is_internal
 
@@ -227,8 +227,8 @@ def test_internal_topics_are_told_as_such(harness: BrokerHarness) -> None:
 def test_authorized_operations(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     plain = harness.call(by_name("t"), 8)
-    assert plain.cluster_authorized_operations == NOT_ASKED
-    assert plain.topics[0].topic_authorized_operations == NOT_ASKED
+    assert plain.cluster_authorized_operations == NOT_REQUESTED
+    assert plain.topics[0].topic_authorized_operations == NOT_REQUESTED
     asked = harness.call(
         by_name("t", include_cluster_authorized_operations=True, include_topic_authorized_operations=True), 8
     )
@@ -249,7 +249,7 @@ def test_describe_cluster(harness: BrokerHarness, version: int) -> None:
     assert (response.error_code, response.cluster_id, response.controller_id) == (0, harness.broker.cluster_id, 1)
     (broker,) = response.brokers
     assert (broker.broker_id, broker.host, broker.port, broker.rack) == (1, "kafka.example.com", 9192, None)
-    assert response.cluster_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NOT_REQUESTED
     asked = harness.call(describe_cluster.DescribeClusterRequest(True), version)
     assert asked.cluster_authorized_operations == KAFKAS_CLUSTER_OPERATIONS
 
@@ -298,8 +298,8 @@ def test_describe_topic_partitions_after_the_cursors_topic_is_gone(harness: Brok
 
 def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
     harness.create_topic("t")
-    told, following = describe_partitions(harness, "t", "nope", "a b")
-    assert told == [
+    described, following = describe_partitions(harness, "t", "nope", "a b")
+    assert described == [
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION, []),
         ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
         ("t", 0, [0]),
@@ -309,7 +309,7 @@ def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
         assert describe_partitions(harness, "t", cursor=cursor) == ([("t", ErrorCode.INVALID_REQUEST, [])], None)
 
 
-def test_partitions_that_are_added_while_metadata_is_made_are_told_afterwards(
+def test_partitions_added_while_metadata_is_built_are_in_later_responses(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.create_topic("t")

@@ -43,9 +43,9 @@ def test_reassignments(
     )
     response = harness.call(request, version)
     assert (response.error_code, response.error_message) == (0, None)
-    (told,) = response.responses
-    (result,) = told.partitions
-    assert (told.name, result.partition_index, result.error_code) == (topic, index, error)
+    (found,) = response.responses
+    (result,) = found.partitions
+    assert (found.name, result.partition_index, result.error_code) == (topic, index, error)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -104,14 +104,14 @@ def test_a_quorum_of_one(harness: BrokerHarness, version: int) -> None:
     assert (response.topics[0].topic_name, partition.error_code, partition.leader_id) == (METADATA, 0, 1)
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.last_fetch_timestamp) == (1, harness.clock.wall_ms() if version >= 1 else -1)
-    told = [(node.node_id, [(each.name, each.host, each.port) for each in node.listeners]) for node in response.nodes]
-    assert told == ([(1, [("DEFAULT", "kafka.example.com", 9192)])] if version >= 2 else [])
+    found = [(node.node_id, [(each.name, each.host, each.port) for each in node.listeners]) for node in response.nodes]
+    assert found == ([(1, [("DEFAULT", "kafka.example.com", 9192)])] if version >= 2 else [])
 
 
 @pytest.mark.parametrize(("topic", "indexes"), [(METADATA, (1,)), (METADATA, (0, 1)), ("t", (0,))])
 def test_no_other_quorum(harness: BrokerHarness, topic: str, indexes: tuple[int, ...]) -> None:
-    (told,) = quorum(harness, 2, topic, *indexes).topics
-    assert [(each.partition_index, each.error_code) for each in told.partitions] == [
+    (found,) = quorum(harness, 2, topic, *indexes).topics
+    assert [(each.partition_index, each.error_code) for each in found.partitions] == [
         (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes
     ]
 

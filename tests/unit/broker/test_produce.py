@@ -55,7 +55,7 @@ def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, 
 @pytest.mark.parametrize(
     ("client_id", "code"), [("x", ErrorCode.INVALID_TOPIC_EXCEPTION), ("__admin_client", ErrorCode.NONE)]
 )
-def test_internal_topics_are_not_for_clients(harness: BrokerHarness, client_id: str, code: ErrorCode) -> None:
+def test_clients_cannot_write_to_internal_topics(harness: BrokerHarness, client_id: str, code: ErrorCode) -> None:
     harness.create_topic("__consumer_offsets")
     response = harness.call(request(-1, ("__consumer_offsets", 0, records(b"x"))), 9, client_id)
     assert response.responses[0].partition_responses[0].error_code == code
@@ -74,7 +74,7 @@ def test_a_second_batch_that_is_cut_off_is_ignored(harness: BrokerHarness) -> No
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codecs_that_nobody_knows(harness: BrokerHarness, codec: int) -> None:
+def test_unknown_codecs(harness: BrokerHarness, codec: int) -> None:
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
     batch[22] |= codec

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: what is kept, what is refused, what is told."""
+"""AlterUserScramCredentials and DescribeUserScramCredentials: what is stored, refused and described."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_written_proves_the_password_and_survives(harness: BrokerHarness
     assert describe(harness) == [("alice", 0, [(SHA_256, 4096)]), ("bob", 0, [(SHA_512, 8192)])]
 
 
-def test_nothing_that_lets_anybody_in_is_kept(harness: BrokerHarness) -> None:
+def test_no_stored_value_can_be_used_to_log_in(harness: BrokerHarness) -> None:
     change = upsertion("alice")
     alter(harness, change)
     kept = json.dumps(dict(harness.broker.scram_credentials.rows)).encode()
@@ -85,7 +85,7 @@ def test_the_bounds_of_iterations_are_allowed(harness: BrokerHarness, iterations
     assert alter(harness, upsertion("alice", iterations=iterations)) == {"alice": 0}
 
 
-def test_a_user_twice_in_one_request_is_refused_whatever_the_mechanisms(harness: BrokerHarness) -> None:
+def test_a_user_twice_in_one_request_is_refused_with_any_mechanisms(harness: BrokerHarness) -> None:
     alter(harness, upsertion("alice"))
     for changes in (
         (upsertion("alice", SHA_256), upsertion("alice", SHA_512)),
@@ -96,7 +96,7 @@ def test_a_user_twice_in_one_request_is_refused_whatever_the_mechanisms(harness:
     assert describe(harness) == [("alice", 0, [(SHA_256, 4096)])]
 
 
-def test_of_a_user_twice_in_one_request_the_first_fault_is_told(harness: BrokerHarness) -> None:
+def test_of_a_user_twice_in_one_request_the_first_fault_is_reported(harness: BrokerHarness) -> None:
     gone = ScramCredentialDeletion("alice", SHA_256)
     assert alter(harness, gone, upsertion("alice")) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
     assert alter(harness, gone, gone) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
@@ -114,7 +114,7 @@ def test_a_deletion_takes_one_mechanism_only(harness: BrokerHarness) -> None:
     assert describe(harness, "alice") == [("alice", 0, [(SHA_512, 4096)])]
 
 
-def test_describe_tells_duplicates_and_strangers(harness: BrokerHarness) -> None:
+def test_describe_reports_duplicates_and_unknown_users(harness: BrokerHarness) -> None:
     alter(harness, upsertion("alice"))
     assert describe(harness, "alice", "nobody", "twice", "twice") == [
         ("alice", 0, [(SHA_256, 4096)]),

@@ -296,7 +296,7 @@ class FailingConnection:
         return getattr(self._connection, name)
 
 
-def test_a_rollback_that_fails_leaves_nobody_waiting(tmp_path: Path) -> None:
+def test_a_rollback_that_fails_leaves_no_caller_waiting(tmp_path: Path) -> None:
     store = Store(tmp_path / "klamm.db")
     store.open()
     connection = store._connection = FailingConnection(store._connection)  # type: ignore[assignment]

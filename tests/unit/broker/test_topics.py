@@ -108,18 +108,18 @@ def test_validate_only_changes_nothing(harness: BrokerHarness) -> None:
     assert not (harness.data_dir / "t-0").exists()
 
 
-def test_configs_of_a_new_topic_are_told_as_they_were_written(harness: BrokerHarness) -> None:
+def test_configs_of_a_new_topic_are_described_as_they_were_written(harness: BrokerHarness) -> None:
     written = {"retention.ms": " 5 ", "preallocate": "TRUE"}
     configs = [create_topics.CreatableTopicConfig(*each) for each in written.items()]
     (result,) = create(harness, creatable(configs=configs))
     assert {each.name: each.value for each in result.configs if each.name in written} == written
 
 
-def test_configs_are_told_with_their_source(harness: BrokerHarness) -> None:
+def test_configs_are_described_with_their_source(harness: BrokerHarness) -> None:
     (result,) = create(harness, creatable(configs=[create_topics.CreatableTopicConfig("retention.ms", "5000")]))
-    told = {config.name: (config.value, config.config_source) for config in result.configs}
-    assert told["retention.ms"] == ("5000", 1)
-    assert told["segment.bytes"] == ("1073741824", 5)
+    described = {config.name: (config.value, config.config_source) for config in result.configs}
+    assert described["retention.ms"] == ("5000", 1)
+    assert described["segment.bytes"] == ("1073741824", 5)
 
 
 # Deletion

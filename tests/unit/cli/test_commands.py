@@ -73,7 +73,7 @@ unsecured_development_tokens = true
 """
 
 
-def test_check_warns_of_open_doors_and_strict_makes_that_an_error(klamm, tmp_path):
+def test_check_warns_of_insecure_listeners_and_strict_makes_that_an_error(klamm, tmp_path):
     Path("open.toml").write_text(OPEN)
     Path("data").mkdir(mode=0o755)
     Path("data").chmod(0o755)
@@ -83,25 +83,23 @@ def test_check_warns_of_open_doors_and_strict_makes_that_an_error(klamm, tmp_pat
     assert (code, out) == (0, ["open.toml: ok (guarded, local, wide)"])
     sasl = "listeners.wide.sasl"
     assert [line.replace(f"{tmp_path}/", "") for line in err] == [
-        "warning: open.toml:2:1  server.data_dir: data: other users have access (mode 0755);"
-        " `chmod 700` takes it from them",
+        "warning: open.toml:2:1  server.data_dir: data: other users have access (mode 0755); `chmod 700` removes it",
         "warning: open.toml:13:1  listeners.wide.bind: other machines can connect, and there is no authorizer:"
         " everybody may do everything",
         "warning: open.toml:16:1  listeners.wide.proxy_protocol: behind a proxy that adds no header, clients can write"
-        ' one of their own and choose their address; "required" takes no connection without one',
-        f"warning: open.toml:20:1  {sasl}.mechanisms: PLAIN without TLS: whoever reads along has the client's password"
-        " or token",
-        f"warning: open.toml:20:1  {sasl}.mechanisms: OAUTHBEARER without TLS: whoever reads along has the client's"
-        " password or token",
-        f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport proves nobody, so no client can log in"
-        " with it",
+        ' one of their own and choose their address; "required" refuses connections without one',
+        f"warning: open.toml:20:1  {sasl}.mechanisms: PLAIN without TLS: anyone who can read the traffic gets"
+        " the client's password or token",
+        f"warning: open.toml:20:1  {sasl}.mechanisms: OAUTHBEARER without TLS: anyone who can read the traffic gets"
+        " the client's password or token",
+        f"warning: open.toml:20:1  {sasl}.mechanisms: EXTERNAL: the transport proves no principals, so no client can"
+        " log in with it",
         f"warning: open.toml:27:1  {sasl}.OAUTHBEARER.unsecured_development_tokens: any client can be any user",
         f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_issuer: unset: a token of any issuer whose key is known"
         " is accepted",
         f"warning: open.toml:26:1  {sasl}.OAUTHBEARER.expected_audience: unset: tokens that were issued for other"
         " services are accepted",
-        "warning: open.toml:24:1  sasl.file.path: users: other users have access (mode 0644);"
-        " `chmod 600` takes it from them",
+        "warning: open.toml:24:1  sasl.file.path: users: other users have access (mode 0644); `chmod 600` removes it",
     ]
     assert klamm("check", "--strict", "open.toml")[0] == 1
     Path("sound.toml").write_text(OPEN.partition("[listeners.wide]")[0].replace('"data"', '"fresh"'))
@@ -264,7 +262,7 @@ def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
     assert klamm("check", "klamm.toml") == (0, ["klamm.toml: ok (internal)"], [])
     Path("mine.toml").write_text("# mine\n")
     code, out, err = klamm("init", "mine.toml")
-    assert (code, out, err) == (2, [], ["klamm: mine.toml is there already; it is left as it is"])
+    assert (code, out, err) == (2, [], ["klamm: mine.toml exists; it was not changed"])
     assert Path("mine.toml").read_text() == "# mine\n"
     code, _, err = klamm("init", "no/such/folder.toml")
     assert (code, err) == (2, ["klamm: no/such/folder.toml cannot be written: No such file or directory"])

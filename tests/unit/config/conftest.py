@@ -1,4 +1,4 @@
-"""A registry with klamm's light plugins and one made up for these tests, whatever is installed."""
+"""A registry with klamm's light plugins and one for these tests, independent of what is installed."""
 
 from __future__ import annotations
 

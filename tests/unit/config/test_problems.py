@@ -80,7 +80,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         ),
         (
             ECHO + "gates = ['lost']\n",
-            "klamm.toml:1:1  listeners.a.lost: the settings of made-up cannot be loaded:"
+            'klamm.toml:1:1  listeners.a.lost: the connection gate "lost" of made-up: its settings cannot be loaded:'
             " ModuleNotFoundError(\"No module named 'nowhere'\")",
         ),
         (TOPICS + "num.partitions = 11\n", "klamm.toml:4:1  topics.num.partitions: must be at most 10, not 11"),
@@ -140,7 +140,7 @@ def test_one_thing_is_wrong(problems, text, problem):
         ),
     ],
 )
-def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(problems, text, problem):
+def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, problem):
     (found,) = problems(text)
     assert found == problem
 
@@ -154,7 +154,7 @@ def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(problems, text,
 )
 def test_a_class_that_is_no_settings_class(problems, gate, problem):
     (found,) = problems(ECHO + f'gates = ["{gate}"]\n')
-    assert "the settings of made-up cannot be loaded: TypeError" in found
+    assert f'the connection gate "{gate}" of made-up: its settings cannot be loaded: TypeError' in found
     assert problem in found
 
 
@@ -261,7 +261,7 @@ def test_what_the_command_line_says_wrong_is_said_to_be_there(problems, override
     assert problems(TOPICS, override) == [problem]
 
 
-def test_bounds_are_told_in_full(problems):
+def test_bounds_are_reported_in_full(problems):
     assert problems(TOPICS + "log.segment.bytes = 3\n") == [
         "klamm.toml:4:1  topics.log.segment.bytes: must be at least 1048576, not 3"
     ]

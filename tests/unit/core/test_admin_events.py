@@ -1,10 +1,10 @@
-"""Administrative acts reach whoever subscribes, early or late."""
+"""Administrative events reach subscribers, early or late."""
 
 from klamm.shared.admin_events import AdminEvent, AdminEvents
 from klamm.testing import ManualClock
 
 
-def test_subscribers_hear_what_was_and_what_comes():
+def test_subscribers_get_past_and_new_events():
     clock = ManualClock()
     events = AdminEvents(clock)
     events.emit("config_reloaded")

@@ -1,4 +1,4 @@
-"""Scheduler and purgatory, with a clock that moves when told to."""
+"""Scheduler and purgatory, with a manual clock."""
 
 import pytest
 

@@ -89,7 +89,7 @@ def test_there_are_no_more_threads_than_there_was_work_for(workers):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
-def test_they_stand_back_for_others(workers):
+def test_workers_have_a_lower_priority(workers):
     found, through = [], threading.Event()
 
     def look():

@@ -1,4 +1,4 @@
-"""A group coordinator that tests drive by hand: its clock stands still, its timers and its store run when told."""
+"""A group coordinator that tests drive by hand: with a manual clock, and timers and a store that the test runs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Playbook:
     # Requests
 
     def ask_join(self, member_id: str = "", **changes: Any) -> Call[JoinResult]:
-        """Send a join, with the protocol "range" for topic "t" unless told otherwise."""
+        """Send a join, with the protocol "range" for topic "t" by default."""
         request = JoinRequest(
             group_id=GROUP,
             member_id=member_id,

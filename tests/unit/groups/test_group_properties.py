@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from klamm import ErrorCode
 from klamm_broker.groups import JoinResult, LeavingMember, SyncResult
-from klamm_broker.groups.group import Group
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 
 PROTOCOLS = (
@@ -65,7 +65,7 @@ class Members(RuleBasedStateMachine):
         self.clients = [Client(), Client(), Client(), Client("one"), Client("two")]
         self.calls: list[Call[Any]] = []
         self.tokens = itertools.count(1)
-        self.told: dict[tuple[int, str], bytes] = {}
+        self.assignments: dict[tuple[int, str], bytes] = {}
         self.highest_generation_id = 0
         self.stable_generation_id = 0
 
@@ -168,10 +168,10 @@ class Members(RuleBasedStateMachine):
         group = self.group()
         self.highest_generation_id = group.generation_id if group is not None else 0
         assert self.highest_generation_id >= self.stable_generation_id
-        self.told = {key: each for key, each in self.told.items() if key[0] <= self.highest_generation_id}
+        self.assignments = {key: each for key, each in self.assignments.items() if key[0] <= self.highest_generation_id}
 
-    def group(self) -> Group | None:
-        return self.play.coordinator._registry.get(GROUP)
+    def group(self) -> ClassicGroup | None:
+        return self.play.coordinator._registry.classic(GROUP)
 
     @invariant()
     def answers_are_given_once(self) -> None:
@@ -188,9 +188,9 @@ class Members(RuleBasedStateMachine):
         if result.error_code is not ErrorCode.NONE:
             return
         self.stable_generation_id = max(self.stable_generation_id, client.generation_id)
-        # A member that asks again is told the same, and no other member is.
-        told = self.told.setdefault((client.generation_id, client.member_id), result.assignment)
-        assert told == result.assignment
+        # A member that syncs again gets the same assignment, and no other member does.
+        assignments = self.assignments.setdefault((client.generation_id, client.member_id), result.assignment)
+        assert assignments == result.assignment
         assert result.assignment
 
     @invariant()

@@ -92,7 +92,7 @@ class Responses:
 
     given: list[Any] = field(default_factory=list)
 
-    def run_request(self, request: RequestContext, begun_ns: int) -> int:
+    def run_request(self, request: RequestContext, started_ns: int) -> int:
         raise AssertionError("handlers do not run requests")
 
     def respond(self, request: RequestContext, response: Any) -> None:
@@ -362,8 +362,8 @@ def test_offset_fetch_answers_each_entry_of_a_topic_that_is_named_twice(desk: De
         topics = [offset_fetch.OffsetFetchRequestTopics("t", TOPIC_ID, indexes) for indexes in asked]
         request = offset_fetch.OffsetFetchRequest(groups=[offset_fetch.OffsetFetchRequestGroup(GROUP, topics=topics)])
     response = desk.ask(request, version)
-    told = response.topics if version < 8 else response.groups[0].topics
-    assert [[(each.partition_index, each.committed_offset) for each in topic.partitions] for topic in told] == [
+    topics = response.topics if version < 8 else response.groups[0].topics
+    assert [[(each.partition_index, each.committed_offset) for each in topic.partitions] for topic in topics] == [
         [(0, 42), (0, 42)],
         [(1, -1)],
         [(0, 42)],
@@ -419,7 +419,7 @@ def test_describe_groups(desk: Desk, version: int) -> None:
     (member,) = found.members
     assert (member.member_id, member.client_host, member.member_assignment) == (member_id, "/10.0.0.5", b"mine")
     assert member.member_metadata == subscription("t")
-    # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS; the least integer means that nobody asked.
+    # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS; the least integer means that they were not requested.
     assert found.authorized_operations == (0b1101_0100_1000 if version >= 3 else -(2**31))
     assert missing.group_state == "Dead"
     assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)

@@ -29,7 +29,7 @@ def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook)
     assert play.state() == "CompletingRebalance"
 
 
-def test_each_newcomer_extends_the_initial_delay_up_to_the_rebalance_timeout(play: Playbook) -> None:
+def test_each_new_member_extends_the_initial_delay_up_to_the_rebalance_timeout(play: Playbook) -> None:
     joins = []
     for _ in range(4):
         joins.append(play.ask_join(play.promised_id(), rebalance_timeout_ms=8_000))
@@ -93,7 +93,7 @@ def test_without_initial_delay_the_join_phase_ends_at_once(make_playbook: Callab
     assert join.result.generation_id == 1
 
 
-def test_only_the_leader_is_told_of_the_members(play: Playbook) -> None:
+def test_only_the_leader_gets_the_members(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(3)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)
@@ -123,7 +123,7 @@ def test_a_promised_member_that_never_comes_is_forgotten_after_its_session_timeo
     assert play.ask_join(late).result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_get_the_assignments_of_the_leader_whoever_asks_first(play: Playbook) -> None:
+def test_members_get_the_assignments_of_the_leader_in_any_order_of_syncs(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(3)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)
@@ -307,11 +307,11 @@ def test_a_rebalance_during_the_sync_phase_sends_everyone_back(play: Playbook) -
     play.await_joins([play.ask_join(member_id) for member_id in ids])
     follower = play.ask_sync(ids[1], 1)
     leader = play.ask_sync(ids[0], 1, {ids[0]: b"a", ids[1]: b"b"})
-    newcomer = play.ask_join(play.promised_id())
+    joining = play.ask_join(play.promised_id())
     play.settle()
 
     assert {call.result.error_code for call in (leader, follower)} == {ErrorCode.REBALANCE_IN_PROGRESS}
-    assert newcomer.waits
+    assert joining.waits
     assert play.state() == "PreparingRebalance", "the stored assignment of the old generation is ignored"
 
 
@@ -408,16 +408,18 @@ def test_the_empty_group_id_is_invalid(play: Playbook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "error_code"),
+    ("protocol", "error_code"),
     [
         ({"protocol_type": "consumer", "protocol_name": "range"}, ErrorCode.NONE),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_a_sync_may_name_the_protocol_it_expects(play: Playbook, told: dict[str, Any], error_code: ErrorCode) -> None:
+def test_a_sync_may_name_the_protocol_it_expects(
+    play: Playbook, protocol: dict[str, Any], error_code: ErrorCode
+) -> None:
     (member_id,) = play.stable_group(1)
-    assert play.ask_sync(member_id, 1, **told).result.error_code is error_code
+    assert play.ask_sync(member_id, 1, **protocol).result.error_code is error_code
 
 
 def test_a_sync_during_the_join_phase_is_sent_back(play: Playbook) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.testing import ManualClock
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer_protocol import subscribed_topics
-from klamm_broker.groups.group import Group
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransitionError
 
@@ -20,7 +20,7 @@ from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransition
 @pytest.mark.parametrize("target", GroupState)
 def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState) -> None:
     clock = ManualClock(wall_ms=1_000)
-    group = Group("g", clock)
+    group = ClassicGroup("g", clock)
     group.state = source
     clock.advance_ms(5)
     if target in NEXT_STATES[source]:
@@ -32,8 +32,8 @@ def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState
         assert (group.state, group.state_timestamp_ms) == (source, 1_000)
 
 
-def test_protocols_that_nobody_supports_are_forgotten() -> None:
-    group = Group("g", ManualClock())
+def test_protocols_that_no_member_supports_are_forgotten() -> None:
+    group = ClassicGroup("g", ManualClock())
     for number in range(100):
         member = Member(f"m{number}", None, "c", "/h", 1, 1, ((f"p{number}", b""), ("range", b"")))
         group.add(member, "consumer")

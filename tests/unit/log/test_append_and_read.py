@@ -26,7 +26,7 @@ def test_offsets_follow_each_other(open_log: OpenLog) -> None:
     assert [(record.offset, record.value) for record in book.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-def test_result_tells_offsets_and_start(open_log: OpenLog) -> None:
+def test_result_has_offsets_and_start(open_log: OpenLog) -> None:
     book = open_log()
     book.append(b"a", b"b")
     book.log.delete_records(1)
@@ -248,7 +248,7 @@ def test_batch_larger_than_a_segment(open_log: OpenLog) -> None:
     assert error.value.error_code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_timestamps_that_are_too_old_are_told_one_by_one(open_log: OpenLog) -> None:
+def test_timestamps_that_are_too_old_are_reported_one_by_one(open_log: OpenLog) -> None:
     book = open_log(message_timestamp_before_max_ms=1000)
     records = [Record(timestamp_ms=START_MS - age_ms, value=b"v") for age_ms in (1000, 1001, 0, 5000)]
 

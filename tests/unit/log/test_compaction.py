@@ -132,7 +132,7 @@ def test_nothing_is_looked_at_twice(open_log: OpenLog) -> None:
     end_offset = clean(book)
 
     assert dirty_range(book.log, end_offset, START_MS).dirty_bytes == 0
-    assert not dirty_range(book.log, end_offset, START_MS).is_worth_it(book.config)
+    assert not dirty_range(book.log, end_offset, START_MS).is_due(book.config)
 
 
 def test_ratio_decides(open_log: OpenLog) -> None:
@@ -141,9 +141,9 @@ def test_ratio_decides(open_log: OpenLog) -> None:
         book.append_keyed((b"%d" % number, b"v" * 100))
     book.log.roll(START_MS)
 
-    assert dirty_range(book.log, 0, START_MS).is_worth_it(book.config)
-    assert dirty_range(book.log, 1, START_MS).is_worth_it(book.config)
-    assert not dirty_range(book.log, 2, START_MS).is_worth_it(book.config)
+    assert dirty_range(book.log, 0, START_MS).is_due(book.config)
+    assert dirty_range(book.log, 1, START_MS).is_due(book.config)
+    assert not dirty_range(book.log, 2, START_MS).is_due(book.config)
 
 
 def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
@@ -151,8 +151,8 @@ def test_what_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
     book.append_keyed((b"a", b"1"))
     book.log.roll(START_MS)
 
-    assert not dirty_range(book.log, 0, START_MS + 1000).is_worth_it(book.config)
-    assert dirty_range(book.log, 0, START_MS + 1001).is_worth_it(book.config)
+    assert not dirty_range(book.log, 0, START_MS + 1000).is_due(book.config)
+    assert dirty_range(book.log, 0, START_MS + 1001).is_due(book.config)
 
 
 def test_what_is_young_is_left_alone(open_log: OpenLog) -> None:
@@ -232,7 +232,7 @@ def test_records_whose_abort_marker_lies_in_the_active_segment(open_log: OpenLog
     assert committed(book) == [b"committed"]
 
 
-def test_aborted_transaction_of_an_earlier_pass_says_nothing_of_later_ones(open_log: OpenLog) -> None:
+def test_aborted_transaction_of_an_earlier_pass_does_not_affect_later_ones(open_log: OpenLog) -> None:
     book = open_log(cleanup_policy="compact")
     producer = Producer(book, 7)
     producer.send(b"a")

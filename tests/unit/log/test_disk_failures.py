@@ -1,4 +1,4 @@
-"""A disk that is full or broken: the producer is told, nothing is half there, and the log works again."""
+"""A disk that is full or broken: the producer gets an error, no part of a batch is visible, and the log works again."""
 
 from __future__ import annotations
 

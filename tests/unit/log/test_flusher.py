@@ -65,28 +65,28 @@ def test_one_sync_serves_all_that_wait_for_a_log(managed: Managed) -> None:
     fill(managed, 2)
     log = managed.log(**SMALL)
     managed.disk.synced.clear()
-    told: list[KafkaError | None] = []
+    results: list[KafkaError | None] = []
     for offset in (1, 2, 1):
-        managed.manager.flusher.request(log, offset, told.append)
+        managed.manager.flusher.request(log, offset, results.append)
 
     managed.manager.flusher.run_pending()
 
-    assert told == [None] * 3
+    assert results == [None] * 3
     assert log.recovery_point == 2
     assert len([name for name in managed.disk.synced if name.endswith(".log")]) == 1
 
 
-def test_a_failed_sync_is_told_to_those_who_wait(managed: Managed) -> None:
+def test_a_failed_sync_is_reported_to_its_waiters(managed: Managed) -> None:
     fill(managed, 2)
     managed.disk.failing = {"fsync"}
-    told: list[KafkaError | None] = []
+    results: list[KafkaError | None] = []
     for _ in range(2):
-        managed.manager.flusher.request(managed.log(), 2, told.append)
+        managed.manager.flusher.request(managed.log(), 2, results.append)
         managed.manager.flusher.run_pending()
     managed.disk.failing = set()
 
-    assert len(told) == 2
-    assert all(isinstance(error, KafkaError) for error in told)
+    assert len(results) == 2
+    assert all(isinstance(error, KafkaError) for error in results)
 
 
 def test_a_batch_that_is_sent_again_after_a_failed_sync_is_refused(open_log: OpenLog) -> None:

@@ -56,7 +56,7 @@ def test_five_batches_are_remembered(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
-def test_who_began_without_an_epoch_goes_on_anywhere(open_log: OpenLog, epoch: int) -> None:
+def test_a_producer_without_an_epoch_continues_anywhere(open_log: OpenLog, epoch: int) -> None:
     book = open_log()
     send(book, 0, epoch=-1)
     assert send(book, 5, epoch=epoch).base_offset == 1
@@ -177,7 +177,7 @@ def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
     assert send(book, 1) == (1, 1, -1, 0, False, False)
 
 
-def test_snapshot_of_nobody() -> None:
+def test_snapshot_without_producers() -> None:
     producers = ProducerStateManager()
     producers.load(ProducerStateManager().snapshot())
 

@@ -167,7 +167,7 @@ def test_log_that_ends_before_its_start_starts_over(open_log: OpenLog) -> None:
     assert book.append(b"x") == 10
 
 
-def test_empty_directory_starts_where_it_is_told(open_log: OpenLog) -> None:
+def test_empty_directory_starts_at_the_given_offset(open_log: OpenLog) -> None:
     book = open_log()
     book.log.close(START_MS)
     (book.directory / "00000000000000000000.log").unlink()

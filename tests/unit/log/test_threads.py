@@ -1,4 +1,4 @@
-"""Readers take no lock: whatever the writer and the periodic work do meanwhile, they read only what was published."""
+"""Readers take no lock: while the writer and the periodic work run, they read only what was published."""
 
 from __future__ import annotations
 

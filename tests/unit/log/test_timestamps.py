@@ -47,7 +47,7 @@ def test_records_before_the_start_do_not_count(open_log: OpenLog) -> None:
     assert book.log.offset_for_timestamp(0) == (START_MS + 3, 2, 0)
 
 
-def test_largest_timestamp_is_told_once(open_log: OpenLog) -> None:
+def test_largest_timestamp_is_reported_once(open_log: OpenLog) -> None:
     book = open_log()
     append_at(book, 1, 9, 9)
     append_at(book, 9)

@@ -108,7 +108,7 @@ def test_nothing_is_read_at_the_stable_offset(open_log: OpenLog) -> None:
     assert book.log.read(1, 1000, committed_only=True) == (1, 0, 0, b"", [])
 
 
-def test_aborted_transactions_are_told(open_log: OpenLog) -> None:
+def test_aborted_transactions_are_reported(open_log: OpenLog) -> None:
     book = open_log()
     first, second = Producer(book, 1), Producer(book, 2)
     first.send(b"a1")

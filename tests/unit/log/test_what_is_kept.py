@@ -90,7 +90,7 @@ def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog:
     assert "is of another topic of that name: ignored" in caplog.text
 
 
-def test_a_write_begun_before_a_deletion_does_not_bring_its_entries_back(
+def test_a_write_started_before_a_deletion_does_not_bring_its_entries_back(
     managed: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted_up_to(managed, 10)

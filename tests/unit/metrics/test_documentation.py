@@ -21,8 +21,8 @@ def told_labels(cell):
 
 
 def test_the_table_has_every_metric_and_no_other():
-    told = {name: (exposed, kind) for name, exposed, kind, _ in rows()}
-    assert told == {name: (exposed_name(name, kind), kind) for name, kind in registered().items()}
+    documented = {name: (exposed, kind) for name, exposed, kind, _ in rows()}
+    assert documented == {name: (exposed_name(name, kind), kind) for name, kind in registered().items()}
 
 
 def test_the_table_has_the_labels_of_every_metric():

@@ -1,4 +1,4 @@
-"""Error codes in responses: every field that has one, whatever the API."""
+"""Error codes in responses: every field that has one, for every API."""
 
 import pytest
 

@@ -120,15 +120,15 @@ def rendered(registry, render=generate_latest, **options):
 
 
 def test_the_text_format(registry):
-    told = {}
+    exposed = {}
     for family in text_string_to_metric_families(rendered(registry)):
-        told[family.name] = family
-    assert [(s.name, s.labels, s.value) for s in told["klamm_test_events"].samples] == [
+        exposed[family.name] = family
+    assert [(s.name, s.labels, s.value) for s in exposed["klamm_test_events"].samples] == [
         ("klamm_test_events_total", {"who": "a"}, 3)
     ]
-    assert told["klamm_test_level"].samples[0].labels == {"odd_label": 'x"\n'}
-    assert told["klamm_test_timems"].type == "histogram"
-    buckets = {s.labels["le"]: s.value for s in told["klamm_test_timems"].samples if s.name.endswith("_bucket")}
+    assert exposed["klamm_test_level"].samples[0].labels == {"odd_label": 'x"\n'}
+    assert exposed["klamm_test_timems"].type == "histogram"
+    buckets = {s.labels["le"]: s.value for s in exposed["klamm_test_timems"].samples if s.name.endswith("_bucket")}
     assert buckets == {"4": 0, "8": 1, "16": 1, "32": 1, "+Inf": 2}
 
 
@@ -234,7 +234,7 @@ klamm_client_requests_total{client_id="ev[bold]il\\u001b",principal="User:a",hos
 """
 
 
-def test_rates_are_of_what_grew_and_a_counter_that_fell_began_anew():
+def test_rates_are_of_growth_and_a_counter_that_fell_was_reset():
     seen = Difference(Snapshot.parse(NOW, 12.0), Snapshot.parse(BEFORE, 10.0))
     rates = seen.rates("kafka_network_requestmetrics_requests_total", "request")
     assert rates == {("Produce",): 30.0, ("Fetch",): 20.0}
@@ -275,7 +275,7 @@ def test_an_address_is_enough(given, url):
     assert top.complete_url(given) == url
 
 
-def test_top_says_what_is_wrong_when_nobody_answers(capsys):
+def test_top_reports_a_server_that_does_not_answer(capsys):
     assert top.main(["127.0.0.1:1", "--once"]) == 1
     assert 'extensions = ["prometheus"]' in capsys.readouterr().err
 

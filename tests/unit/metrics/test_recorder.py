@@ -46,7 +46,7 @@ def recorder(metrics):
     return metrics.add(new_recorder())
 
 
-def told(registry, name):
+def samples_of(registry, name):
     full = f"kafka.network:type=RequestMetrics,name={name}"
     (family,) = registry.collect(lambda one: one == full)
     return {tuple(sample.labels.values()): sample.value for sample in family.samples}
@@ -104,7 +104,7 @@ def test_an_api_that_is_always_timed_has_no_sample_of_more_than_one(told_late):
     if told_late:
         for _ in range(105):
             inline(count)
-        count.always()
+        count.time_all()
         inline(count)
     assert {inline(count) for _ in range(500)} == {1}
 
@@ -124,7 +124,7 @@ def test_every_stage_has_its_time(registry, recorder):
     answered(recorder)
     recorder.apis[METADATA].times.record(times, throttle_time_ms=70, request_bytes=40, weight=1)
     stages = ("RequestQueue", "Local", "Remote", "Throttle", "ResponseQueue", "ResponseSend", "Total")
-    found = {stage: told(registry, f"{stage}TimeMs")[("Metadata",)].total for stage in stages}
+    found = {stage: samples_of(registry, f"{stage}TimeMs")[("Metadata",)].total for stage in stages}
     assert found == pytest.approx(
         {
             "RequestQueue": 2,
@@ -136,7 +136,7 @@ def test_every_stage_has_its_time(registry, recorder):
             "Total": 120,
         }
     )
-    assert told(registry, "RequestBytes")[("Metadata",)].total == 40
+    assert samples_of(registry, "RequestBytes")[("Metadata",)].total == 40
 
 
 def test_a_stage_that_was_not_entered_took_no_time_but_counts(registry, recorder):
@@ -144,24 +144,24 @@ def test_a_stage_that_was_not_entered_took_no_time_but_counts(registry, recorder
     times = StageTimes(start_ns, start_ns, start_ns, start_ns, start_ns, start_ns + 4 * MS)
     recorder.apis[METADATA].times.record(times, 0, 40, 31)
     for stage in ("Remote", "Throttle", "ResponseQueue", "Local"):
-        value = told(registry, f"{stage}TimeMs")[("Metadata",)]
+        value = samples_of(registry, f"{stage}TimeMs")[("Metadata",)]
         assert (value.count, value.total) == (31, 0)
-    assert told(registry, "TotalTimeMs")[("Metadata",)].total == pytest.approx(31 * 4)
+    assert samples_of(registry, "TotalTimeMs")[("Metadata",)].total == pytest.approx(31 * 4)
 
 
 def test_errors_are_counted_one_by_one_and_none_by_response(registry, recorder):
     for errors in (None, {3: 2, 6: 1}, {3: 1}, None):
         answered(recorder, errors=errors)
-    assert told(registry, "ErrorsPerSec") == {
+    assert samples_of(registry, "ErrorsPerSec") == {
         ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 3,
         ("Metadata", "NOT_LEADER_OR_FOLLOWER"): 1,
         ("Metadata", "NONE"): 2,
     }
 
 
-def test_an_error_code_that_has_no_name_is_told_by_number(registry, recorder):
+def test_an_error_code_without_a_name_is_reported_by_number(registry, recorder):
     answered(recorder, errors={12345: 1})
-    assert told(registry, "ErrorsPerSec")[("Metadata", "UNKNOWN_12345")] == 1
+    assert samples_of(registry, "ErrorsPerSec")[("Metadata", "UNKNOWN_12345")] == 1
 
 
 def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
@@ -169,13 +169,13 @@ def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
     answered(recorder)
     answered(other)
     answered(other, version=1)
-    assert told(registry, "RequestsPerSec") == {("Metadata", "12"): 2, ("Metadata", "1"): 1}
+    assert samples_of(registry, "RequestsPerSec") == {("Metadata", "12"): 2, ("Metadata", "1"): 1}
 
 
-def test_versions_that_nobody_serves_are_one_label(registry, recorder):
+def test_versions_that_are_not_served_share_one_label(registry, recorder):
     for version in (-1, 99, 32767):
         answered(recorder, version=version)
-    assert told(registry, "RequestsPerSec") == {("Metadata", "unknown"): 3}
+    assert samples_of(registry, "RequestsPerSec") == {("Metadata", "unknown"): 3}
 
 
 def test_apis_that_are_always_timed_are_so_from_the_first_request():

@@ -1,4 +1,4 @@
-"""MetricsRegistry, Histogram, WindowedShare: what is counted is told, and whoever fails costs only itself."""
+"""MetricsRegistry, Histogram, WindowedShare: collected values, and a failing source that affects no other."""
 
 import logging
 
@@ -17,19 +17,19 @@ def test_a_histogram_has_each_value_below_the_first_bound_that_is_not_smaller(va
     histogram = Histogram()
     for value, weight in values:
         histogram.add(value, weight)
-    told = histogram.snapshot(1.0, range(3, 30))
-    assert told.count == sum(weight for _, weight in values)
-    assert told.total == sum(value * weight for value, weight in values)
-    for bound, below in told.bounds:
+    collected = histogram.snapshot(1.0, range(3, 30))
+    assert collected.count == sum(weight for _, weight in values)
+    assert collected.total == sum(value * weight for value, weight in values)
+    for bound, below in collected.bounds:
         assert below == sum(weight for value, weight in values if value < bound)
 
 
-def test_a_histogram_is_told_in_another_unit():
+def test_a_histogram_is_reported_in_another_unit():
     histogram = Histogram()
     histogram.add(3000)
-    told = histogram.snapshot(0.001, range(10, 13))
-    assert told.bounds == ((1.024, 0), (2.048, 0), (4.096, 1))
-    assert told.total == 3.0
+    collected = histogram.snapshot(0.001, range(10, 13))
+    assert collected.bounds == ((1.024, 0), (2.048, 0), (4.096, 1))
+    assert collected.total == 3.0
 
 
 def test_histograms_add_up():
@@ -49,11 +49,11 @@ def test_a_source_that_raises_costs_only_its_own_samples_and_is_logged_once(capl
     registry.counter("klamm:type=Test,name=Other", "Another.").add(3)
     with caplog.at_level(logging.ERROR, "klamm.metrics"):
         for _ in range(3):
-            told = {family.name: family.samples for family in registry.collect()}
-    assert [(sample.labels, sample.value) for sample in told["klamm:type=Test,name=Value"]] == [
+            collected = {family.name: family.samples for family in registry.collect()}
+    assert [(sample.labels, sample.value) for sample in collected["klamm:type=Test,name=Value"]] == [
         ({"place": "good"}, 1.0)
     ]
-    assert [sample.value for sample in told["klamm:type=Test,name=Other"]] == [3]
+    assert [sample.value for sample in collected["klamm:type=Test,name=Other"]] == [3]
     assert len(caplog.records) == 1
     assert "klamm:type=Test,name=Value" in caplog.text
 

@@ -39,7 +39,7 @@ def connection_context(name="test"):
 
 
 class QuietTransport(TransportLayer):
-    """Nothing comes, and whatever goes is taken."""
+    """Receives nothing, and takes everything that is sent."""
 
     def handshake(self):
         return Interest.NONE

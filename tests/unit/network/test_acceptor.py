@@ -16,7 +16,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Listening:
-    """A listening socket: gives what it is told to, and then nothing."""
+    """A listening socket: accepts the given connections, then would block."""
 
     def __init__(self):
         self.outcomes = []

@@ -77,7 +77,7 @@ def come(selector, poller, *outcomes, descriptor=1):
     return channel
 
 
-def test_nothing_happens_before_the_peer_has_said_something(selector, poller, crew):
+def test_nothing_happens_before_the_peer_has_sent_something(selector, poller, crew):
     come(selector, poller, Interest.READ)
     poller.events.clear()
     turn(selector)
@@ -118,7 +118,7 @@ def test_those_that_are_through_go_on_one_a_turn(selector, poller, crew):
     assert [channel.state for channel in channels] == [ChannelState.AUTHENTICATE] * 2
 
 
-def test_a_handshake_that_fails_is_told(selector, poller, crew):
+def test_a_failed_handshake_is_reported(selector, poller, crew):
     error = HandshakeError("plain_text", "not TLS")
     channel = come(selector, poller, error)
     turn(selector)

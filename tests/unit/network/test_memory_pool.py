@@ -1,4 +1,4 @@
-"""MemoryPool: nobody waits for ever, the limit holds, and silence costs nobody but the silent."""
+"""MemoryPool: no claim waits for ever, the limit holds, and a silent peer delays only itself."""
 
 import random
 import struct
@@ -62,7 +62,7 @@ class Peer:
 
 
 def run(pool, clock, peers, choose, most_bytes=6 * KIB, answer_every=1):
-    """Turns until nobody has anything to send or nothing has changed for long; the highest use."""
+    """Turns until no peer has anything to send or nothing has changed for long; returns the highest use."""
     highest = 0
     still = 0
     for turn in range(100_000):
@@ -112,7 +112,7 @@ def test_many_that_send_at_once_are_all_answered(requests, pool_bytes, answer_ev
     pool_bytes=st.integers(16 * KIB, 200 * KIB),
     seed=st.integers(),
 )
-def test_silent_peers_hold_up_nobody(honest, silent, pool_bytes, seed):
+def test_silent_peers_delay_no_other_client(honest, silent, pool_bytes, seed):
     clock, order = ManualClock(), random.Random(seed)
     pool = MemoryPool(pool_bytes, clock=clock)
     peers = [Peer(pool, own) for own in honest]

@@ -98,7 +98,7 @@ def test_a_damaged_header_never_does_more_than_be_refused(header, position, valu
         (version_2(family=0x31, body=bytes(216)), 2),
     ],
 )
-def test_a_proxy_that_speaks_for_itself_names_nobody(data, version):
+def test_a_proxy_that_speaks_for_itself_names_no_client(data, version):
     feed = Feed(data + b"rest")
     assert feed.reader.header == ProxyHeader(version)
     assert feed.rest == b"rest"

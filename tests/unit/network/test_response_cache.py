@@ -1,4 +1,4 @@
-"""Cached responses: found for equal requests only, whatever bytes a client sends."""
+"""Cached responses: found for equal requests only, with any bytes from a client."""
 
 import pytest
 

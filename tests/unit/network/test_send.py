@@ -10,7 +10,7 @@ from klamm.wire.chunks import flatten_small
 
 
 class TricklingTransport(TransportLayer):
-    """Takes as many bytes as it is told, call by call; then everything."""
+    """Takes the given numbers of bytes, call by call; then everything."""
 
     def __init__(self, allowances):
         self._allowances = iter(allowances)

@@ -96,7 +96,7 @@ def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
 
 
 class Hoarded(Bytes):
-    """As TLS does, it has read from the socket what nobody has read from it."""
+    """As TLS does, it buffers bytes of the socket that were not read yet."""
 
     @property
     def has_buffered_data(self):

@@ -5,12 +5,13 @@ import pytest
 import klamm.acl
 import klamm.dispatch
 import klamm.sasl
-from klamm import ConnectionGate, Provider, RequestObserver, hookimpl
+from klamm import ApiSet, ConnectionGate, Provider, RequestFilter, RequestObserver, bind_handlers, handles, hookimpl
 from klamm.acl import Authorizer
 from klamm.api.contracts import contract_of, contract_problem
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginError
 from klamm.testing import EmbeddedServer
+from klamm.wire.messages import metadata
 
 
 class OldAuthorizer(Authorizer):
@@ -43,6 +44,55 @@ class OwnWay(RequestObserver):
         pass
 
 
+class Upright(RequestFilter):
+    """Forgets that it is a property."""
+
+    def api_keys(self):
+        return (3,)
+
+
+class Plain(RequestFilter):
+    api_keys = (3,)
+
+
+class Static(RequestObserver):
+    @staticmethod
+    def connection_opened(connection, more):
+        pass
+
+
+class Awaited(RequestObserver):
+    async def completed(self, event):
+        pass
+
+
+class Short(ApiSet):
+    @handles(metadata, versions=metadata.VERSIONS)
+    def metadata(self, request):
+        pass
+
+
+class Slow(ApiSet):
+    @handles(metadata, versions=metadata.VERSIONS)
+    async def metadata(self, request, context):
+        pass
+
+
+class NoSettings(ConnectionGate):
+    def __init__(self):
+        pass
+
+    def admit(self, address):
+        return None
+
+    def release(self, address):
+        pass
+
+
+def two(settings, more):
+    pass
+
+
 class NoGate:
     def __init__(self, settings):
         pass
@@ -65,6 +115,25 @@ def make_no_gate(settings):
         (Attribute, RequestObserver, "Attribute.completed must be a method"),
         (NoGate, ConnectionGate, "NoGate is no ConnectionGate"),
         (OwnWay, RequestObserver, None),
+        (Upright, RequestFilter, "Upright.api_keys must be a property, or a value: it has to begin with @property"),
+        (Plain, RequestFilter, None),
+        (
+            Static,
+            RequestObserver,
+            "Static.connection_opened(connection, more) does not take what it is called with:"
+            " connection_opened(self, connection)",
+        ),
+        (
+            Awaited,
+            RequestObserver,
+            "Awaited.completed is async: the server calls it on a thread, and awaits nothing",
+        ),
+        (
+            Short,
+            ApiSet,
+            "Short.metadata(self, request) does not take what it is called with: metadata(self, request, context)",
+        ),
+        (Slow, ApiSet, "Slow.metadata is async: the server calls it on a thread, and awaits nothing"),
     ],
 )
 def test_what_is_wrong_with_a_class_is_said(made, contract, problem):
@@ -88,6 +157,9 @@ class Plugin:
     def klamm_connection_gates(self):
         yield Provider("none_at_all", f"{__name__}:NoGate")
         yield Provider("made", f"{__name__}:make_no_gate")
+        yield Provider("text", f"{__name__}:__name__")
+        yield Provider("no_settings", f"{__name__}:NoSettings")
+        yield Provider("two", f"{__name__}:two")
 
     @hookimpl
     def klamm_authorizers(self):
@@ -99,6 +171,9 @@ class Plugin:
     [
         ('gates=["none_at_all"]', 'the connection gate "none_at_all" of embedded-0: .*NoGate is no ConnectionGate'),
         ('gates=["made"]', 'the connection gate "made" of embedded-0: .*NoGate is no ConnectionGate'),
+        ('gates=["text"]', "must be a ConnectionGate class, or a function that makes one, not 'tests"),
+        ('gates=["no_settings"]', r"NoSettings cannot be called as NoSettings\(settings\)"),
+        ('gates=["two"]', r"two cannot be called as two\(settings\)"),
         ("authorizer=old", 'the authorizer "old" of embedded-0: .*OldAuthorizer.authorize.*log_if_denied=True'),
     ],
 )
@@ -110,3 +185,13 @@ def test_a_part_that_breaks_its_contract_stops_the_start(setting, message):
     if "made" not in setting:
         with pytest.raises(PluginError, match=message):
             (listener.authorizer or listener.gates[0]).load()
+
+
+def test_a_handler_in_a_module_of_its_own_is_checked_at_the_start():
+    @handles(metadata, versions=metadata.VERSIONS)
+    def alone(request, context):
+        pass
+
+    assert list(bind_handlers([alone]))
+    with pytest.raises(TypeError, match=r"alone\(request, context\) does not take what it is called with"):
+        list(bind_handlers([alone], "a broker"))

@@ -85,7 +85,7 @@ def test_light_connections_leave_one_that_keeps_a_processor_busy_alone(goal):
 
 
 @pytest.mark.parametrize(
-    ("busy", "why"), [((0.4, 0.0), "nobody is hot"), ((0.9, 0.8), "no skew"), ((0.0, 0.0), "nothing to do")]
+    ("busy", "why"), [((0.4, 0.0), "no processor is hot"), ((0.9, 0.8), "no skew"), ((0.0, 0.0), "nothing to do")]
 )
 def test_nothing_moves_without_need(busy, why):
     connections = [[ConnectionLoad(f"{p}-{n}", 1.0, share / 4) for n in range(4)] for p, share in enumerate(busy)]
@@ -107,7 +107,7 @@ def test_for_latency_light_connections_leave_and_heavy_ones_stay_away_from_them(
     st.sampled_from(["latency", "throughput"]),
 )
 def test_moving_comes_to_rest(shares, goal):
-    """Whatever the loads are, a state is reached from which nothing moves: connections do not wander for ever."""
+    """With any loads, a state is reached from which nothing moves: connections do not migrate for ever."""
     assigner = LeastLoaded(LeastLoadedSettings(goal=goal))
     names = itertools.count()
     placed = [[ConnectionLoad(str(next(names)), 0.0, share) for share in own] for own in shares]
@@ -202,7 +202,7 @@ def test_data_may_be_let_starve():
     assert taken[-1] == "data"
 
 
-def test_a_pinned_listener_is_control_whatever_it_asks():
+def test_all_requests_of_a_pinned_listener_are_control():
     queue = Priority(PrioritySettings(control_listeners=("internal",)), 100)
     pinned = request(ApiKey.PRODUCE, "pinned", listener="internal")
     assert order(queue, [request(), pinned]) == ["pinned", "c"]
@@ -240,7 +240,7 @@ def test_a_handler_is_kept_for_others(queue, other):
     thread, taken = take_in_background(queue)
     assert queue.offer(other)
     thread.join(10)
-    assert taken == [other], "the third handler waits for somebody else"
+    assert taken == [other], "the third handler waits for another client"
     thread, taken = take_in_background(queue)
     queue.handled(greedy[0], 1000)
     thread.join(10)
@@ -251,7 +251,7 @@ def test_a_handler_is_kept_for_others(queue, other):
     assert taken == [greedy[3]]
 
 
-def test_one_handler_alone_serves_everybody():
+def test_one_handler_alone_serves_all_clients():
     queue = Priority(PrioritySettings(control_handlers=5), 100)
     queue.resized(1)
     assert order(queue, [request(ApiKey.PRODUCE, "data"), request(ApiKey.METADATA, "control")]) == ["control", "data"]
@@ -291,7 +291,7 @@ def time_spent(queue, cost_ns, turns):
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(10_000, 50_000_000), min_size=2))
-def test_fair_divides_handler_time_whatever_requests_cost(costs):
+def test_fair_divides_handler_time_for_any_cost_of_requests(costs):
     spent = time_spent(Fair(FairSettings(by="client_id"), 100), costs, 3000)
     # A client may be ahead by what it did not know that its requests cost, and by a quantum.
     assert max(spent.values()) - min(spent.values()) <= 3 * max(costs.values()) + 2_000_000
@@ -310,7 +310,7 @@ def test_one_client_cannot_fill_the_queue():
     assert queue.lane_sizes() == {"User:ANONYMOUS/greedy": 3, "User:ANONYMOUS/other": 1}
 
 
-def test_debts_are_forgotten_when_nobody_waits():
+def test_debts_are_forgotten_when_no_client_waits():
     queue = Fair(FairSettings(by="client_id"), 100)
     queue.offer(request(client_id="slow"))
     queue.handled(queue.take(), 10**12)

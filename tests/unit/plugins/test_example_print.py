@@ -34,7 +34,7 @@ def produce(records, acks=1):
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
 
 
-def test_it_tells_what_it_serves(client):
+def test_it_lists_what_it_serves(client):
     versions = client.call(ApiVersionsRequest("test", "1"), 3)
     assert {key.api_key: (key.min_version, key.max_version) for key in versions.api_keys} == {
         0: (0, 12),

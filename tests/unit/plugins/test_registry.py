@@ -57,8 +57,8 @@ def test_a_name_to_leave_out_that_is_none_is_warned_of(install, caplog):
     registry = PluginRegistry(["door", "gone"], entry_points=[install("doors", "klamm-doors", **gates("a"))])
     assert [found.provider.name for found in registry.providers(GATE)] == ["a"]
     assert [record.getMessage() for record in caplog.records] == [
-        'there is no plugin "door" to leave out; did you mean "doors"?',
-        'there is no plugin "gone" to leave out',
+        'the plugin "door" is blocked but not installed; did you mean "doors"?',
+        'the plugin "gone" is blocked but not installed',
     ]
 
 
@@ -77,7 +77,7 @@ def test_one_provider_of_a_kind_is_the_default(install):
 @pytest.mark.parametrize(
     ("allowed", "names"), [(None, ["a", "b", "own"]), ("", ["own"]), ("b, c", ["b", "own"]), ("a,b", ["a", "b", "own"])]
 )
-def test_the_environment_can_say_which_strangers_are_loaded(install, allowed, names):
+def test_the_environment_can_name_the_third_party_plugins_to_load(install, allowed, names):
     entry_points = [
         install("own", "klamm", **gates("own")),
         install("a", "klamm-a", **gates("a")),
@@ -178,5 +178,5 @@ def test_a_hook_that_yields_anything_else_breaks_its_plugin(install):
 
     hooks = {"klamm_connection_gates": klamm_connection_gates}
     registry = PluginRegistry(entry_points=[install("wrong", "klamm-wrong", **hooks)])
-    with pytest.raises(PluginError, match="a Provider was due, not 'door'"):
+    with pytest.raises(PluginError, match="a Provider was expected, not 'door'"):
         registry.resolve(GATE, "door")

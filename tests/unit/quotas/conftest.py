@@ -1,4 +1,4 @@
-"""A throttle on a listener without network, whose time stands still until told."""
+"""A throttle on a listener without a network, with a manual clock."""
 
 import pytest
 

@@ -34,7 +34,7 @@ class Door:
         return False
 
     def ask(self, address):
-        """One round through all gates; as the acceptor does it, whoever admitted is told when a later one did not."""
+        """One round through all gates; as the acceptor does it: if one refuses, those that admitted are released."""
         admitted = []
         for gate in self.gates:
             answer = gate.admit(address)

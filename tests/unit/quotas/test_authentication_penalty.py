@@ -24,14 +24,14 @@ def test_penalties_double_up_to_the_longest():
     fail(door, 3)
     for penalty_ms in (1000, 2000, 4000, 8000, 8000):
         door.house.clock.advance_ms(penalty_ms - 1)
-        # A millisecond is left, and what is begun of another.
+        # One whole millisecond is left, and a part of another.
         assert door.connect() == Delay(2, "authentication_penalty")
         assert door.connect("10.0.0.2") is None
         door.house.clock.advance_ms(1)
         fail(door)
 
 
-def test_who_is_penalized_is_closed_after_the_delay_or_at_once():
+def test_a_penalized_address_is_closed_after_the_delay_or_at_once():
     door = penalizing()
     fail(door, 3)
     assert door.connect() == Delay(500, "authentication_penalty")

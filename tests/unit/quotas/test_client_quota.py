@@ -99,7 +99,7 @@ def test_records_larger_than_all_windows_pass_when_nothing_else_did(throttled):
     assert throttled.request(FETCH).may_send_records(10_000)
 
 
-def test_who_is_over_request_time_gets_no_records(throttled):
+def test_a_client_over_its_request_time_gets_no_records(throttled):
     throttled.set_quotas(ALICE, request_percentage=1.0)
     assert throttled.request(FETCH).may_send_records(1)
     throttled.throttle.charge(throttled.request(), 1, 1.0)
@@ -172,7 +172,7 @@ def test_listeners_share_quotas_and_must_agree_on_settings(throttled):
         differs.open(throttled.new_listener("third"))
 
 
-def test_a_throttle_that_fails_limits_nothing_and_costs_nobody_an_answer(throttled, caplog):
+def test_a_throttle_that_raises_limits_nothing_and_every_request_is_answered(throttled, caplog):
     class Broken(ClientQuota):
         def max_record_bytes(self, context):
             raise ZeroDivisionError
@@ -188,7 +188,7 @@ def test_a_throttle_that_fails_limits_nothing_and_costs_nobody_an_answer(throttl
     assert len([record for record in caplog.records if "failed" in record.getMessage()]) == 3
 
 
-def test_metrics_tell_of_those_nearest_to_their_quotas():
+def test_metrics_report_the_clients_nearest_to_their_quotas():
     throttled = Throttled(metrics_max_clients=2)
     throttled.set_quotas({"user": None}, producer_byte_rate=1000.0)
     for user, size in (("a", 2000), ("b", 12_000), ("c", 5000)):
@@ -231,7 +231,7 @@ def test_sensors_go_an_hour_after_their_last_use(throttled):
         ({"user_clients": {"": {}}}, "must not be empty"),
     ],
 )
-def test_wrong_settings_are_told(settings, complaint):
+def test_wrong_settings_are_reported(settings, complaint):
     from klamm.config import specs_of
 
     ((key, value),) = settings.items()

@@ -1,4 +1,4 @@
-"""The gate `connection_quota`: per address, per listener, per server; whoever waits is told when there is room."""
+"""The gate `connection_quota`: per address, per listener, per server; an acceptor that waits is resumed."""
 
 import threading
 
@@ -35,7 +35,7 @@ def test_an_address_is_counted_on_all_listeners_together(house):
     assert one.connect().reason == two.connect().reason == "per_ip"
 
 
-def test_a_limit_of_zero_lets_nobody_in(house):
+def test_a_limit_of_zero_admits_no_connection(house):
     assert isinstance(Door(house, "a", quota(max_connections_per_ip=0)).connect(), Refuse)
 
 
@@ -56,7 +56,7 @@ def test_the_longest_prefix_counts(host, limit):
     assert quota(max_connections_per_ip=2, overrides=overrides).limit_of(host) == limit
 
 
-def test_a_full_listener_waits_and_is_told_when_one_goes(house):
+def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(house):
     full, other = Door(house, "full", quota(max_connections=1)), Door(house, "other", quota())
     assert full.connect() is None
     address = house.new_address("10.0.0.2")
@@ -69,7 +69,7 @@ def test_a_full_listener_waits_and_is_told_when_one_goes(house):
     assert full.resumed == 1
     assert full.ask(address) is None
     full.close(address)
-    assert full.resumed == 1, "nobody waits any more"
+    assert full.resumed == 1, "no acceptor waits any more"
 
 
 def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
@@ -82,7 +82,7 @@ def test_a_full_server_waits_whichever_listener_a_connection_goes_from(house):
     assert one.connect() is None
 
 
-def test_who_is_over_the_limit_of_its_address_does_not_hold_up_the_others(house):
+def test_a_client_over_the_limit_of_its_address_delays_no_other(house):
     door = Door(house, "a", quota(max_connections_per_ip=1, max_connections=1))
     assert door.connect() is None
     assert isinstance(door.connect(), Refuse)
@@ -100,7 +100,7 @@ def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(house
     assert [len(door.open_connections) for door in (one, two, inner)] == [1, 1, 1]
     assert [inner.connect(), inner.connect()] == [None, None]
     assert [len(door.open_connections) for door in (one, two, inner)] == [0, 0, 3]
-    # Nobody is left to give one up; what is protected comes in all the same.
+    # No unprotected connection is left to close; a protected listener accepts nevertheless.
     assert inner.connect() is None
     assert one.connect().reason == "per_broker"
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_given_up_yet_is_asked_for_again(house):
     house.advance_ms(100)
     assert [len(door.open_connections) for door in (one, inner)] == [0, 2]
     house.advance_ms(10_000)
-    assert house.services.scheduler.run_due() is None, "nobody looks again once the limit is kept"
+    assert house.services.scheduler.run_due() is None, "no retry is scheduled once the limit is kept"
 
 
 def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
@@ -141,7 +141,7 @@ def test_what_is_asked_for_and_not_yet_gone_is_not_asked_for_twice(house):
     assert len(asked) == 3
 
 
-def test_the_only_listener_is_protected_from_nobody(house):
+def test_the_only_listener_is_never_protected(house):
     door = Door(house, "only", quota(protected=True, broker_max_connections=1))
     assert door.connect() is None
     assert door.connect().reason == "per_broker"

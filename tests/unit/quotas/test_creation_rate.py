@@ -18,7 +18,7 @@ def house():
 
 
 def burst(door, host="10.0.0.1", most=1000):
-    """How many come in before the first that does not, and what that is told."""
+    """How many connections are admitted before the first that is not, and the outcome of that one."""
     for count in range(most):
         answer = door.connect(host)
         if answer is not None:
@@ -77,7 +77,7 @@ def test_the_connection_that_waits_is_counted_once(house):
     assert house.metric("kafka.server:type=socket-server-metrics,name=broker-connection-accept-rate") == {(): 2.0}
 
 
-def test_throttle_times_are_told_for_a_while(house):
+def test_throttle_times_are_reported_for_a_while(house):
     group = "kafka.server:type=socket-server-metrics,name="
     door = Door(house, "a", rate(connection_creation_rate=2, max_connection_creation_rate=4))
     assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
@@ -91,7 +91,7 @@ def test_throttle_times_are_told_for_a_while(house):
     assert house.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
 
 
-def test_several_may_wait_at_once_and_who_gave_up_is_forgotten(house):
+def test_several_may_wait_at_once_and_abandoned_claims_are_forgotten(house):
     """Behind a proxy, where each connection waits for itself."""
     gate = rate(max_connection_creation_rate=2)
     door = Door(house, "a", gate)

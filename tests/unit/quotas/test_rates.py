@@ -47,13 +47,13 @@ def test_old_samples_go_and_the_oldest_that_overlaps_stays():
     assert rate.measure(3500) == 0
 
 
-def test_a_rate_that_nobody_recorded_is_zero():
+def test_a_rate_without_records_is_zero():
     assert Rate().measure(77) == 0
     assert Rate().throttle_time_ms(1, 77) == 0
 
 
 @given(st.lists(st.integers(1, 3_000_000), min_size=1, max_size=80))
-def test_a_client_that_waits_as_told_gets_its_bound_and_no_more(sizes):
+def test_a_client_that_obeys_the_throttle_time_gets_its_bound_and_no_more(sizes):
     rate, bound, now_ms, sent = Rate(), 1_000_000, 0, 0
     for size in sizes:
         rate.record(size, now_ms)
@@ -87,7 +87,7 @@ def test_kafkas_example_of_a_burst():
     assert bucket.throttle_time_ms(5, 0) == 12_000
 
 
-def test_no_throttle_time_is_longer_than_an_answer_can_tell():
+def test_no_throttle_time_is_longer_than_a_response_can_carry():
     rate = Rate()
     rate.record(5_000_000_000, 0)
     assert rate.throttle_time_ms(1, 0) == 2**31 - 1

@@ -37,7 +37,7 @@ class Events(RequestObserver):
 
 
 def handler(module, handle, **options):
-    """An API with all of its versions; does not block unless told so."""
+    """An API with all of its versions; does not block by default."""
     return ApiHandler(
         api_key=int(module.API_KEY),
         name=module.NAME,
@@ -62,7 +62,7 @@ class Line:
         scheduler = self.services.scheduler
         parts = request_parts(self.listener, self.clock, scheduler, with_api_versions(handlers), mode, filters)
         if observed:
-            observers = RequestObservers(self.listener.name, [self.events], parts.failures)
+            observers = RequestObservers([self.events], self.listener.failures)
             parts = type(parts)(**{name: getattr(parts, name) for name in parts.__slots__} | {"observers": observers})
         self.routes = parts.routes
         registry = self.registry = MetricsRegistry()
@@ -83,7 +83,7 @@ class Line:
         frame = self.frame(message, version) if frame is None else frame
         return self.pipeline.submit(frame, None, self.connection, self.clock.monotonic_ns())
 
-    def told(self, name):
+    def metric(self, name):
         """A metric of requests, by its labels."""
         full = f"kafka.network:type=RequestMetrics,name={name}"
         (family,) = self.registry.collect(lambda one: one == full)

@@ -8,7 +8,7 @@ from tests.unit.requests.requests_harness import Line, handler, ping
 from tests.waiting import wait_until
 
 
-def test_a_request_whose_connection_is_lost_while_it_waits_is_passed_over_in_silence(caplog):
+def test_a_queued_request_whose_connection_is_lost_is_skipped_without_a_log_line(caplog):
     line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(), blocking=True))
     channel = RequestChannel(Fifo(None, 10))
     lost, kept = (line.submit(ping())[0] for _ in range(2))

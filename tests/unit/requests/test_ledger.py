@@ -1,4 +1,4 @@
-"""Each request ends exactly once, whatever becomes of it: for observers, for metrics, and for who answers again."""
+"""Each request ends exactly once, in every way it can end: for observers, metrics, and threads that answer it again."""
 
 import pytest
 from hypothesis import settings
@@ -112,8 +112,8 @@ def test_each_outcome_is_observed_and_counted_once(api, options, go, outcome, ob
     line = Line(api, observed=observed, **options)
     go(line)
     assert line.events.outcomes == ([outcome] if observed else [])
-    assert sum(line.told("RequestsPerSec").values()) == 1
-    (value,) = line.told("TotalTimeMs").values()
+    assert sum(line.metric("RequestsPerSec").values()) == 1
+    (value,) = line.metric("TotalTimeMs").values()
     assert value.count == 1
 
 
@@ -157,7 +157,7 @@ def test_an_event_says_what_was_asked_and_answered_and_how_long_it_took():
     times = event.times
     assert (times.request_queue_ns, times.local_ns, times.remote_ns) == (2 * MS, 0, 3 * MS)
     assert (times.response_queue_ns, times.send_ns, times.total_ns) == (4 * MS, 5 * MS, 14 * MS)
-    assert line.told("ErrorsPerSec")["Heartbeat", "UNKNOWN_MEMBER_ID"] == 1
+    assert line.metric("ErrorsPerSec")["Heartbeat", "UNKNOWN_MEMBER_ID"] == 1
 
 
 def test_a_stage_that_was_not_entered_took_no_time():
@@ -206,7 +206,7 @@ def act_of(message):
 
 
 class Requests(RuleBasedStateMachine):
-    """Plays the processor of two connections, the handlers, and whoever answers late."""
+    """Acts as the processor of two connections, as the handlers, and as threads that answer late."""
 
     def __init__(self):
         super().__init__()
@@ -381,7 +381,7 @@ class Requests(RuleBasedStateMachine):
         self.pipeline.close()
         self.none_has_ended_twice_or_as_what_it_was_not()
         assert len(self.line.events.ended) == self.submitted
-        assert sum(self.line.told("RequestsPerSec").values()) == self.submitted
+        assert sum(self.line.metric("RequestsPerSec").values()) == self.submitted
         for context in self.parked:
             assert pending_of(context) is None
 

@@ -207,7 +207,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(mode):
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(one.api_key, one.min_version, one.max_version) for one in response.api_keys] == [(18, 0, 4)]
     line.pipeline.end((request,), RequestOutcome.ANSWERED)
-    assert line.told("RequestsPerSec") == {("ApiVersions", "unknown"): 1}
+    assert line.metric("RequestsPerSec") == {("ApiVersions", "unknown"): 1}
 
 
 # ---- failures
@@ -245,7 +245,7 @@ def test_what_a_handler_returns_and_cannot_be_encoded_is_an_unknown_error():
     assert error_of(result) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_handler_that_raises_no_exception_costs_its_connection_and_the_thread_hears_of_it():
+def test_a_handler_that_raises_a_base_exception_costs_its_connection_and_reaches_the_thread():
     line = Line(handler(heartbeat, raising(SystemExit(3)), blocking=True))
     line.submit(ping())
     with pytest.raises(SystemExit):
@@ -514,7 +514,7 @@ def test_equal_requests_are_answered_from_the_cache_until_a_sample_is_due():
         answers.append(found)
     assert len(set(answers)) == 1
     assert 1 < len(ran) < 50
-    assert line.told("RequestsPerSec") == {("Heartbeat", "4"): 50}
+    assert line.metric("RequestsPerSec") == {("Heartbeat", "4"): 50}
 
 
 def test_errors_are_not_cached():

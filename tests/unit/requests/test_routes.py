@@ -1,4 +1,4 @@
-"""Routes load the modules of an API at its first request, or one after another when somebody asks for that."""
+"""Routes load the modules of an API at its first request, or one after another by `load_one`."""
 
 import pytest
 

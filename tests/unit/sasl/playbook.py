@@ -1,4 +1,4 @@
-"""A SASL listener without a network: frames in, steps out, time stands still until told."""
+"""A SASL listener without a network: frames in, steps out, with a manual clock."""
 
 from __future__ import annotations
 

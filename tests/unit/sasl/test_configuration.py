@@ -59,7 +59,7 @@ def problems(tmp_path, text, files=False):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path, text, problem):
+def test_problems_are_reported_with_their_place(tmp_path, text, problem):
     assert any(problem in one for one in problems(tmp_path, text))
 
 
@@ -96,12 +96,12 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         (CALLABLE, "FILE:7:1  listeners.public.sasl.callable: password or verifier must be set"),
         (
             CALLABLE + 'verifier = "nowhere_at_all:x"\n',
-            'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be had:'
+            'FILE:8:1  listeners.public.sasl.callable.verifier: "nowhere_at_all:x" cannot be imported:'
             " ModuleNotFoundError(\"No module named 'nowhere_at_all'\")",
         ),
         (
             CALLABLE + 'password = "os:sep"\n',
-            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be had:'
+            'FILE:8:1  listeners.public.sasl.callable.password: "os:sep" cannot be imported:'
             " TypeError('os:sep is a str, which cannot be called')",
         ),
         (TOKENS, "FILE:6:1  listeners.public.sasl.OAUTHBEARER: jwks_endpoint_url or jwks_file must be set"),
@@ -133,7 +133,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_with_its_place_before_a_start(tmp_path, text, problem):
+def test_unusable_settings_are_reported_with_their_place_before_a_start(tmp_path, text, problem):
     (tmp_path / "rubbish").write_text("rubbish\n")
     assert problem in problems(tmp_path, text, files=True)
 
@@ -184,7 +184,7 @@ def test_gssapi_says_what_is_missing(monkeypatch):
         embedded('mechanisms=["GSSAPI"]').start()
 
 
-def test_reload_reads_users_again_and_tells_of_bad_ones(tmp_path):
+def test_reload_reads_users_again_and_reports_bad_ones(tmp_path):
     file = tmp_path / "users"
     file.write_text(f"alice:{credential('one').to_text()}\n")
     with embedded(
@@ -214,10 +214,10 @@ def test_closing_ends_the_threads():
     assert threading.active_count() == before
 
 
-def test_a_listener_of_any_handler_set_tells_of_the_apis_of_sasl():
+def test_a_listener_of_any_handler_set_lists_the_apis_of_sasl():
     with embedded('mechanisms=["PLAIN"]') as server, RawClient(server.address()) as client:
-        told = {each.api_key for each in client.call(ApiVersionsRequest("x", "1"), 3).api_keys}
-    assert {17, 18, 36} <= told
+        listed = {each.api_key for each in client.call(ApiVersionsRequest("x", "1"), 3).api_keys}
+    assert {17, 18, 36} <= listed
 
 
 @pytest.mark.parametrize("text", ["", "SCRAM-SHA-256$4096:AA==$AA==:AA==", "SCRAM-SHA-1$4096:AA==$AA==:AA==", "plain"])

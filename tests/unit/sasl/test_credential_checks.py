@@ -1,4 +1,4 @@
-"""Where checks run: suspects apart, at most ten of a crowd among the others, and nobody's who is gone."""
+"""Where checks run: those of suspects apart, at most ten of one address among the others, not of closed channels."""
 
 import threading
 
@@ -24,13 +24,13 @@ class Threads:
         self.checks = CredentialChecks(ListenerContext("test", here, here, "SASL_PLAINTEXT", self.services), 1, percent)
         self.ran = []
 
-    def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, begun=None):
+    def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, started=None):
         """A check that ends with `proved`; what drops it, and what is set once it has ended."""
         ended = threading.Event()
 
         def check():
-            if begun is not None:
-                begun.set()
+            if started is not None:
+                started.set()
             if wait_for is not None:
                 assert wait_for.wait(10)
             self.services.clock.advance_ms(cost_ms)
@@ -49,7 +49,7 @@ class Threads:
         return self.ran[-1][1]
 
     def settle(self):
-        """Wait until the worker thread, and the paced worker if it has begun, are done with what they had."""
+        """Wait until the worker thread, and the paced worker if it has started, are done with what they had."""
         for address in (GUESSER, HONEST):
             ended = threading.Event()
             self.checks._workers.submit(ended.set, address)
@@ -90,9 +90,9 @@ def test_suspects_are_checked_apart_and_others_are_not(threads, caplog):
 
 def test_others_do_not_wait_behind_a_suspect(threads):
     make_suspect(threads)
-    release, begun = threading.Event(), threading.Event()
-    threads.submit(GUESSER, False, wait_for=release, begun=begun)
-    assert begun.wait(10)
+    release, started = threading.Event(), threading.Event()
+    threads.submit(GUESSER, False, wait_for=release, started=started)
+    assert started.wait(10)
     threads.submit(GUESSER, False)
     assert threads.metric("waiting-suspect-authentications") == 1
     _, ended = threads.submit(HONEST, True)
@@ -103,9 +103,9 @@ def test_others_do_not_wait_behind_a_suspect(threads):
 
 
 def test_of_a_crowd_that_comes_at_once_no_more_are_checked_among_the_others(threads):
-    release, begun = threading.Event(), threading.Event()
-    threads.submit(HONEST, True, wait_for=release, begun=begun)
-    assert begun.wait(10)
+    release, started = threading.Event(), threading.Event()
+    threads.submit(HONEST, True, wait_for=release, started=started)
+    assert started.wait(10)
     for _ in range(3 * MAX_FAILURES):
         threads.submit(GUESSER, False)
     assert threads.metric("waiting-authentications") == 3 * MAX_FAILURES
@@ -136,16 +136,16 @@ def test_what_checks_no_password_is_not_paced(threads):
 
 
 @pytest.mark.parametrize("threads", [100], indirect=True)
-def test_a_hundred_percent_paces_nobody(threads):
+def test_a_hundred_percent_paces_no_client(threads):
     assert [threads.check(GUESSER, False) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     assert threads.metric("paced-authentications-total") == 0
 
 
 def test_what_is_dropped_while_it_waits_among_suspects_is_not_checked(threads):
     make_suspect(threads)
-    release, begun = threading.Event(), threading.Event()
-    threads.submit(GUESSER, False, wait_for=release, begun=begun)
-    assert begun.wait(10)
+    release, started = threading.Event(), threading.Event()
+    threads.submit(GUESSER, False, wait_for=release, started=started)
+    assert started.wait(10)
     drops = [threads.submit(GUESSER, False, f"user-{n}")[0] for n in range(3)]
     for drop in drops:
         drop()

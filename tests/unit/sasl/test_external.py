@@ -27,14 +27,14 @@ def proving(principal):
 
 
 @pytest.mark.parametrize("token", [b"", b"CN=alice"])
-def test_who_the_transport_proves(token):
+def test_the_principal_of_the_transport(token):
     book = proving(CERTIFIED)
     assert book.token(token)[0].complete
     assert book.authenticator.principal == CERTIFIED
 
 
 @pytest.mark.parametrize(("principal", "token"), [(ANONYMOUS, b""), (ANONYMOUS, b"ANONYMOUS"), (CERTIFIED, b"CN=bob")])
-def test_nobody_else(principal, token):
+def test_another_principal_is_refused(principal, token):
     book = proving(principal)
     assert book.token(token)[0].failed
     assert not book.authenticator.complete

@@ -71,7 +71,7 @@ class Flood:
         return client.authenticator.resume()
 
     def sizes(self):
-        """Of all that remembers somebody."""
+        """The sizes of all tables that grow with users or addresses."""
         checks = self.checks
         return {
             "sources": len(checks._failed_logins),

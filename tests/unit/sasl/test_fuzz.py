@@ -1,4 +1,4 @@
-"""The authenticator under whatever a client may send: no crash, no hang, no way in but by a token that is right."""
+"""The authenticator with any bytes from a client: no crash, no hang, and only a right token authenticates."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ FRAMES = st.one_of(
     ),
     st.binary(max_size=60),
 )
-"""Tokens that let somebody in are among them; whether they count depends on all that came before."""
+"""Right tokens are among them; whether they authenticate depends on the frames before."""
 
 
 def is_success(book, frame):
@@ -60,7 +60,7 @@ def is_success(book, frame):
 
 @settings(max_examples=400)
 @given(st.lists(FRAMES, max_size=12), st.sampled_from([0, 3_600_000]))
-def test_only_a_right_token_lets_anybody_in(frames, max_reauth_ms):
+def test_only_a_right_token_authenticates(frames, max_reauth_ms):
     book = Playbook(max_reauth_ms=max_reauth_ms)
     principal = None
     for frame in frames:

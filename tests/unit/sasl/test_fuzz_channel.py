@@ -1,7 +1,7 @@
 """A channel and its life cycle under any order of events, with PLAIN, SCRAM and OAUTHBEARER as they are.
 
 Bytes come in pieces and pipelined, also while a check is under way; answers cannot be written; checks end late; peers
-leave; sessions end, and so does the time to become ready. Nobody is served who has not proved a name, nothing is
+leave; sessions end, and so does the time to become ready. No unauthenticated client is served, nothing is
 raised, and in the end the channel is READY or closed.
 """
 
@@ -413,8 +413,8 @@ ChannelMachine.TestCase.settings = settings(
 TestChannel = ChannelMachine.TestCase
 
 
-def test_the_machine_finds_its_way_in():
-    """So that what it says is not said of a door that is always shut."""
+def test_the_machine_can_authenticate_clients():
+    """Otherwise its invariants would hold because nothing ever succeeds."""
     for blocking in (False, True):
         for go in ("plain", "scram", "oauth"):
             machine = ChannelMachine()

@@ -1,4 +1,4 @@
-"""OAUTHBEARER: tokens that are right and wrong in every way, and keys that come, go and cannot be had."""
+"""OAUTHBEARER: tokens that are right and wrong in every way, and keys that are added, removed and unreachable."""
 
 import base64
 import hmac
@@ -233,7 +233,7 @@ def test_only_the_end_follows_a_refusal(listen):
     assert "invalid credentials" in response.error_message
 
 
-def test_an_authorization_id_of_somebody_else(listen):
+def test_an_authorization_id_of_another_user(listen):
     step, response = listen().token(said(signed(), "bob"))
     assert step.failed
     assert "different from the token's principal name" in response.error_message
@@ -241,7 +241,7 @@ def test_an_authorization_id_of_somebody_else(listen):
 
 @settings(max_examples=300)
 @given(st.text(alphabet="abcdeyJ0123456789._-=", max_size=80) | st.binary(max_size=60).map(encoded))
-def test_whatever_is_no_token_is_refused(text):
+def test_anything_but_a_token_is_refused(text):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(unsecured_development_tokens=True))
     book = Playbook({"OAUTHBEARER": mechanism})
     mechanism.open(SaslContext(book.listener, (), book.sessions))
@@ -337,7 +337,7 @@ def test_a_token_of_a_new_key_waits_for_the_key(listen, tmp_path):
     keys = book.mechanisms["OAUTHBEARER"].keys
     keys.submit = lambda work: (keys.refresh(), book.work.append(work))
     assert book.token(said(signed(OTHER_RSA)))[0].complete
-    assert refused(anew(book), signed(RSA)), "a key that is gone is no longer good"
+    assert refused(anew(book), signed(RSA)), "a removed key is not accepted"
 
 
 def test_the_thread_fetches_and_ends(listen, tmp_path):
@@ -416,12 +416,12 @@ def test_keys_over_http():
         ("http://localhost:8080/keys", None),
         ("http://127.0.0.2/keys", None),
         ("http://[::1]:80/keys", None),
-        ("http://idp.example.com/keys", "must begin with https://: whoever changes"),
-        ("http://localhost.example.com/keys", "must begin with https://: whoever changes"),
-        ("http://localhost@example.com/keys", "must begin with https://: whoever changes"),
-        ("http://10.0.0.1/keys", "must begin with https://: whoever changes"),
-        ("http://[::1/keys", "must begin with https://: whoever changes"),
-        ("http://", "must begin with https://: whoever changes"),
+        ("http://idp.example.com/keys", "must begin with https://: over"),
+        ("http://localhost.example.com/keys", "must begin with https://: over"),
+        ("http://localhost@example.com/keys", "must begin with https://: over"),
+        ("http://10.0.0.1/keys", "must begin with https://: over"),
+        ("http://[::1/keys", "must begin with https://: over"),
+        ("http://", "must begin with https://: over"),
         ("ftp://localhost/keys", "must begin with https://, http:// or file://"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The thread that works at leisure: turns, rests, work that is dropped, and the end."""
+"""The paced worker: turns between sources, rests, dropped work, and its end."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""PLAIN: right and wrong passwords, what is remembered, and that slow checks hold nobody up."""
+"""PLAIN: right and wrong passwords, what is remembered, and that slow checks delay no other client."""
 
 import pytest
 
@@ -60,16 +60,16 @@ def test_unknown_users_cost_as_much_as_others(spent):
 
 
 def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
-    """Each stranger costs always the same, and strangers together what users of all stores cost."""
+    """An unknown user always takes the same time, and unknown users on average that of the users of all stores."""
     made = {one: credential("sesame", one, iterations=4096 + index) for index, one in enumerate(ScramMechanism)}
     sha_256, sha_512 = ScramMechanism
     first = DictStore([(f"a{n}", made[sha_256]) for n in range(5)] + [(f"b{n}", made[sha_512]) for n in range(5)])
-    # The first store counts, and SHA-256 where somebody has both.
+    # The first store counts, and SHA-256 for a user with both.
     shadowed = [(f"a{n}", made[sha_512]) for n in range(5)]
     both = [(f"c{n}", one) for n in range(30) for one in made.values()]
     book = open_plain(stores=(first, DictStore(shadowed + both)))
     del spent[:]
-    names = [f"stranger-{n}" for n in range(200)]
+    names = [f"unknown-{n}" for n in range(200)]
     for password in ("wrong", "wrong again"):
         for name in names:
             anew(book).token(said(name, password))
@@ -78,7 +78,7 @@ def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
     assert 5 <= [one for one, _ in spent[:200]].count(sha_512) <= 60, "5 of 40 users have SHA-512 alone"
 
 
-def test_who_a_store_itself_refuses_costs_as_much_as_a_stranger(spent):
+def test_a_user_that_a_store_refuses_takes_as_long_as_an_unknown_one(spent):
     alice = credential("sesame", iterations=8192)
     book = open_plain(("alice", alice), stores=(Oracle(),))
     del spent[:]
@@ -87,7 +87,7 @@ def test_who_a_store_itself_refuses_costs_as_much_as_a_stranger(spent):
     assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
 
 
-def test_the_mark_of_a_password_is_made_also_for_strangers(monkeypatch):
+def test_the_hmac_of_a_password_is_computed_also_for_unknown_users(monkeypatch):
     book = open_plain(("alice", credential("sesame")))
     (mechanism,) = book.mechanisms.values()
     marked = []
@@ -120,7 +120,7 @@ def test_what_is_no_plain_message(token, message):
     assert response.error_message == message
 
 
-def test_an_authorization_id_of_somebody_else_is_told_only_to_who_knows_the_password():
+def test_a_wrong_authorization_id_is_reported_only_with_the_right_password():
     book = open_plain(("alice", credential("sesame")))
     assert book.token(said("alice", "wrong", "root"))[1].error_message == WRONG
     step, response = anew(book).token(said("alice", "sesame", "root"))
@@ -222,7 +222,7 @@ def test_the_mechanism_of_a_store_before_does_not_matter():
         (said("alice", "sesame", "root"), "user 'alice' asks for the authorization id 'root'"),
     ],
 )
-def test_the_log_names_the_user_and_the_client_is_told_nothing_of_it(token, reason):
+def test_the_log_names_the_user_and_the_client_gets_no_details(token, reason):
     step, response = open_plain(("alice", credential("sesame"))).token(token)
     assert step.failed == f"mechanism=PLAIN {reason}"
     assert response.error_message.startswith("Authentication failed: ")
@@ -256,7 +256,7 @@ def test_a_store_may_check_passwords_itself(user, password, enters):
     assert book.token(said(user, password))[0].complete == enters
 
 
-def test_a_store_that_fails_lets_nobody_in(caplog):
+def test_a_store_that_raises_authenticates_no_client(caplog):
     step, response = open_plain(stores=(Oracle(),)).token(said("broken", "sesame"))
     assert step.failed
     assert response.error_message == "Authentication failed: credentials for user could not be verified"

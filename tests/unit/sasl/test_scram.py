@@ -90,7 +90,7 @@ def test_users_that_do_not_exist_look_like_others(extensions):
     assert shapes == ({(24, False, 4096)} if extensions else {(26, True, 8192), (20, False, 4096)})
 
 
-def test_no_answer_tells_which_names_are_users_or_tokens():
+def test_no_response_discloses_which_names_are_users_or_tokens():
     """All that a client can see of a name: its salts by both mechanisms, as a user and as a token, and which agree."""
     names = [f"{kind}-{number}" for kind in ("user", "token", "both", "neither") for number in range(5)]
     users = [
@@ -174,7 +174,7 @@ def test_a_first_message_that_is_none(message):
 
 
 @pytest.mark.parametrize("user", ["alice", "nobody"])
-def test_an_authorization_id_of_somebody_else(user):
+def test_an_authorization_id_of_another_user(user):
     step, response = open_scram(("alice", credential("sesame"))).token(f"n,a=root,n={user},r=x".encode())
     assert step.failed
     assert "authorization id that is different from username" in response.error_message
@@ -240,7 +240,7 @@ def test_nothing_follows_the_end():
         max_size=4,
     )
 )
-def test_whatever_is_sent_lets_nobody_in(messages):
+def test_no_bytes_authenticate_without_a_credential(messages):
     book = open_scram(("alice", credential("sesame")))
     for message in messages:
         step, _ = book.token(message)

@@ -85,7 +85,7 @@ def test_a_file_that_changes_is_read_again(store, file, listener, caplog):
 @pytest.mark.parametrize(
     "text", ["alice\n", "alice:secret\n", ":SCRAM", "\xff", "alice:SCRAM-SHA-256$1:AA==$AA==:AA==\n"]
 )
-def test_a_bad_new_content_keeps_the_old_and_is_told_once(store, file, listener, caplog, text):
+def test_bad_new_content_keeps_the_old_and_is_reported_once(store, file, listener, caplog, text):
     file.write_text(line("dora") + text, encoding="latin-1")
     for _ in range(3):
         pass_time(listener)
@@ -103,7 +103,7 @@ def errors(caplog):
     return len([record for record in caplog.records if record.levelno == logging.ERROR])
 
 
-def test_a_file_that_is_gone_keeps_the_users_and_is_told_once(store, file, listener, caplog):
+def test_a_missing_file_keeps_the_users_and_is_reported_once(store, file, listener, caplog):
     text = file.read_text()
     for times in (1, 2):
         file.unlink()
@@ -117,7 +117,7 @@ def test_a_file_that_is_gone_keeps_the_users_and_is_told_once(store, file, liste
         pass_time(listener)
 
 
-def test_each_failure_is_told(store, file, listener, caplog):
+def test_each_failure_is_reported(store, file, listener, caplog):
     for times, text in enumerate(("rubbish", "more rubbish", "rubbish"), 1):
         file.write_text(text)
         pass_time(listener)
@@ -139,7 +139,7 @@ def test_what_reload_finds_wrong_is_counted_once(store, file, listener, caplog):
             store.reload()
         pass_time(listener)
     assert list(failures(listener).values()) == [1]
-    assert errors(caplog) == 0, "who asked for it is told by the exception"
+    assert errors(caplog) == 0, "the caller gets the exception"
     file.unlink()
     for _ in range(2):
         with pytest.raises(OSError, match="No such file"):
@@ -156,7 +156,7 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):
     assert "clear text" not in str(error.value)
 
 
-def test_nobody_looks_at_the_file_of_a_closed_store(file, listener, caplog):
+def test_a_closed_store_does_not_check_its_file(file, listener, caplog):
     store = FileStore(FileStoreSettings(file, 1000))
     store.open(listener)
     store.close()

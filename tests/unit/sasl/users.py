@@ -37,7 +37,7 @@ class DictStore(CredentialStore):
 
 
 class Silent(CredentialStore):
-    """Knows nobody."""
+    """Has no users."""
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return None

@@ -106,7 +106,7 @@ def test_a_time_after_2049_is_written_another_way():
 
 
 @given(st.binary(max_size=60))
-def test_rubbish_is_no_certificate(data):
+def test_garbage_is_not_a_certificate(data):
     with pytest.raises(ValueError):
         subject_name(data)
 

@@ -58,25 +58,28 @@ def trust(*authorities, revoked=(), leaf_only=False):
     ],
 )
 def test_a_certificate_needs_a_trusted_authority(authorities, chain, reason):
-    assert trust(*authorities).why_not(chain, is_whole=True) == reason
+    assert trust(*authorities).rejection_reason(chain, is_whole=True) == reason
 
 
 def test_of_a_resumed_session_the_authorities_are_not_known():
-    assert trust(NAMESAKE_DER).why_not(ALONE, is_whole=False) is None
+    assert trust(NAMESAKE_DER).rejection_reason(ALONE, is_whole=False) is None
     revoked = lists(BELOW, ALICE.certificate)
-    assert trust(NAMESAKE_DER, revoked=revoked).why_not(ALONE, is_whole=False) == "the client certificate was revoked"
+    assert (
+        trust(NAMESAKE_DER, revoked=revoked).rejection_reason(ALONE, is_whole=False)
+        == "the client certificate was revoked"
+    )
 
 
 @pytest.mark.parametrize("leaf_only", [True, False])
 def test_revocation_lists(leaf_only):
-    def why_not(*revoked):
-        return trust(ROOT_DER, revoked=revoked, leaf_only=leaf_only).why_not(WHOLE, is_whole=True)
+    def rejection_reason(*revoked):
+        return trust(ROOT_DER, revoked=revoked, leaf_only=leaf_only).rejection_reason(WHOLE, is_whole=True)
 
-    assert why_not(*lists(BELOW, ALICE.certificate)) == "the client certificate was revoked"
-    assert why_not(*lists(BELOW, BOB.certificate)) is None
+    assert rejection_reason(*lists(BELOW, ALICE.certificate)) == "the client certificate was revoked"
+    assert rejection_reason(*lists(BELOW, BOB.certificate)) is None
     # The same serial number, of another authority.
-    assert why_not(*lists(NAMESAKE, ALICE.certificate)) is None
-    of_authority = why_not(*lists(ROOT, BELOW.identity.certificate))
+    assert rejection_reason(*lists(NAMESAKE, ALICE.certificate)) is None
+    of_authority = rejection_reason(*lists(ROOT, BELOW.identity.certificate))
     assert of_authority == (None if leaf_only else "the certificate of an authority was revoked")
 
 

@@ -16,7 +16,7 @@ from klamm_ssl.options import SniSettings
 from klamm_ssl.settings import SslSettings
 from tests.tls_files import TlsFiles, revocation_list
 
-PASSWORD = "not told to anybody"
+PASSWORD = "a secret password"
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +141,14 @@ def test_a_trust_store_may_be_pem_pkcs12_or_inline(files, password_file, tmp_pat
 
 
 def test_a_client_certificate_may_itself_be_trusted(files, tmp_path):
-    stranger = TlsFiles(tmp_path / "stranger", "stranger's CA").client
-    built = contexts(certificate=files.server.both, client_auth="required", trust_store=stranger.certificate)
-    assert shake_hands(built.context, files.client_context(stranger))["client"]
+    unknown = TlsFiles(tmp_path / "stranger", "unknown CA").client
+    built = contexts(certificate=files.server.both, client_auth="required", trust_store=unknown.certificate)
+    assert shake_hands(built.context, files.client_context(unknown))["client"]
     found = shake_hands(built.context, files.client_context(files.client))
     assert found["error"].verify_code in (18, 19, 20)
 
 
-def test_the_digest_tells_whether_any_content_has_changed(files, tmp_path):
+def test_the_digest_shows_whether_any_content_has_changed(files, tmp_path):
     crl = tmp_path / "crl.pem"
     crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     settings = SslSettings(certificate=files.server.both, trust_store=files.ca, revocation_lists=(crl,))
@@ -288,7 +288,7 @@ BROKEN = {
         {"certificate": "server", "client_auth": "requested", "revocation_lists": "rubbish"},
         "revocation_lists need trust_store",
     ),
-    "lists for nobody": (
+    "lists without client certificates": (
         {"certificate": "server", "trust_store": "certificate", "revocation_lists": "rubbish"},
         "revocation_lists need client_auth",
     ),
@@ -382,7 +382,7 @@ def test_what_cannot_be_used_is_said_without_secrets(files, tmp_path, what):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_wrong_is_told_with_its_setting(files, tmp_path, settings, problem):
+def test_problems_are_reported_with_their_setting(files, tmp_path, settings, problem):
     (tmp_path / "both").write_bytes(files.server.both.read_bytes())
     (tmp_path / "other-key").write_bytes(files.client.key.read_bytes())
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -188,7 +188,7 @@ def test_a_client_that_says_it_ends_has_ended_although_the_socket_is_open(connec
     assert connection.layer.read_into(memoryview(bytearray(100))) == END_OF_STREAM
 
 
-def test_a_broken_record_is_an_error_and_the_client_is_told(connection):
+def test_a_broken_record_is_an_error_that_the_client_gets(connection):
     connection.send(b"x" * 100)
     connection.socket.arrived[-1] ^= 1
     with pytest.raises(ssl.SSLError):
@@ -252,7 +252,7 @@ class KeyUpdates:
         return head + AESGCM(key).encrypt(nonce, bytes([24, 0, 0, 1, 1, 22]), head)
 
 
-def test_who_asks_for_new_keys_gets_them_and_who_takes_no_answers_is_closed(files, tmp_path):
+def test_key_updates_are_answered_and_a_peer_that_does_not_read_the_answers_is_closed(files, tmp_path):
     keys = tmp_path / "keys"
     connection = Connection(files, keys=keys).shake_hands()
     assert connection.client.cipher()[0] == "TLS_AES_256_GCM_SHA384"

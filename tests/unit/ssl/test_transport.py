@@ -1,4 +1,4 @@
-"""SslTransportLayer over a socket pair with small buffers: every byte, in order, whatever is taken at a time."""
+"""SslTransportLayer over a socket pair with small buffers: every byte, in order, with any size of reads and writes."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ class Pair:
         self.layer = open_transport(files, **more).wrap(server, PEER)
         context = files.client_context(version=version)
         self.client = context.wrap_socket(client, server_hostname="localhost", do_handshake_on_connect=False)
-        self.begun = False
+        self.started = False
 
     def shake_hands(self):
         shaken = False

@@ -3,6 +3,8 @@
 import pytest
 
 import klamm_echo
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 
@@ -50,3 +52,18 @@ def test_paths_may_be_strings(tmp_path):
 def test_one_setting_is_a_list_too():
     with pytest.raises(TypeError, match=r"settings is a list of KEY=VALUE: \['a=b'\], not 'a=b'"):
         EmbeddedServer("a=b")
+
+
+def delay_ms(server):
+    return server.plan.api_sets["broker"].settings.group_initial_rebalance_delay_ms
+
+
+def test_a_new_group_waits_for_no_more_members(tmp_path):
+    assert delay_ms(EmbeddedServer()) == 0
+    assert delay_ms(EmbeddedServer(["group.initial.rebalance.delay.ms=40"])) == 40
+    file = tmp_path / "klamm.toml"
+    table = '[listeners.one]\nbind = "127.0.0.1:0"\n[broker]\ngroup.initial.rebalance.delay.ms = 50\n'
+    file.write_text(table, encoding="utf-8")
+    assert delay_ms(EmbeddedServer(file=file)) == 50
+    served = load_plan(None, PluginRegistry(), bind="127.0.0.1:0")
+    assert served.api_sets["broker"].settings.group_initial_rebalance_delay_ms == 3000

@@ -1,4 +1,4 @@
-"""Error codes, the exception that carries one, and the response to any request that tells it."""
+"""Error codes, the exception that carries one, and the error response to any request."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The short way of a message gives what its general reader and writer give, whatever comes."""
+"""The fast path of a message gives the same as its general reader and writer, for any input."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ def test_any_changed_byte_is_noticed(position: int, mask: int) -> None:
             validate_produced(batch, MAX_BYTES)
 
 
-# Whatever the bytes are
+# Arbitrary bytes
 
 
 def outcome(batch: bytearray) -> ErrorCode | None:

@@ -16,7 +16,7 @@ from klamm.wire.messages import (
 from klamm.wire.response_errors import first_error, has_errors_inside, named_errors
 
 
-def nobody(topic_id):
+def no_names(topic_id):
     return topic_id.hex()
 
 
@@ -71,7 +71,7 @@ def test_the_responses_own_error_comes_first():
 )
 def test_errors_are_found_where_they_are(response, code, named):
     assert first_error(response) == code
-    assert named_errors(response, nobody) == named
+    assert named_errors(response, no_names) == named
 
 
 @dataclasses.dataclass
@@ -102,10 +102,10 @@ def test_every_response_can_be_asked(api_key):
         pytest.skip("has no message module")
     response = vars(module)[f"{module.NAME}Response"]
     assert first_error(response()) == 0
-    assert named_errors(response(), nobody) == {}
+    assert named_errors(response(), no_names) == {}
 
 
-def test_it_is_known_beforehand_who_has_errors_inside():
+def test_classes_with_errors_inside_are_known_statically():
     assert has_errors_inside(produce.ProduceResponse)
     assert not has_errors_inside(api_versions.ApiVersionsResponse)
     assert not has_errors_inside(int)

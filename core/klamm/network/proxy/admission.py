@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from klamm.api.context import Address
 from klamm.api.gates import Delay
-from klamm.network.admission import ask_gates
+from klamm.network.admission import call_gates
 from klamm.network.channel import ChannelState, KafkaChannel, describe
 from klamm.network.lifecycle import CallSoon, ChannelLifecycle
 from klamm.network.proxy.trust import ProxyHeaderLayer
@@ -66,7 +66,7 @@ class ProxyAdmission:
         if layer.trusted:
             outcomes = self._runtime.outcomes
             admitted = list(channel.gates)
-            refusal = ask_gates(self._runtime.name, self._runtime.gates, channel.accepted_from, admitted)
+            refusal = call_gates(self._runtime.context, self._runtime.gates, channel.accepted_from, admitted)
             channel.gates = tuple(admitted)
             if isinstance(refusal, Delay) and refusal.pause_acceptor:
                 if refusal.reason not in layer.waited_for:
@@ -80,5 +80,5 @@ class ProxyAdmission:
                 outcomes.count(refusal)
                 self._lifecycle.authentication.refuse(channel, refusal)
                 return
-        channel.admit(self._runtime.transport.wrap(layer.socket, channel.accepted_from))
+        channel.admit(self._runtime.wrap(layer.socket, channel.accepted_from))
         self._selector.setup.begin(channel)

@@ -1,6 +1,6 @@
 """A copy of a topic's own configs beside its records, for when its directories are found without the store.
 
-The store has the configs that count. The copy is in the directory of partition 0, as JSON, of topics that have any.
+The configs in the store are authoritative. A topic with configs has the copy, as JSON, in the directory of partition 0.
 """
 
 from __future__ import annotations

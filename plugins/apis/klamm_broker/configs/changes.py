@@ -46,7 +46,7 @@ class Resource(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a resource's changes."""
+    """The result of a resource's changes."""
 
     resource: Resource
     error_code: int = ErrorCode.NONE

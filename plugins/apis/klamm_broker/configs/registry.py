@@ -183,21 +183,21 @@ def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
     listeners = server.listeners.values()
     described = [
         ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
-        ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
-        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
+        ("process.roles", "broker,controller", "", ConfigType.LIST, "The roles of this node."),
+        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
         (
             "listeners",
             ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
             "PLAINTEXT://:9092",
             ConfigType.LIST,
-            "Where the server listens.",
+            "Addresses that the server is bound to.",
         ),
         (
             "advertised.listeners",
             ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
             None,
             ConfigType.LIST,
-            "Where clients connect to.",
+            "Addresses that clients connect to.",
         ),
         (
             "listener.security.protocol.map",
@@ -272,11 +272,11 @@ class ConfigRegistry:
             try:
                 if name not in DYNAMIC_KEYS:
                     raise KafkaError(ErrorCode.INVALID_CONFIG, "it cannot be changed while the broker runs")
-                self._take(wanted)
+                self._apply(wanted)
             except KafkaError as error:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
 
-    def _take(self, dynamic: dict[str, dict[str, str]]) -> None:
+    def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
         """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
         inherited = self._inherited_with(dynamic)
         self._default_log_config = LogConfig(inherited)
@@ -322,7 +322,7 @@ class ConfigRegistry:
 
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
         entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
-        synonyms = self._told_synonyms(entry.broker_name) if entry.broker_name is not None else []
+        synonyms = self._described_synonyms(entry.broker_name) if entry.broker_name is not None else []
         if entry.broker_name is not None and entry.broker_name not in _SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
         value = self._inherited.get(name, text_of(entry.default))
@@ -377,7 +377,7 @@ class ConfigRegistry:
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._told_synonyms(key.name))
+        synonyms = tuple(self._described_synonyms(key.name))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
@@ -389,7 +389,7 @@ class ConfigRegistry:
             key.doc,
         )
 
-    def _told_synonyms(self, name: str) -> list[Synonym]:
+    def _described_synonyms(self, name: str) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
         by_source = sorted(self._synonyms(name, self._dynamic), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
@@ -457,7 +457,7 @@ class ConfigRegistry:
                 ),
             ]
         )
-        self._take({**self._dynamic, resource_name: dict(values)})
+        self._apply({**self._dynamic, resource_name: dict(values)})
         self._on_change()
 
 

@@ -18,7 +18,6 @@ from klamm.wire.messages.fetch import (
     PartitionData,
 )
 from klamm_broker.security.authorization import may_topic
-from klamm_broker.topics.registry import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -26,13 +25,18 @@ if TYPE_CHECKING:
     from klamm_broker.fetch.sessions import Answered, FetchContext, TopicKey, Wanted
     from klamm_broker.log.reader import LogRead
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
-# What Kafka does not count as failed: a client can bring these about, or the disk has them counted elsewhere.
-_TO_BE_EXPECTED = frozenset(
-    (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+# Errors that Kafka does not count in FailedFetchRequestsPerSec.
+_NOT_COUNTED = frozenset(
+    (
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
 )
 
 
@@ -118,7 +122,7 @@ class PendingFetch:
         """Read every wanted partition, in order, as far as the limits allow.
 
         The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
-        read `again` after a wait has been counted as asked for.
+        read `again` after a wait has been counted as a request before.
         """
         reading = Reading()
         remaining = self._max_bytes
@@ -136,19 +140,17 @@ class PendingFetch:
             traffic = partition.topic.traffic
             if not again:
                 traffic.fetch_requests += 1
-            if asked.current_leader_epoch > LEADER_EPOCH:
-                reading.fail(key, index, ErrorCode.UNKNOWN_LEADER_EPOCH)
-                continue
             limit = asked.partition_max_bytes
             try:
-                got = partition.log.read(
+                got = partition.read(
                     asked.fetch_offset,
                     limit if limit < remaining else remaining,
+                    asked.current_leader_epoch,
                     min_one_message=at_least_one,
                     committed_only=committed_only,
                 )
             except KafkaError as error:
-                if error.error_code not in _TO_BE_EXPECTED:
+                if error.error_code not in _NOT_COUNTED:
                     traffic.failed_fetch_requests += 1
                 reading.fail(key, index, error.error_code)
                 continue
@@ -185,11 +187,11 @@ class PendingFetch:
         recreated = self._topics.get(name) is not None
         return ErrorCode.INCONSISTENT_TOPIC_ID if recreated else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def has_news(self, ends: Sequence[tuple[Partition, int]]) -> bool:
+    def has_changed(self, ends: Sequence[tuple[Partition, int]]) -> bool:
         """Whether any partition has another end offset, or was deleted."""
         if self._committed_only:
-            return any(partition.log.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
-        return any(partition.log.high_watermark != end or partition.topic.deleted for partition, end in ends)
+            return any(partition.last_stable_offset != end or partition.topic.deleted for partition, end in ends)
+        return any(partition.high_watermark != end or partition.topic.deleted for partition, end in ends)
 
     def response(self, reading: Reading) -> FetchResponse:
         """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
@@ -233,7 +235,7 @@ class DelayedFetch(DelayedOperation):
         first.close()
 
     def try_complete(self) -> bool:
-        if not self._fetch.has_news(self._ends):
+        if not self._fetch.has_changed(self._ends):
             return False
         reading = self._fetch.read(again=True)
         if reading.size_bytes < self._min_bytes and not reading.failed and len(reading.ends) == len(self._ends):

@@ -77,6 +77,7 @@ class FetchSession:
         self.epoch = 1
         self.created_ns = now_ns
         self.last_used_ns = now_ns
+        # Protects the session's partitions and epoch.
         self.lock = threading.Lock()
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
@@ -107,6 +108,7 @@ class FetchSessionCache:
         self._slots = slots
         self._clock = clock
         self._random_bytes = random_bytes
+        # Protects the sessions and the order of last use.
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._refused_size = 0
@@ -132,7 +134,7 @@ class FetchSessionCache:
             self._sessions.pop(session_id, None)
 
     def create(self, uses_topic_ids: bool, size: int) -> FetchSession | None:
-        """A new session for `size` partitions; None when no slot can be had."""
+        """A new session for `size` partitions; None if no slot is free and none can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             if len(self._sessions) >= self._slots and not self._evict(size, now_ns):
@@ -197,7 +199,7 @@ class FetchContext(Protocol):
 
 
 class SessionlessContext:
-    """A fetch that stands alone."""
+    """A fetch without a session."""
 
     __slots__ = ("_topics_generation", "_wanted")
 

@@ -2,12 +2,15 @@
 
 `GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
 
-    coordinator     the requests of members: join, sync, heartbeat, leave
+    coordinator     which part a request is for
+    classic_coordinator  the requests of members of classic groups: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
     offsets         commit, fetch, delete, expire
+    transactional_offsets  what open transactions would commit
     registry        group id → group
-    group           members, state, offsets of one group (`state` has its transitions, `views` what clients see of it)
+    group           what all kinds of groups share: id, lock, offsets
+    classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
     persistence     to and from the store
 
 A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.
@@ -27,6 +30,7 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.settings import GroupSettings
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 __all__ = [
     "CommitRequest",
@@ -41,4 +45,5 @@ __all__ = [
     "PartitionCommit",
     "SyncRequest",
     "SyncResult",
+    "TransactionalOffsets",
 ]

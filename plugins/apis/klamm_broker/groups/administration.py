@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.requests import DescribedGroup, ListedGroup
-from klamm_broker.groups.state import DEAD, EMPTY
 from klamm_broker.groups.views import describe
 
 if TYPE_CHECKING:
     from klamm_broker.storage.store import Store, StoreError
-
-GROUP_TYPE: Final = "classic"
 
 
 class GroupAdministration:
@@ -27,23 +25,22 @@ class GroupAdministration:
         self._registry = registry
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """The group, or None if there is none."""
+        """The classic group, or None if there is none."""
         group = self._registry.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return None
         with group:
-            return describe(group) if group.state is not DEAD else None
+            return describe(group) if not group.is_dead else None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, whatever their case; no filter lets all through."""
+        """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.strip().lower() for group_type in types}
-        if wanted_types and GROUP_TYPE not in wanted_types:
-            return []
         return [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
+            ListedGroup(group.group_id, group.protocol_type or "", group.state_name, group.group_type)
             for group in self._registry.all()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            if (not wanted_types or group.group_type in wanted_types)
+            and (not wanted_states or group.state_name.lower() in wanted_states)
         ]
 
     def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
@@ -58,10 +55,10 @@ class GroupAdministration:
                 outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
                 continue
             with group:
-                if group.state is EMPTY:
+                if group.is_empty:
                     outcomes[group_id] = ErrorCode.NONE
                     self._delete_held(group, outcomes)
-                elif group.state is DEAD:
+                elif group.is_dead:
                     outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
                 else:
                     outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
@@ -72,15 +69,14 @@ class GroupAdministration:
 
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
         # These member ids were given for the group that is deleted now; ids given from here on stay valid.
-        for member_id in list(group.pending_joins):
-            group.forget_pending_join(member_id)
+        group.forget_expected()
 
         def on_durable(error: StoreError | None) -> None:
             if error is not None:
                 outcomes[group.group_id] = ErrorCode.NOT_COORDINATOR
                 return
             with group:
-                group.offsets.clear()
+                group.book.clear()
                 self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)

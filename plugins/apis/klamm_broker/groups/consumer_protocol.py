@@ -1,4 +1,4 @@
-"""What a broker reads of the consumers' own protocol: the topics that a member subscribes to.
+"""The part of the embedded consumer protocol that a broker reads: the topics that a member subscribes to.
 
 Only the prefix that all versions of `ConsumerProtocolSubscription` share is read, as Kafka's `ClassicGroup` does.
 """

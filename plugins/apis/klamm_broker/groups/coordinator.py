@@ -1,41 +1,28 @@
-"""The group coordinator: joins, syncs, heartbeats and departures.
+"""The group coordinator: the parts that coordinate groups, and which of them a request is for.
 
-Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
+Follows Kafka's `GroupCoordinatorService`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError, clipped
+from klamm import ErrorCode
 from klamm_broker.groups import persistence
 from klamm_broker.groups.administration import GroupAdministration
-from klamm_broker.groups.group import Group, cancel_timer
-from klamm_broker.groups.member import Member
+from klamm_broker.groups.classic_coordinator import ClassicCoordinator
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.rebalance import Rebalancer, names_for_log
+from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
-from klamm_broker.groups.requests import (
-    JoinReply,
-    JoinRequest,
-    JoinResult,
-    LeaveResult,
-    LeavingMember,
-    SyncReply,
-    SyncRequest,
-    SyncResult,
-)
+from klamm_broker.groups.requests import JoinReply, JoinRequest, LeaveResult, LeavingMember, SyncReply, SyncRequest
 from klamm_broker.groups.settings import GroupSettings
-from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-from klamm_broker.groups.views import join_result
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
-    from klamm_broker.storage.store import Store, StoreError
-
-log = logging.getLogger("klamm.broker.groups")
+    from klamm_broker.storage.store import Store
 
 
 class GroupCoordinator:
@@ -59,10 +46,11 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
-        self._random_bytes = random_bytes
         self._registry = GroupRegistry(clock)
-        self._rebalancer = Rebalancer(clock, scheduler, store, settings)
-        self.offsets = OffsetManager(clock, store, settings, self._registry, self._rebalancer)
+        rebalancer = Rebalancer(clock, scheduler, store, settings)
+        self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
+        self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
+        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry)
 
     def load(self) -> int:
@@ -73,248 +61,31 @@ class GroupCoordinator:
         self._registry.restore(persistence.load(self._store, self._clock))
         groups = self._registry.all()
         for group in groups:
-            with group:
-                for member in group.members.values():
-                    self._rebalancer.keep_alive(group, member)
-                if len(group.members) > self._settings.group_max_size:
-                    self._rebalancer.prepare(group, f"{len(group.members)} members are more than group.max.size")
+            if isinstance(group, ClassicGroup):
+                self._classic.start(group)
         self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
         return len(groups)
 
     def close(self) -> None:
         """Answer every waiting request with NOT_COORDINATOR."""
         for group in self._registry.all():
-            with group:
-                for member in group.members.values():
-                    group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-                    group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
-                cancel_timer(group.join_timer)
-                group.join_timer = None
-                group.transition_to(DEAD)
-
-    # Join
+            if isinstance(group, ClassicGroup):
+                self._classic.stop(group)
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
-        settings = self._settings
-        error = ErrorCode.NONE
-        if not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif not (
-            settings.group_min_session_timeout_ms <= request.session_timeout_ms <= settings.group_max_session_timeout_ms
-        ):
-            error = ErrorCode.INVALID_SESSION_TIMEOUT
-        if error is not ErrorCode.NONE:
-            reply(JoinResult(error, request.member_id))
-            return
-        created = False
-        if request.member_id:
-            group = self._registry.get(request.group_id)
-            if group is None:
-                reply(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return
-        else:
-            group, created = self._registry.get_or_create(request.group_id)
-        with group:
-            if created:
-                self._store.submit(persistence.put_group(group, {}))
-            self._join_held(group, request, reply)
-
-    def _join_held(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
-        member_id = request.member_id
-        if not self._accepts_joining(group, member_id):
-            group.remove(member_id)
-            group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
-        elif group.state is DEAD:
-            group.answer(reply, JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-        elif not group.supports_protocols(request.protocol_type, request.protocols):
-            group.answer(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
-        elif not member_id:
-            self._join_new(group, request, reply)
-        elif member_id in group.pending_joins:
-            self._join_pending(group, request, reply)
-        else:
-            try:
-                member = group.validate_member(member_id, request.group_instance_id)
-            except KafkaError as error:
-                group.answer(reply, JoinResult(error.error_code, member_id))
-            else:
-                self._rejoin(group, request, member, reply)
-
-    def _accepts_joining(self, group: Group, member_id: str) -> bool:
-        """Whether `group.max.size` leaves room. In the join phase only members that wait are counted."""
-        if group.state in (EMPTY, DEAD):
-            return True
-        member = group.members.get(member_id)
-        if group.state is PREPARING_REBALANCE:
-            waits = member is not None and member.awaits_join
-            return waits or group.awaiting_join_count < self._settings.group_max_size
-        return member is not None or len(group.members) < self._settings.group_max_size
-
-    def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
-        instance_id = request.group_instance_id
-        suffix = _uuid_text(self._random_bytes(16))
-        member_id = f"{request.client_id if instance_id is None else instance_id}-{suffix}"
-        if instance_id is not None:
-            if instance_id in group.static_members:
-                self._rebalancer.replace_static_member(group, request, instance_id, member_id, reply)
-            else:
-                self._rebalancer.add_member(group, request, member_id, reply)
-        elif request.requires_known_member_id:
-            self._rebalancer.await_pending_member(group, member_id, request.session_timeout_ms)
-            group.answer(reply, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-        else:
-            self._rebalancer.add_member(group, request, member_id, reply)
-
-    def _join_pending(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
-        if request.group_instance_id is not None:
-            # Member ids are handed out in advance to dynamic members only.
-            group.answer(reply, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        else:
-            self._rebalancer.add_member(group, request, request.member_id, reply)
-
-    def _rejoin(self, group: Group, request: JoinRequest, member: Member, reply: JoinReply) -> None:
-        changed = member.protocols != request.protocols
-        if (
-            group.state is PREPARING_REBALANCE
-            or (group.state is COMPLETING_REBALANCE and changed)
-            # The leader may know of changes that no metadata shows, such as new partitions.
-            or (group.state is STABLE and (changed or group.leader_id == member.member_id))
-        ):
-            self._rebalancer.update_member(group, request, member, reply)
-        else:
-            # The response to its first join may have been lost: send the current generation again.
-            group.answer(reply, join_result(group, member.member_id))
-
-    # Sync
+        self._classic.join(request, reply)
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
-        if not request.group_id:
-            reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
-            return
-        group = self._registry.get(request.group_id)
-        if group is None:
-            reply(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-            return
-        with group:
-            try:
-                member = self._validate_sync(group, request)
-            except KafkaError as error:
-                group.answer(reply, SyncResult(error.error_code))
-                return
-            self._rebalancer.note_sync(group, request.member_id)
-            if group.state is STABLE:
-                group.answer(
-                    reply, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
-                )
-                return
-            group.park_sync(member, reply)
-            if group.leader_id == request.member_id:
-                self._rebalancer.store_assignments(group, request.assignments)
-
-    def _validate_sync(self, group: Group, request: SyncRequest) -> Member:
-        if group.state is DEAD:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        member = group.validate_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is PREPARING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        return member
-
-    # Heartbeat
+        self._classic.sync(request, reply)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
         """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin."""
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        group = self._registry.get(group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        with group:
-            if group.state is DEAD:
-                return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            try:
-                member = group.validate_member(member_id, group_instance_id)
-            except KafkaError as error:
-                return error.error_code
-            if generation_id != group.generation_id:
-                return ErrorCode.ILLEGAL_GENERATION
-            self._rebalancer.keep_alive(group, member)
-            return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE
+        return self._classic.heartbeat(group_id, member_id, generation_id, group_instance_id)
 
-    # Leave
-
-    def leave(
-        self,
-        group_id: str,
-        leaving: Sequence[LeavingMember],
-        reply: Callable[[LeaveResult], None],
-    ) -> None:
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]) -> None:
         """Remove members. `reply` is called once that is durable."""
-        if not group_id:
-            reply(LeaveResult(ErrorCode.INVALID_GROUP_ID))
-            return
-        group = self._registry.get(group_id)
-        if group is None:
-            reply(LeaveResult(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)))
-            return
-        with group:
-            if group.state is DEAD:
-                group.answer(reply, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-                return
-            outcomes = [self._leave_held(group, each) for each in leaving]
-            if ErrorCode.NONE in outcomes:
-                if group.state is PREPARING_REBALANCE:
-                    self._rebalancer.maybe_complete_join(group)
-                elif group.state in (STABLE, COMPLETING_REBALANCE):
-                    gone = [
-                        each.member_id or each.group_instance_id or ""
-                        for each, outcome in zip(leaving, outcomes, strict=True)
-                        if outcome is ErrorCode.NONE
-                    ]
-                    self._rebalancer.after_removal(group, f"{names_for_log(gone)} left")
-            result = LeaveResult(ErrorCode.NONE, outcomes)
-            if group.state is not EMPTY:
-                group.answer(reply, result)
-                return
-
-            # As in Kafka, members have left even if the empty group could not be written.
-            def on_durable(_error: StoreError | None) -> None:
-                with group:
-                    group.answer(reply, result)
-
-            # Behind the write of the empty group, so that a departure that was answered is not undone by a crash.
-            self._store.submit((), on_durable)
-
-    def _leave_held(self, group: Group, leaving: LeavingMember) -> ErrorCode:
-        member_id: str | None = leaving.member_id
-        if not member_id:
-            member_id = group.static_members.get(leaving.group_instance_id or "")
-            if member_id is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        elif member_id not in group.pending_joins:
-            try:
-                group.validate_member(member_id, leaving.group_instance_id)
-            except KafkaError as error:
-                return error.error_code
-        log.info(
-            "group %s: member %s leaves; client reason: %s", group.log_name, clipped(member_id), clipped(leaving.reason)
-        )
-        group.remove(member_id)
-        return ErrorCode.NONE
-
-
-def _differs(sent: str | None, known: str | None) -> bool:
-    return sent is not None and known is not None and sent != known
-
-
-def _uuid_text(random: bytes) -> str:
-    """16 random bytes in the form of a UUID, which Kafka's member ids end with."""
-    text = random.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        self._classic.leave(group_id, leaving, reply)

@@ -1,37 +1,15 @@
-"""A classic group: its members, its state, its committed offsets."""
+"""What all kinds of groups share: id, lock, committed offsets, and what offsets and administrators need to know."""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from klamm import ErrorCode, KafkaError, clipped
-from klamm_broker.groups import consumer_protocol
+from klamm import clipped
 from klamm_broker.groups.lock import GroupLock
-from klamm_broker.groups.member import Member
-from klamm_broker.groups.requests import (
-    JoinReply,
-    JoinResult,
-    Protocol,
-    SyncReply,
-    SyncResult,
-)
-from klamm_broker.groups.state import (
-    COMPLETING_REBALANCE,
-    DEAD,
-    EMPTY,
-    NEXT_STATES,
-    GroupState,
-    IllegalTransitionError,
-)
 
 if TYPE_CHECKING:
-    from klamm.runtime import Clock, Timer
-
-log = logging.getLogger("klamm.broker.groups")
+    from klamm.runtime import Timer
 
 
 class CommittedOffset(NamedTuple):
@@ -48,260 +26,112 @@ class CommittedOffset(NamedTuple):
     expire_timestamp_ms: int | None = None
 
 
-class Group(GroupLock):
-    """State of one classic group, as Kafka's `ClassicGroup`.
+class OffsetBook:
+    """The offsets of one group id, whichever kind of group it is.
 
-        EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
-          ▲        │  ▲   ▲                  │                       │
-          └────────┘  │   └──────────────────┘                       │
-                      └──────────────────────────────────────────────┘
-        and from each of them to DEAD, which is final.
+    `offsets`         committed positions by topic and partition.
+    `pending`         what open transactions would commit, by producer id, then by topic and partition.
+    `pending_writes`  commits that the store has not confirmed yet.
+    """
+
+    __slots__ = ("offsets", "pending", "pending_writes")
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[int, CommittedOffset]] = {}
+        self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
+        self.pending_writes = 0
+
+    def is_unstable(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction would commit an offset of this partition (KIP-447)."""
+        return any((topic, partition) in pending for pending in self.pending.values())
+
+    def clear(self) -> None:
+        """The group is deleted."""
+        self.offsets.clear()
+        self.pending.clear()
+
+
+class Group(GroupLock, ABC):
+    """One group, of one kind (`group_type`).
+
+    A group that changes its kind is replaced by a new object that shares its lock and its offsets; the old one is dead.
+    So a caller that has waited for the lock looks at `is_dead` first.
 
     Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
     Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
-
-    `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
-    `pending_joins`         member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
-    `pending_syncs`         members of this generation that have not requested their assignment yet.
-    `pending_writes`        offset commits that the store has not confirmed yet.
-    `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
-    `subscribed_topics`     of all members, or None when they are unknown.
     """
 
-    def __init__(self, group_id: str, clock: Clock) -> None:
-        super().__init__(clipped(group_id))
+    group_type: ClassVar[str]
+
+    def __init__(self, group_id: str, replaced: Group | None = None) -> None:
+        super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
-        self.state: GroupState = EMPTY
-        self.previous_state: GroupState = DEAD
-        self.state_timestamp_ms = clock.wall_ms()
-        self.generation_id = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static_members: dict[str, str] = {}
-        self.pending_joins: dict[str, Timer] = {}
-        self.pending_syncs: set[str] = set()
-        self.awaiting_join_count = 0
-        self.new_member_added = False
-        self.subscribed_topics: frozenset[str] | None = None
-        self.join_timer: Timer | None = None
-        self.sync_timer: Timer | None = None
-        self.offsets: dict[str, dict[int, CommittedOffset]] = {}
-        self.pending_writes = 0
-        self.storing_generation_id = -1
-        self._clock = clock
-        self._supported_protocols: Counter[str] = Counter()
-
-    # State
-
-    def transition_to(self, state: GroupState) -> None:
-        """Change the state. Raises IllegalTransitionError for a move that is not in `NEXT_STATES`."""
-        if state not in NEXT_STATES[self.state]:
-            raise IllegalTransitionError(self.group_id, self.state, state)
-        self.previous_state = self.state
-        self.state = state
-        self.state_timestamp_ms = self._clock.wall_ms()
-
-    def init_next_generation(self) -> None:
-        """End the join phase: next generation, protocol chosen, COMPLETING_REBALANCE, or EMPTY without members."""
-        self.generation_id += 1
-        self.protocol_name = self.select_protocol() if self.members else None
-        self.refresh_subscribed_topics()
-        self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY)
-        self.pending_syncs.clear()
+        self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook()
 
     @property
-    def uses_consumer_protocol(self) -> bool:
-        """Whether its members are consumers."""
-        return self.protocol_type == consumer_protocol.PROTOCOL_TYPE
+    def offsets(self) -> dict[str, dict[int, CommittedOffset]]:
+        """Committed positions by topic and partition."""
+        return self.book.offsets
 
     @property
-    def all_members_joined(self) -> bool:
-        """Whether every member has a pending join, and every member id that was given has joined."""
-        return len(self.members) == self.awaiting_join_count and not self.pending_joins
+    @abstractmethod
+    def state_name(self) -> str:
+        """The state as clients see it."""
 
     @property
-    def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of its members."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+    @abstractmethod
+    def protocol_type(self) -> str | None:
+        """What its members speak, None if it has had none."""
 
-    # Members
+    @property
+    @abstractmethod
+    def is_dead(self) -> bool:
+        """Whether it was deleted or replaced."""
 
-    def add(self, member: Member, protocol_type: str, reply: JoinReply | None = None) -> None:
-        """Add a member; the first one decides the protocol type and leads. `reply` waits for the join phase's end."""
-        if member.group_instance_id is not None:
-            if member.group_instance_id in self.static_members:
-                raise RuntimeError(f"group {self.group_id!r} has a member {member.group_instance_id!r} already")
-            self.static_members[member.group_instance_id] = member.member_id
-        if not self.members:
-            self.protocol_type = protocol_type
-        if self.leader_id is None:
-            self.leader_id = member.member_id
-        self.members[member.member_id] = member
-        self._count_protocols(member.protocols, 1)
-        self.forget_pending_join(member.member_id)
-        self.park_join(member, reply)
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether it is alive and has no members."""
 
-    def remove(self, member_id: str) -> None:
-        """Remove a member or a pending one. Its pending requests are answered with UNKNOWN_MEMBER_ID."""
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self._count_protocols(member.protocols, -1)
-            self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
-            self.answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-            if member.group_instance_id is not None:
-                del self.static_members[member.group_instance_id]
-            cancel_timer(member.timer)
-            member.timer = None
-        if self.leader_id == member_id:
-            self.leader_id = next(iter(self.members), None)
-        self.forget_pending_join(member_id)
-        self.pending_syncs.discard(member_id)
+    @property
+    @abstractmethod
+    def is_expected(self) -> bool:
+        """Whether somebody may join soon, so that an empty group must stay."""
 
-    def forget_pending_join(self, member_id: str) -> None:
-        """A member that was given its id has joined, or did not join in time."""
-        cancel_timer(self.pending_joins.pop(member_id, None))
+    @abstractmethod
+    def forget_expected(self) -> None:
+        """The group is being deleted: forget who may join."""
 
-    def update(self, member: Member, protocols: tuple[Protocol, ...], rebalance_ms: int, session_ms: int) -> None:
-        """Update a member that rejoins: its protocols, rebalance timeout and session timeout."""
-        self._count_protocols(member.protocols, -1)
-        member.protocols = protocols
-        self._count_protocols(protocols, 1)
-        member.rebalance_timeout_ms = rebalance_ms
-        member.session_timeout_ms = session_ms
+    @abstractmethod
+    def die(self) -> None:
+        """It is deleted or replaced."""
 
-    def replace_static_member(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new member id; the old one's pending requests are answered with FENCED_INSTANCE_ID."""
-        old_member_id = self.static_members[group_instance_id]
-        old = self.members.pop(old_member_id)
-        self.answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
-        self.answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
-        cancel_timer(old.timer)
-        new = replace(old, member_id=new_member_id, is_new=False, timer=None, deadline_ns=0)
-        self.members[new_member_id] = new
-        self.static_members[group_instance_id] = new_member_id
-        if self.leader_id == old_member_id:
-            self.leader_id = new_member_id
-        if old_member_id in self.pending_syncs:
-            self.pending_syncs.remove(old_member_id)
-            self.pending_syncs.add(new_member_id)
-        return new
+    @abstractmethod
+    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """Raise KafkaError unless this member may commit offsets in this generation (or member epoch).
 
-    def elect_joined_leader(self) -> bool:
-        """Make a member that has rejoined the leader if the leader has not. False if no member has rejoined."""
-        if self.leader_id is None:
-            return False
-        if self.members[self.leader_id].awaits_join:
-            return True
-        for member in self.members.values():
-            if member.awaits_join:
-                log.info(
-                    "group %s: %s takes over from %s as leader",
-                    self.log_name,
-                    clipped(member.member_id),
-                    clipped(self.leader_id),
-                )
-                self.leader_id = member.member_id
-                return True
-        return False
+        A generation of -1 is that of an administrator, or of a consumer without group management.
+        """
 
-    def validate_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another holds the instance."""
-        if group_instance_id is not None:
-            existing = self.static_members.get(group_instance_id)
-            if existing is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if existing != member_id:
-                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return member
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """As `validate_commit`, for offsets of a transaction (KIP-447)."""
+        self.validate_commit(member_id, group_instance_id, generation_id)
 
-    # Protocols
+    @abstractmethod
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raise KafkaError unless this member may fetch offsets; without id and epoch everybody may."""
 
-    def supports_protocols(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
-        """Whether a member with these could join."""
-        if self.state is EMPTY:
-            return bool(protocol_type) and bool(protocols)
-        everyone = len(self.members)
-        return self.protocol_type == protocol_type and any(
-            self._supported_protocols[name] == everyone for name, _ in protocols
-        )
+    @abstractmethod
+    def validate_offset_delete(self) -> None:
+        """Raise KafkaError if no offsets may be deleted because of the group's members."""
 
-    def select_protocol(self) -> str:
-        """The protocol that all members support and most of them prefer. Raises LookupError if there is none."""
-        everyone = len(self.members)
-        candidates = {name for name, count in self._supported_protocols.items() if count == everyone}
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
-
-    def refresh_subscribed_topics(self) -> None:
-        """Recompute what the members subscribe to."""
-        self.subscribed_topics = self._subscribed_topics()
-
-    def _subscribed_topics(self) -> frozenset[str] | None:
-        if not self.uses_consumer_protocol:
-            return None
-        if not self.members:
-            return frozenset()
-        if self.protocol_name is None:
-            return None
-        try:
-            return frozenset().union(
-                *(
-                    consumer_protocol.subscribed_topics(member.metadata(self.protocol_name))
-                    for member in self.members.values()
-                )
-            )
-        except ValueError as error:
-            log.warning("group %s: cannot read a member's subscription: %s", self.log_name, error)
-            return None
-
+    @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may read the topic; when that is unknown, True for consumers."""
-        if self.subscribed_topics is None:
-            return self.uses_consumer_protocol
-        return topic in self.subscribed_topics
+        """Whether a member may read the topic."""
 
-    def _count_protocols(self, protocols: Sequence[Protocol], step: int) -> None:
-        counts = self._supported_protocols
-        for name in {name for name, _ in protocols}:
-            counts[name] += step
-            if not counts[name]:
-                del counts[name]
-
-    # Requests that wait
-
-    def park_join(self, member: Member, reply: JoinReply | None) -> None:
-        """Park a join. An earlier one is answered with REBALANCE_IN_PROGRESS: its client has sent a newer one."""
-        self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        if reply is not None:
-            member.join_reply = reply
-            self.awaiting_join_count += 1
-
-    def answer_join(self, member: Member, result: JoinResult) -> bool:
-        """Answer the member's pending join, if there is one."""
-        if member.join_reply is None:
-            return False
-        self.answer(member.join_reply, result)
-        member.join_reply = None
-        self.awaiting_join_count -= 1
-        return True
-
-    def park_sync(self, member: Member, reply: SyncReply) -> None:
-        """Park a sync; see `park_join`."""
-        self.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.sync_reply = reply
-
-    def answer_sync(self, member: Member, result: SyncResult) -> bool:
-        """Answer the member's pending sync, if there is one."""
-        if member.sync_reply is None:
-            return False
-        self.answer(member.sync_reply, result)
-        member.sync_reply = None
-        return True
+    @abstractmethod
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        """When the retention of an offset of a topic without subscribers began; None if it has not (KIP-211)."""
 
 
 def cancel_timer(timer: Timer | None) -> None:

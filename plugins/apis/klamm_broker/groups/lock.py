@@ -13,28 +13,40 @@ log = logging.getLogger("klamm.broker.groups")
 R = TypeVar("R")
 
 
-class GroupLock:
-    """Re-entrant. `log_name` is the group's name in log lines."""
+class _Held:
+    """The lock itself, and the answers that wait for its release."""
 
-    def __init__(self, log_name: str) -> None:
+    __slots__ = ("answers", "depth", "lock")
+
+    def __init__(self) -> None:
+        # Protects one group; its holder may enter again.
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.answers: list[tuple[Callable[[Any], None], Any]] = []
+
+
+class GroupLock:
+    """Re-entrant. `log_name` is the group's name in log lines. One that is made of another is the same lock."""
+
+    def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:
         self.log_name = log_name
-        self._lock = threading.RLock()
-        self._depth = 0
-        self._answers: list[tuple[Callable[[Any], None], Any]] = []
+        self._held: _Held = same_as._held if same_as is not None else _Held()
 
     def __enter__(self) -> Self:
-        self._lock.acquire()
-        self._depth += 1
+        held = self._held
+        held.lock.acquire()
+        held.depth += 1
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._depth -= 1
+        held = self._held
+        held.depth -= 1
         answers: Sequence[tuple[Callable[[Any], None], Any]] = ()
-        if self._answers and not self._depth:
-            answers, self._answers = self._answers, []
-        self._lock.release()
+        if held.answers and not held.depth:
+            answers, held.answers = held.answers, []
+        held.lock.release()
         for reply, result in answers:
             try:
                 reply(result)
@@ -43,4 +55,4 @@ class GroupLock:
 
     def answer(self, reply: Callable[[R], None], result: R) -> None:
         """Deliver `result` to `reply` after the release."""
-        self._answers.append((reply, result))
+        self._held.answers.append((reply, result))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
 from klamm_broker.groups.settings import GroupSettings
-from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
+from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -31,7 +32,10 @@ TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
 """Partition indexes by topic name."""
 
 FetchedOffsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset | None]]
-"""Committed offsets by topic name and partition index; None where nothing is committed."""
+"""Committed offsets by topic name and partition index; None where nothing is committed, or `UNSTABLE`."""
+
+UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
+"""In place of an offset that an open transaction may change: UNSTABLE_OFFSET_COMMIT."""
 
 
 class PartitionCommit(NamedTuple):
@@ -99,19 +103,11 @@ class OffsetManager:
             self._commit_held(group, request, reply)
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
-        if group.state is DEAD:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if request.generation_id < 0 and group.state is EMPTY:
-            return
-        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = group.validate_member(request.member_id, request.group_instance_id)
-        if request.generation_id != group.generation_id:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if group.state is COMPLETING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state in (STABLE, PREPARING_REBALANCE):
-            self._rebalancer.keep_alive(group, member)
+        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalancer.keep_alive(group, member)
 
     def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         now_ms = self._clock.wall_ms()
@@ -135,7 +131,7 @@ class OffsetManager:
 
         def on_durable(error: StoreError | None) -> None:
             with group:
-                group.pending_writes -= 1
+                group.book.pending_writes -= 1
                 if error is None:
                     for topic, partition, committed in accepted:
                         group.offsets.setdefault(topic, {})[partition] = committed
@@ -144,7 +140,7 @@ class OffsetManager:
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 
-        group.pending_writes += 1
+        group.book.pending_writes += 1
         self._store.submit(statements, on_durable)
 
     # Fetch
@@ -158,30 +154,36 @@ class OffsetManager:
     ) -> None:
         """Committed offsets for each (group id, partitions or None for all), in their order.
 
-        With `require_stable` (KIP-447) commits that are under way are waited for, as Kafka does. A group that does
-        not exist has no offsets; that is no error.
+        With `require_stable` (KIP-447) commits that are under way are waited for, and what an open transaction may
+        change is `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is no error.
         """
+
+        def fetched() -> list[FetchedOffsets]:
+            return [self._fetch(*request, require_stable) for request in requests]
+
         if require_stable and any(self._has_pending_writes(group_id) for group_id, _ in requests):
-            self._store.submit((), lambda _: reply([self._fetch(*request) for request in requests]))
+            self._store.submit((), lambda _: reply(fetched()))
         else:
-            reply([self._fetch(*request) for request in requests])
+            reply(fetched())
 
     def _has_pending_writes(self, group_id: str) -> bool:
         group = self._registry.get(group_id)
-        return group is not None and group.pending_writes > 0
+        return group is not None and group.book.pending_writes > 0
 
-    def _fetch(self, group_id: str, partitions: TopicPartitions | None) -> FetchedOffsets:
+    def _fetch(self, group_id: str, partitions: TopicPartitions | None, require_stable: bool) -> FetchedOffsets:
         group = self._registry.get(group_id)
         if group is None:
             return {} if partitions is None else {topic: dict.fromkeys(each) for topic, each in partitions.items()}
         with group:
-            offsets = group.offsets
+            offsets, book = group.offsets, group.book
             if partitions is None:
-                return {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+                partitions = {topic: list(by_partition) for topic, by_partition in offsets.items()}
             fetched: dict[str, dict[int, CommittedOffset | None]] = {}
             for topic, indexes in partitions.items():
                 by_partition = offsets.get(topic, {})
                 fetched[topic] = {index: by_partition.get(index) for index in indexes}
+                if require_stable and book.pending:
+                    fetched[topic].update((index, UNSTABLE) for index in indexes if book.is_unstable(topic, index))
             return fetched
 
     # Delete
@@ -200,15 +202,14 @@ class OffsetManager:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         with group:
-            if group.state is DEAD:
+            if group.is_dead:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if group.state is not EMPTY and not group.uses_consumer_protocol:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            group.validate_offset_delete()
             outcomes = {
                 topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(topic) else ErrorCode.NONE
                 for topic in partitions
             }
-            doomed = [
+            partitions_to_delete = [
                 (topic, index)
                 for topic, indexes in partitions.items()
                 if outcomes[topic] is ErrorCode.NONE
@@ -221,26 +222,29 @@ class OffsetManager:
                         outcomes[topic] = ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code
                 reply(outcomes)
 
-            self._delete_held(group, doomed, on_durable)
+            self._delete_held(group, partitions_to_delete, on_durable)
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """Delete the offsets of deleted topics."""
+        """Delete the offsets of deleted topics, and what open transactions would commit for them."""
         for group in self._registry.all():
             with group:
-                doomed = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
-                if doomed:
-                    self._delete_held(group, doomed)
+                for pending in group.book.pending.values():
+                    for key in [each for each in pending if each[0] in topics]:
+                        del pending[key]
+                partitions = [(topic, index) for topic in topics for index in group.offsets.get(topic, ())]
+                if partitions:
+                    self._delete_held(group, partitions)
 
     def _delete_held(
         self,
         group: Group,
-        doomed: Sequence[tuple[str, int]],
+        partitions: Sequence[tuple[str, int]],
         then: Callable[[StoreError | None], None] | None = None,
     ) -> None:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 if error is None:
-                    for topic, index in doomed:
+                    for topic, index in partitions:
                         by_partition = group.offsets.get(topic, {})
                         by_partition.pop(index, None)
                         if not by_partition:
@@ -248,7 +252,7 @@ class OffsetManager:
                 if then is not None:
                     group.answer(then, error)
 
-        statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in doomed]
+        statements = [persistence.delete_offset(group.group_id, topic, index) for topic, index in partitions]
         self._store.submit(statements, on_durable)
 
     # Expiry
@@ -262,7 +266,7 @@ class OffsetManager:
                 self._expire_held(group, now_ms, retention_ms)
 
     def _expire_held(self, group: Group, now_ms: int, retention_ms: int) -> None:
-        if group.pending_writes:
+        if group.book.pending_writes:
             # A pending commit may replace an offset that looks expired, and the deletion would follow it.
             return
         expired = [
@@ -270,22 +274,22 @@ class OffsetManager:
             for topic, by_partition in group.offsets.items()
             if not group.is_subscribed_to(topic)
             for index, committed in by_partition.items()
-            if _is_expired(group, committed, now_ms, retention_ms)
+            if not group.book.is_unstable(topic, index) and _is_expired(group, committed, now_ms, retention_ms)
         ]
         if expired:
             log.info("group %s: %d offsets have expired", group.log_name, len(expired))
             self._delete_held(group, expired)
-        if group.state is EMPTY and len(expired) == sum(map(len, group.offsets.values())):
+        if group.is_empty and len(expired) == sum(map(len, group.offsets.values())):
             self._delete_group(group)
 
     def _delete_group(self, group: Group) -> None:
-        if group.pending_joins:
+        if group.is_expected or group.book.pending:
             return
 
         def on_durable(error: StoreError | None) -> None:
             if error is None:
                 with group:
-                    group.offsets.clear()
+                    group.book.clear()
                     self._registry.remove_if_unused(group)
 
         self._store.submit(persistence.delete_group(group.group_id), on_durable)
@@ -293,13 +297,8 @@ class OffsetManager:
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
     """Whether an offset of a topic that no member subscribes to has outlived its retention (KIP-211)."""
-    if group.protocol_type is None:
-        since_ms = committed.commit_timestamp_ms
-    elif group.state is EMPTY:
-        since_ms = group.state_timestamp_ms
-    elif group.uses_consumer_protocol and group.state is STABLE and group.subscribed_topics is not None:
-        since_ms = committed.commit_timestamp_ms
-    else:
+    since_ms = group.retained_since_ms(committed)
+    if since_ms is None:
         return False
     if committed.expire_timestamp_ms is not None:
         return now_ms >= committed.expire_timestamp_ms

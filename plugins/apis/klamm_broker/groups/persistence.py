@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.group import CommittedOffset
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import STABLE
 
@@ -41,9 +42,24 @@ _PUT_OFFSET: Final = (
 )
 _DELETE_OFFSET: Final = "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?"
 _DELETE_OFFSETS: Final = "DELETE FROM offsets WHERE group_id = ?"
+_DELETE_PENDING_OF_GROUP: Final = "DELETE FROM pending_offsets WHERE group_id = ?"
+_PUT_PENDING_OFFSET: Final = (
+    "INSERT OR REPLACE INTO pending_offsets (producer_id, group_id, topic, partition, committed_offset, leader_epoch,"
+    " metadata, commit_timestamp_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_COMMIT_PENDING_OFFSETS: Final = (
+    "INSERT INTO offsets (group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
+    " expire_timestamp_ms) SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata,"
+    " commit_timestamp_ms, NULL FROM pending_offsets WHERE producer_id = ?"
+    " ON CONFLICT (group_id, topic, partition) DO UPDATE SET"
+    " committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,"
+    " metadata = excluded.metadata, commit_timestamp_ms = excluded.commit_timestamp_ms, expire_timestamp_ms = NULL"
+    " WHERE excluded.commit_timestamp_ms >= offsets.commit_timestamp_ms"
+)
+_DELETE_PENDING_OFFSETS: Final = "DELETE FROM pending_offsets WHERE producer_id = ?"
 
 
-def put_group(group: Group, assignments: Mapping[str, bytes]) -> list[Statement]:
+def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Statement]:
     """Write the present generation with these assignments (by member id; missing ones are empty)."""
     statements: list[Statement] = [
         (
@@ -83,7 +99,7 @@ def put_group(group: Group, assignments: Mapping[str, bytes]) -> list[Statement]
 
 def delete_group(group_id: str) -> list[Statement]:
     """Forget a group and its offsets."""
-    return [(_DELETE_GROUP, (group_id,)), (_DELETE_MEMBERS, (group_id,)), (_DELETE_OFFSETS, (group_id,))]
+    return [(sql, (group_id,)) for sql in (_DELETE_GROUP, _DELETE_MEMBERS, _DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
 
 
 def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
@@ -103,24 +119,47 @@ def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOf
     )
 
 
+def put_pending_offset(
+    producer_id: int, group_id: str, topic: str, partition: int, pending: CommittedOffset
+) -> Statement:
+    """Write what an open transaction would commit."""
+    return (
+        _PUT_PENDING_OFFSET,
+        (
+            producer_id,
+            group_id,
+            topic,
+            partition,
+            pending.offset,
+            pending.leader_epoch,
+            pending.metadata,
+            pending.commit_timestamp_ms,
+        ),
+    )
+
+
+def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]:
+    """Commit or forget what the transaction of a producer would commit. A later commit of an offset stays."""
+    forget: Statement = (_DELETE_PENDING_OFFSETS, (producer_id,))
+    return [(_COMMIT_PENDING_OFFSETS, (producer_id,)), forget] if committed else [forget]
+
+
 def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
     """Forget a committed offset."""
     return (_DELETE_OFFSET, (group_id, topic, partition))
 
 
-def load(store: Store, clock: Clock) -> Iterable[Group]:
+def load(store: Store, clock: Clock) -> Iterable[ClassicGroup]:
     """All groups as the store has them: STABLE with their members, or EMPTY.
 
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
-    groups: dict[str, Group] = {}
+    groups: dict[str, ClassicGroup] = {}
     for group_id, protocol_type, generation_id, protocol_name, leader_id, timestamp_ms in store.read(
         "SELECT group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms FROM groups"
     ):
-        group = groups[group_id] = Group(group_id, clock)
-        group.protocol_type = protocol_type
-        group.protocol_name = protocol_name
-        group.generation_id = generation_id
+        group = groups[group_id] = ClassicGroup(group_id, clock)
+        group.restore(protocol_type, protocol_name, generation_id)
         group.leader_id = leader_id
         group.state_timestamp_ms = timestamp_ms
     for (
@@ -156,8 +195,20 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
     ):
         owner = groups.get(group_id)
         if owner is None:
-            owner = groups[group_id] = Group(group_id, clock)
+            owner = groups[group_id] = ClassicGroup(group_id, clock)
         owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
+    _load_pending_offsets(store, clock, groups)
     for group in groups.values():
         group.refresh_subscribed_topics()
     return groups.values()
+
+
+def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, ClassicGroup]) -> None:
+    for producer_id, group_id, topic, partition, *pending in store.read(
+        "SELECT producer_id, group_id, topic, partition, committed_offset, leader_epoch, metadata,"
+        " commit_timestamp_ms FROM pending_offsets"
+    ):
+        group = groups.get(group_id)
+        if group is None:
+            group = groups[group_id] = ClassicGroup(group_id, clock)
+        group.book.pending.setdefault(producer_id, {})[topic, partition] = CommittedOffset(*pending)

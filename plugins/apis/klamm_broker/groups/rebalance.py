@@ -1,4 +1,4 @@
-"""How a classic group gets from one generation to the next, and the timers that keep it going.
+"""How a classic group gets from one generation to the next, and its timers.
 
 Follows the classic part of Kafka's `GroupMetadataManager`. Every method that takes a group expects it to be held.
 """
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, clipped
 from klamm_broker.groups import persistence
-from klamm_broker.groups.group import Group, cancel_timer
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
@@ -46,7 +47,7 @@ class Rebalancer:
 
     # Joining
 
-    def add_member(self, group: Group, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
+    def add_member(self, group: ClassicGroup, request: JoinRequest, member_id: str, reply: JoinReply) -> None:
         """Add a new member, whose join waits for the end of the join phase."""
         member = Member(
             member_id,
@@ -64,7 +65,7 @@ class Rebalancer:
         self.keep_alive(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.prepare_or_complete(group, f"{clipped(member_id)} joins; client reason: {clipped(request.reason)}")
 
-    def update_member(self, group: Group, request: JoinRequest, member: Member, reply: JoinReply) -> None:
+    def update_member(self, group: ClassicGroup, request: JoinRequest, member: Member, reply: JoinReply) -> None:
         """Let a member rejoin."""
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.park_join(member, reply)
@@ -73,7 +74,7 @@ class Rebalancer:
         )
 
     def replace_static_member(
-        self, group: Group, request: JoinRequest, instance_id: str, new_member_id: str, reply: JoinReply
+        self, group: ClassicGroup, request: JoinRequest, instance_id: str, new_member_id: str, reply: JoinReply
     ) -> None:
         """Replace the member id of a restarted static member, without a rebalance if possible (KIP-345)."""
         old_leader_id = group.leader_id or ""
@@ -114,7 +115,7 @@ class Rebalancer:
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
-    def await_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+    def await_pending_member(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
         """Wait for a member that was given its id to join with it."""
 
         def give_up() -> None:
@@ -125,35 +126,35 @@ class Rebalancer:
 
         timer = group.pending_joins[member_id] = self._scheduler.schedule(session_timeout_ms, give_up)
 
-    def remove_member(self, group: Group, member_id: str, reason: str) -> None:
+    def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that this causes."""
         group.remove(member_id)
         self.after_removal(group, reason)
 
-    def after_removal(self, group: Group, reason: str) -> None:
+    def after_removal(self, group: ClassicGroup, reason: str) -> None:
         """Begin or continue the rebalance that the removal of members causes."""
         if group.state in (STABLE, COMPLETING_REBALANCE):
             self.prepare_or_complete(group, reason)
         else:
             self._complete_if_all_joined(group)
 
-    def _complete_if_all_joined(self, group: Group) -> None:
+    def _complete_if_all_joined(self, group: ClassicGroup) -> None:
         if group.state is PREPARING_REBALANCE and group.all_members_joined:
             self._complete_join(group)
 
-    def prepare_or_complete(self, group: Group, reason: str) -> None:
+    def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
         """Begin a rebalance, or check whether the one that is being prepared can end."""
         if can_rebalance(group.state):
             self.prepare(group, reason)
         else:
             self.maybe_complete_join(group)
 
-    def maybe_complete_join(self, group: Group) -> None:
+    def maybe_complete_join(self, group: ClassicGroup) -> None:
         """End the join phase if all members have joined. An initial rebalance ends by its timer only."""
         if group.previous_state is not EMPTY:
             self._complete_if_all_joined(group)
 
-    def prepare(self, group: Group, reason: str) -> None:
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
         """Begin a rebalance."""
         if group.state is COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -170,8 +171,8 @@ class Rebalancer:
         else:
             self._schedule_completion(group)
 
-    def _schedule_initial_completion(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
-        def complete_or_extend(group: Group) -> None:
+    def _schedule_initial_completion(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        def complete_or_extend(group: ClassicGroup) -> None:
             if group.new_member_added and remaining_ms:
                 group.new_member_added = False
                 next_ms = min(self._settings.group_initial_rebalance_delay_ms, remaining_ms)
@@ -181,10 +182,10 @@ class Rebalancer:
 
         self._arm_join_timer(group, delay_ms, complete_or_extend)
 
-    def _schedule_completion(self, group: Group) -> None:
+    def _schedule_completion(self, group: ClassicGroup) -> None:
         self._arm_join_timer(group, group.rebalance_timeout_ms, self._complete_join)
 
-    def _arm_join_timer(self, group: Group, delay_ms: int, then: Callable[[Group], None]) -> None:
+    def _arm_join_timer(self, group: ClassicGroup, delay_ms: int, then: Callable[[ClassicGroup], None]) -> None:
         def fire() -> None:
             with group:
                 # It may have been cancelled while this waited for the group.
@@ -195,7 +196,7 @@ class Rebalancer:
         cancel_timer(group.join_timer)
         timer = group.join_timer = self._scheduler.schedule(delay_ms, fire)
 
-    def _complete_join(self, group: Group) -> None:
+    def _complete_join(self, group: ClassicGroup) -> None:
         """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins."""
         cancel_timer(group.join_timer)
         group.join_timer = None
@@ -226,7 +227,7 @@ class Rebalancer:
 
     # Syncing
 
-    def store_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+    def store_assignments(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         """Store the leader's assignment, then send it to the members and become STABLE. Once in a generation."""
         generation_id = group.generation_id
         if group.storing_generation_id == generation_id:
@@ -236,7 +237,7 @@ class Rebalancer:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.storing_generation_id = -1
-                # Another rebalance may have begun; then every sync has been answered.
+                # Another rebalance may have started; then every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:
@@ -250,13 +251,13 @@ class Rebalancer:
 
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
-    def note_sync(self, group: Group, member_id: str) -> None:
+    def note_sync(self, group: ClassicGroup, member_id: str) -> None:
         """A member has requested its assignment."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             cancel_timer(group.sync_timer)
 
-    def _schedule_pending_sync(self, group: Group) -> None:
+    def _schedule_pending_sync(self, group: ClassicGroup) -> None:
         def fire() -> None:
             with group:
                 if group.sync_timer is timer and group.pending_syncs and can_rebalance(group.state):
@@ -268,13 +269,13 @@ class Rebalancer:
         cancel_timer(group.sync_timer)
         timer = group.sync_timer = self._scheduler.schedule(group.rebalance_timeout_ms, fire)
 
-    def _reset_assignments(self, group: Group, error_code: ErrorCode) -> None:
+    def _reset_assignments(self, group: ClassicGroup, error_code: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
             if group.answer_sync(member, SyncResult(error_code)):
                 self.keep_alive(group, member)
 
-    def _hand_out_assignments(self, group: Group) -> None:
+    def _hand_out_assignments(self, group: ClassicGroup) -> None:
         for member in group.members.values():
             result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
             if group.answer_sync(member, result):
@@ -283,7 +284,7 @@ class Rebalancer:
 
     # Sessions
 
-    def keep_alive(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+    def keep_alive(self, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
         """Restart the member's session, with its session timeout unless another is given.
 
         The timer that is armed stays and looks at the new deadline when it fires, unless that would be too late.
@@ -294,7 +295,7 @@ class Rebalancer:
         if member.timer is None or member.timer.deadline_ns > member.deadline_ns:
             self._arm_session(group, member)
 
-    def _arm_session(self, group: Group, member: Member) -> None:
+    def _arm_session(self, group: ClassicGroup, member: Member) -> None:
         def fire() -> None:
             with group:
                 if member.timer is timer:
@@ -305,7 +306,7 @@ class Rebalancer:
         remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
         timer = member.timer = self._scheduler.schedule(remaining_ns / _NS_PER_MS, fire)
 
-    def _check_session(self, group: Group, member: Member) -> None:
+    def _check_session(self, group: ClassicGroup, member: Member) -> None:
         if group.state is DEAD or group.members.get(member.member_id) is not member:
             return
         if self._clock.monotonic_ns() < member.deadline_ns:

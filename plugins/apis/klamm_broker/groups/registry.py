@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import Group
-from klamm_broker.groups.state import DEAD, EMPTY
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock
@@ -23,6 +23,7 @@ class GroupRegistry:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, Group] = {}
+        # Protects the map of groups.
         self._lock = threading.Lock()
 
     def restore(self, groups: Iterable[Group]) -> None:
@@ -33,8 +34,18 @@ class GroupRegistry:
         """The group, if there is one."""
         return self._groups.get(group_id)
 
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """The group, if there is one and it is classic."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def get_or_create_classic(self, group_id: str) -> tuple[ClassicGroup | None, bool]:
+        """As `get_or_create`, None for a group of another kind."""
+        group, created = self.get_or_create(group_id)
+        return (group, created) if isinstance(group, ClassicGroup) else (None, False)
+
     def get_or_create(self, group_id: str) -> tuple[Group, bool]:
-        """The group, and whether it is new: EMPTY, generation 0."""
+        """The group, and whether it is new: a classic one, EMPTY, generation 0."""
         group = self._groups.get(group_id)
         if group is not None:
             return group, False
@@ -42,14 +53,16 @@ class GroupRegistry:
             group = self._groups.get(group_id)
             if group is not None:
                 return group, False
-            group = self._groups[group_id] = Group(group_id, self._clock)
+            group = self._groups[group_id] = ClassicGroup(group_id, self._clock)
             return group, True
 
     def remove_if_unused(self, group: Group) -> bool:
         """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only."""
-        if group.state is not EMPTY or group.pending_joins or group.offsets or group.pending_writes:
+        if not group.is_empty or group.is_expected or group.book.pending_writes:
             return False
-        group.transition_to(DEAD)
+        if group.offsets or group.book.pending:
+            return False
+        group.die()
         with self._lock:
             self._groups.pop(group.group_id, None)
         return True

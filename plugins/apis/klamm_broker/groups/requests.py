@@ -92,7 +92,7 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveResult(NamedTuple):
-    """The answer to a departure: of the request, and of each member in its order."""
+    """The answer to a LeaveGroup: the error of the request, and that of each member in the request's order."""
 
     error_code: ErrorCode = ErrorCode.NONE
     members: Sequence[ErrorCode] = ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from klamm_broker.groups.group import Group
+from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.requests import DescribedGroup, DescribedMember, JoinedMember, JoinResult
 from klamm_broker.groups.state import DEAD, PREPARING_REBALANCE, STABLE
 
 
-def join_result(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
+def join_result(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
     """The answer to a join in the present generation; only the leader gets the list of members."""
     members: Sequence[JoinedMember] = ()
     if member_id == group.leader_id:
@@ -25,7 +25,7 @@ def join_result(group: Group, member_id: str, *, skip_assignment: bool = False) 
     )
 
 
-def joined_members(group: Group) -> list[JoinedMember]:
+def joined_members(group: ClassicGroup) -> list[JoinedMember]:
     """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
     if group.protocol_name is None or group.state in (PREPARING_REBALANCE, DEAD):
         raise RuntimeError(f"group {group.group_id!r} has no agreed protocol while it is {group.state.value}")
@@ -35,7 +35,7 @@ def joined_members(group: Group) -> list[JoinedMember]:
     ]
 
 
-def describe(group: Group) -> DescribedGroup:
+def describe(group: ClassicGroup) -> DescribedGroup:
     """The group for an administrator."""
     protocol_name = group.protocol_name if group.state is STABLE and group.protocol_name is not None else None
     return DescribedGroup(

@@ -1,1 +1,1 @@
-"""One module per API, named after its key. Its head says versions, behaviour and deviations."""
+"""One module per API, named after its key. Its docstring has versions, behaviour and deviations."""

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13.
 
-Each batch is checked by its header and CRC, gets its offset and goes to the end of the partition's log, in whatever
-codec it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
+Each batch is checked by its header and CRC, gets its offset and is appended to the partition's log, in the codec in
+which it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
 - `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS. More than one replica is never waited for:
@@ -10,7 +10,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - Batches of an idempotent producer that were appended before are answered with the offset they have got.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
-- WRITE on the topic, and for transactional batches on the transactional id, is asked of the authorizer.
+- Authorization: WRITE on the topic, and for transactional batches on the transactional id.
 - The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
 
 Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
@@ -41,7 +41,7 @@ from klamm_broker.security.authorization import may_topic
 if TYPE_CHECKING:
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 _log = logging.getLogger("klamm.broker.produce")
 
@@ -51,7 +51,7 @@ _INLINE_MAX_BYTES = 128 * 1024
 _ATTRIBUTES_LOW_BYTE = 22
 _TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
-_TO_BE_EXPECTED = frozenset(
+_NOT_COUNTED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -60,7 +60,7 @@ _TO_BE_EXPECTED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refused, and not in FailedProduceRequestsPerSec: `ReplicaManager.appendRecordsToLocalLog` leaves them out."""
+"""Errors that `ReplicaManager.appendRecordsToLocalLog` does not count in FailedProduceRequestsPerSec."""
 
 
 @handles(produce, versions=range(3, 14), inline_max_bytes=_INLINE_MAX_BYTES)
@@ -97,13 +97,15 @@ def produce_records(
                     _check_batch(records, context.api_version)
                 topic.traffic.produce_requests += 1
                 if topic.is_internal and context.client_id != _ADMIN_CLIENT_ID:
-                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients to write to")
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic: clients cannot write to it"
+                    )
                 result = work.append(partition, records)
             except KafkaError as error:
                 result = work.failed = _failure(data.index, error)
             except UnpacksToMoreError:
                 assert partition is not None
-                # The bytes of the request are not kept while its answer is put off.
+                # Copied: the bytes of the request are not kept until the response is sent.
                 work.deferred.append((results, len(results), partition, bytearray(records)))
                 result = PartitionProduceResponse(data.index)
             results.append(result)
@@ -116,7 +118,7 @@ def produce_records(
 
 
 class _Work:
-    """What has come of one request so far."""
+    """One request while it is carried out: what was appended, what has failed, what is still to be appended."""
 
     __slots__ = (
         "_acks",
@@ -136,7 +138,7 @@ class _Work:
         self._context = context
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
-        # A larger request is on a thread that nobody waits for.
+        # A larger request runs on a request handler thread, where decompression delays no other connection.
         is_inline = context.size_bytes <= _INLINE_MAX_BYTES
         self._max_unpacked_bytes = INLINE_UNPACKED_BYTES if is_inline else MAX_UNCOMPRESSED_BYTES
         self._appended: list[Partition] = []
@@ -144,23 +146,21 @@ class _Work:
         self.responses: list[TopicProduceResponse] = []
         self.failed: PartitionProduceResponse | None = None
         self.deferred: list[tuple[list[PartitionProduceResponse], int, Partition, bytearray]] = []
-        """Batches to be appended by `finish`, and the places of their answers."""
+        """Batches to be appended by `finish`, and the places of their results."""
 
     def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
-        log, traffic = partition.log, partition.topic.traffic
+        traffic = partition.topic.traffic
         try:
-            result = log.append(
-                records, now_ms=self._now_ms, defer_flush=True, max_unpacked_bytes=self._max_unpacked_bytes
-            )
+            result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=self._max_unpacked_bytes)
         except KafkaError as error:
-            if error.error_code not in _TO_BE_EXPECTED:
+            if error.error_code not in _NOT_COUNTED:
                 traffic.failed_produce_requests += 1
             raise
         except UnpacksToMoreError:
             raise
         except Exception as error:
-            # What was appended for other partitions must be answered, and seen by fetches.
+            # Not raised further: the appends to other partitions must be answered, and complete waiting fetches.
             traffic.failed_produce_requests += 1
             _log.exception("append to %r failed", partition)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
@@ -171,13 +171,13 @@ class _Work:
             partition.index, 0, result.base_offset, result.log_append_time_ms, result.log_start_offset
         )
         if result.flush_due:
-            self._unflushed.append(Unflushed(log, result.last_offset + 1, answer))
+            self._unflushed.append(Unflushed(partition.log, result.last_offset + 1, answer))
         return answer
 
     def wake_fetches(self) -> None:
-        """Let those see what was appended who wait for it."""
+        """Complete the fetches that wait for what was appended."""
         for partition in self._appended:
-            self._broker.fetch_purgatory.check_and_complete(partition)
+            partition.wake_fetches()
         self._appended = []
 
     def finish(self) -> None:
@@ -222,7 +222,7 @@ def _in_transaction(records: Any) -> bool:
 
 
 def _check_batch(records: Any, version: int) -> None:
-    """What is refused before a partition is asked, and not counted as an append; for batches with attributes."""
+    """Refuse what no log takes, before it counts as an append; for batches with attributes. Raises KafkaError."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
     attributes = records[_ATTRIBUTES_LOW_BYTE]

@@ -7,8 +7,8 @@ an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) fro
 - `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
 - `read_committed` ends at the last stable offset and names aborted transactions.
 - A client over its quota of bytes or request time gets a response without partitions (KIP-219).
-- READ on each topic is asked of the authorizer, once a request.
-- A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. None is earlier than 0, the only one.
+- Authorization: READ on each topic, once per request.
+- A leader epoch later than the broker's: UNKNOWN_LEADER_EPOCH. The only epoch is 0, so none is earlier.
 
 Deviations: there are no followers, so `replica_id`, `replica_state` and the follower's fields of a partition are not
 looked at, no epoch ever diverges, and no replica is preferred.

@@ -8,7 +8,7 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 - `read_committed`: latest is the last stable offset, and a record found behind it is none.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition named twice: INVALID_REQUEST, answered once.
-- DESCRIBE on each topic is asked of the authorizer.
+- Authorization: DESCRIBE on each topic.
 - There is no remote storage: earliest local is earliest, latest tiered and earliest pending upload are -1.
 """
 
@@ -28,12 +28,11 @@ from klamm.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from klamm_broker.security.authorization import may_topic
-from klamm_broker.topics.registry import LEADER_EPOCH, check_leader_epoch
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition
+    from klamm_broker.topics.topic import Partition
 
 LATEST = -1
 EARLIEST = -2
@@ -96,18 +95,18 @@ def _find(
     partition: Partition, wanted: ListOffsetsPartition, version: int, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     timestamp = wanted.timestamp
-    check_leader_epoch(wanted.current_leader_epoch)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
     index = partition.index
-    told_epoch = LEADER_EPOCH if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
+    leader_epoch = partition.leader_epoch if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     end = log.last_stable_offset if committed_only else log.high_watermark
     if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, told_epoch)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, end, leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, told_epoch)
+        return ListOffsetsPartitionResponse(index, 0, _NO_TIMESTAMP, log.log_start_offset, leader_epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return ListOffsetsPartitionResponse(index)
     found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
-    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, told_epoch)
+    return ListOffsetsPartitionResponse(index, 0, found.timestamp_ms, found.offset, leader_epoch)

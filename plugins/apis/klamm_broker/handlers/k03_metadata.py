@@ -1,6 +1,6 @@
 """Metadata, versions 0 to 13.
 
-One broker, at the address that the asked listener advertises; it leads every partition and is the controller. Topics
+One broker, at the address that the listener advertises; it leads every partition and is the controller. Topics
 by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
@@ -27,7 +27,7 @@ from klamm.wire.messages.metadata import (
 )
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.security.authorization import (
-    NOT_ASKED,
+    NOT_REQUESTED,
     authorized_operations,
     cluster_operations,
     denied_topics,
@@ -35,12 +35,12 @@ from klamm_broker.security.authorization import (
     may_topic,
 )
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
-from klamm_broker.topics.registry import LEADER_EPOCH
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition, Topic
+    from klamm_broker.topics.topic import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 
@@ -67,7 +67,7 @@ def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: Re
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are served from version 12 on")
     ids = list(dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID))
     if ids:
-        # Kafka then has no eye for names.
+        # As in Kafka, names in a request with topic ids are ignored.
         return _response(broker, request, context, [_by_id(broker, request, context, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(each.name or "" for each in wanted))
     denied = denied_topics(context, AclOperation.DESCRIBE, names)
@@ -94,7 +94,7 @@ def _response(
         broker.cluster_id,
         broker.node_id,
         topics,
-        cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED,
     )
 
 
@@ -102,7 +102,7 @@ def _by_name(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, name: str, denied: frozenset[str]
 ) -> MetadataResponseTopic:
     if name in denied:
-        # Not even whether it exists.
+        # The client does not learn whether the topic exists.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = broker.topics.get(name)
     if topic is not None:
@@ -128,7 +128,7 @@ def _by_id(
 def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
     # A client that may describe the name gets its authorized operations, though the topic does not exist.
     asked = request.include_topic_authorized_operations
-    operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_ASKED
+    operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_REQUESTED
     return MetadataResponseTopic(
         error, name, is_internal=name in INTERNAL_TOPICS, topic_authorized_operations=operations
     )

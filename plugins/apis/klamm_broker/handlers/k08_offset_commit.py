@@ -7,9 +7,9 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v10, which names topics by id,
   UNKNOWN_TOPIC_ID.
 - A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
-- The retention time of v2 to v4 is heeded.
-- READ on the group and on each topic is asked of the authorizer.
-- Positions that cannot be written: NOT_COORDINATOR, so that the client looks again and retries.
+- The retention time of v2 to v4 applies.
+- Authorization: READ on the group and on each topic.
+- Positions that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.hand
 `OffsetMetadataManager.fetchOffsets`.
 
 - Nothing committed, no such partition, no such group: offset -1 and no error.
-- `require_stable` (v7, KIP-447) waits for commits under way.
+- `require_stable` (v7, KIP-447) waits for commits under way; an offset that an open transaction may change:
+  UNSTABLE_OFFSET_COMMIT.
 - A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
-- DESCRIBE on the group and on each topic is asked of the authorizer; of all positions, those of other topics are left
-  out.
-- Member id and epoch (v9) are not looked at: as in Kafka, they matter to groups of the "consumer" type only.
+- Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out those of other topics.
+- Member id and epoch (v9) are ignored: as in Kafka, they matter to groups of the "consumer" type only.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from klamm_broker.groups.offsets import UNSTABLE
 from klamm_broker.security.authorization import may_group, may_topic, require_group
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
 
     def reply(fetched: Sequence[FetchedOffsets]) -> None:
         offsets = fetched[0]
-        told = asked if asked is not None else _visible(context, offsets)
+        visible = asked if asked is not None else _visible(context, offsets)
         topics = denied + [
             OffsetFetchResponseTopic(
                 name,
@@ -78,12 +79,13 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
                         committed.offset if committed is not None else _NO_OFFSET,
                         committed.leader_epoch if committed is not None else -1,
                         committed.metadata if committed is not None else "",
+                        _error_of(committed),
                     )
                     for index in indexes
                     for committed in (offsets[name][index],)
                 ],
             )
-            for name, indexes in told
+            for name, indexes in visible
         ]
         context.respond(OffsetFetchResponse(topics=topics))
 
@@ -92,7 +94,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
 
 
 def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str, Sequence[int]]]:
-    """All that is committed, as far as it may be described."""
+    """The partitions with a committed offset whose topics the client may describe."""
     return [
         (name, list(by_partition))
         for name, by_partition in offsets.items()
@@ -189,9 +191,15 @@ def _partitions(
     by_partition: Mapping[int, CommittedOffset | None], indexes: Sequence[int]
 ) -> list[OffsetFetchResponsePartitions]:
     return [
-        OffsetFetchResponsePartitions(index, committed.offset, committed.leader_epoch, committed.metadata)
+        OffsetFetchResponsePartitions(
+            index, committed.offset, committed.leader_epoch, committed.metadata, _error_of(committed)
+        )
         if committed is not None
         else OffsetFetchResponsePartitions(index, _NO_OFFSET)
         for index in indexes
         for committed in (by_partition[index],)
     ]
+
+
+def _error_of(committed: CommittedOffset | None) -> ErrorCode:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else ErrorCode.NONE

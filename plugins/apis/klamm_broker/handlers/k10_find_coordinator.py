@@ -1,12 +1,12 @@
 """FindCoordinator, versions 0 to 6.
 
 This broker coordinates everything: groups (0), transactions (1), share partitions (2, from v6). The address is that
-of the listener that was asked. From v4 many keys at a time. Follows `KafkaApis.handleFindCoordinatorRequest`; an
-unknown type of key, or a share key that is none: INVALID_REQUEST.
+of the request's listener. From v4 several keys per request. Follows `KafkaApis.handleFindCoordinatorRequest`; an
+unknown type of key, or a malformed share key: INVALID_REQUEST.
 
 Deviation: there is no `__consumer_offsets` topic to be created first, so COORDINATOR_NOT_AVAILABLE never occurs.
 
-Asked of the authorizer: DESCRIBE on the group or transactional id, CLUSTER_ACTION on the cluster for share keys.
+Authorization: DESCRIBE on the group or transactional id, CLUSTER_ACTION on the cluster for share keys.
 """
 
 from __future__ import annotations

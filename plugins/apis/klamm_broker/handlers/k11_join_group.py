@@ -8,7 +8,7 @@ and `GroupMetadataManager.classicGroupJoin`.
 - From v5 static members (KIP-345), from v8 a reason (KIP-800), from v9 `skip_assignment` (KIP-814).
 - Before v7 no protocol name can be null: it is empty instead.
 
-Asked of the authorizer: READ on the group.
+Authorization: READ on the group.
 """
 
 from __future__ import annotations

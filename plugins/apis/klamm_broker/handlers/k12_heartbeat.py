@@ -2,7 +2,7 @@
 
 Keeps a member's session alive and reports a rebalance. Follows `GroupMetadataManager.classicGroupHeartbeat`.
 
-Asked of the authorizer: READ on the group.
+Authorization: READ on the group.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A member leaves, or (from v3) an administrator removes several, static ones by i
 emptied group is durable. Follows `GroupMetadataManager.classicGroupLeave`. Before v3 the member's outcome is that of
 the request.
 
-Asked of the authorizer: READ on the group.
+Authorization: READ on the group.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The leader brings the assignments, everyone gets its own once they are durable. 
 `KafkaApis.handleSyncGroupRequest` and `GroupMetadataManager.classicGroupSync`. From v5 the protocol's type and name
 are mandatory: without them INCONSISTENT_GROUP_PROTOCOL.
 
-Asked of the authorizer: READ on the group.
+Authorization: READ on the group.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Describes classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
 is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
 
-Asked of the authorizer: DESCRIBE on each group.
+Authorization: DESCRIBE on each group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ListGroups, versions 0 to 5.
 
-Lists groups, from v4 of given states, from v5 of given types, whatever their case. Follows
+Lists groups, from v4 of given states, from v5 of given types, ignoring case. Follows
 `GroupMetadataManager.listGroups`. All groups are of the type "classic".
 
-Who may not DESCRIBE the cluster sees the groups that he may DESCRIBE.
+Authorization: DESCRIBE on the cluster; without it, only the groups that the client may DESCRIBE are listed.
 """
 
 from __future__ import annotations

@@ -21,5 +21,5 @@ if TYPE_CHECKING:
 def late_handshake(
     _broker: BrokerServices, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:
-    """Say that it is too late, or that nothing is asked here."""
+    """Answer ILLEGAL_SASL_STATE: the channel is authenticated, or its listener has no SASL."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,9 +1,9 @@
 """CreateTopics, versions 2 to 7.
 
-Topics are durable and ready when the answer goes out. Follows `ControllerApis.createTopics` and
+Topics are durable and ready when the response is sent. Follows `ControllerApis.createTopics` and
 `ReplicationControlManager.createTopics`.
 
-- More than 10,000 partitions in sum: POLICY_VIOLATION for every topic, whatever else is wrong.
+- More than 10,000 partitions in sum: POLICY_VIOLATION for every topic, before anything else is checked.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
 - Partitions: -1 (from version 4) means `num.partitions`; 0 and other negative numbers: INVALID_PARTITIONS.
 - Replication factor: -1 or 1, else INVALID_REPLICATION_FACTOR.
@@ -11,9 +11,9 @@ Topics are durable and ready when the answer goes out. Follows `ControllerApis.c
   numbers of partitions or replicas: INVALID_REQUEST.
 - Configs: INVALID_CONFIG.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
-- `validate_only` says what would come of it; the topic id is then zero.
+- `validate_only` returns the result and creates nothing; the topic id is then zero.
 
-Asked of the authorizer: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
+Authorization: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
 configs and numbers are left out.
 """
 
@@ -53,7 +53,7 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 def create_named_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics, or only say whether that could be. Raises KafkaError POLICY_VIOLATION for all of them."""
+    """Create topics, or only validate the request. Raises KafkaError POLICY_VIOLATION for all of them."""
     if sum(_requested_count(broker, wanted) for wanted in request.topics) > _MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     times = Counter(wanted.name for wanted in request.topics)
@@ -64,7 +64,9 @@ def create_named_topics(
             if times[wanted.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             if wanted.name == KRAFT_METADATA_TOPIC:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name} is not for clients to create")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{wanted.name} is an internal topic: clients cannot create it"
+                )
             if not every:
                 require_topic(context, AclOperation.CREATE, wanted.name)
             result = _create(broker, wanted, request.validate_only, context)

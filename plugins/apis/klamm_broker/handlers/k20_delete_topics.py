@@ -10,7 +10,7 @@ By name, or from version 6 by id. A topic is gone at once; its files follow afte
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 5 only a `throttle_time_ms`.
 
-Asked of the authorizer: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
+Authorization: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from klamm_broker.security.authorization import may_cluster, require_topic
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 6
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3

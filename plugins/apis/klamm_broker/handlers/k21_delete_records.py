@@ -7,7 +7,7 @@ Moves the start of a log to an offset (-1: its end); files wholly before it go. 
 - A topic whose cleanup policy lacks `delete`: POLICY_VIOLATION. An internal topic: INVALID_TOPIC_EXCEPTION.
 - `timeout_ms` is for followers, of which there are none.
 
-Asked of the authorizer: DELETE on each topic.
+Authorization: DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from klamm_broker.security.authorization import may_topic
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 _HIGH_WATERMARK = -1
 _INVALID_LOW_WATERMARK = -1

@@ -1,13 +1,13 @@
 """InitProducerId, versions 0 to 5.
 
-Gives an idempotent producer a new id with epoch 0, whatever id it had (KIP-360). Follows
+Gives an idempotent producer a new id with epoch 0, even if it sends the id that it has (KIP-360). Follows
 `TransactionCoordinator.handleInitProducerId`.
 
 - An empty transactional id, a producer id without an epoch or an epoch without an id: INVALID_REQUEST.
 - Deviation: transactions are not served. A transactional id: UNSUPPORTED_VERSION, which no client retries; the errors
   that Kafka has for transactional ids would mean a missing permission or a transient failure.
 
-Asked of the authorizer: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
+Authorization: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
 topic (KIP-679).
 """
 

@@ -6,7 +6,7 @@ here is of one epoch. Follows `Partition.lastOffsetForLeaderEpoch` and `UnifiedL
 - A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH.
 
-Asked of the authorizer: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
+Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from klamm_broker.security.authorization import may_cluster, may_topic
-from klamm_broker.topics.registry import LEADER_EPOCH, check_leader_epoch
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 
 @handles(offset_for_leader_epoch, versions=range(2, 5), blocking=False)
@@ -60,7 +60,7 @@ def _end_offset(topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochE
     partition = topic.partition(wanted.partition) if topic is not None else None
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    check_leader_epoch(wanted.current_leader_epoch)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
     if wanted.leader_epoch != LEADER_EPOCH:
         return EpochEndOffset(0, partition.index)
     return EpochEndOffset(0, partition.index, LEADER_EPOCH, partition.log.high_watermark)

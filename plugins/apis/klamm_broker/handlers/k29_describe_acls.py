@@ -1,7 +1,7 @@
 """DescribeAcls, versions 1 to 3.
 
-The rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`: DESCRIBE on the cluster is asked;
-without an authorizer, SECURITY_DISABLED.
+The rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`. Without an authorizer:
+SECURITY_DISABLED. Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CreateAcls, versions 1 to 3.
 
-Each rule is taken or refused on its own; one that is there already is taken again. Durable before the answer, and
-followed by the next request. Follows `AclApis.handleCreateAcls`: ALTER on the cluster is asked; without an authorizer,
-SECURITY_DISABLED.
+Each rule is created or refused on its own; creating one that exists succeeds. Rules are durable before the response,
+and apply from the next request on. Follows `AclApis.handleCreateAcls`. Without an authorizer: SECURITY_DISABLED.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteAcls, versions 1 to 3.
 
-Per filter, the rules that it took away; a filter with unknown parts is refused on its own with INVALID_REQUEST. Follows
-`AclApis.handleDeleteAcls`: ALTER on the cluster is asked; without an authorizer, SECURITY_DISABLED.
+Returns, per filter, the rules that it deleted; a filter with unknown parts is refused on its own with INVALID_REQUEST.
+Follows `AclApis.handleDeleteAcls`. Without an authorizer: SECURITY_DISABLED. Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @handles(delete_acls, versions=range(1, 4))
 def delete_bindings(_broker: BrokerServices, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Take rules away. Raises KafkaError."""
+    """Delete rules. Raises KafkaError."""
     authorizer = authorizer_of(context, AclOperation.ALTER)
     filters: list[AclBindingFilter | KafkaError] = []
     for wanted in request.filters:

@@ -4,13 +4,13 @@ Configs of topics, of this broker (by node id) and the dynamic defaults of all b
 sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list of
 them, means all. Follows `ConfigHelper.describeConfigs`.
 
-- No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
-- Another broker, no name of a group or of a subscription to client metrics, another kind of resource: INVALID_REQUEST.
+- No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
+- Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
 
 Deviations: a broker has the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
 here.
 
-Asked of the authorizer: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
+Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def configs_of_resources(
         )
         try:
             _require(context, resource)
-            result.configs = [_told(entry, request) for entry in _entries(broker, resource)]
+            result.configs = [_result(entry, request) for entry in _entries(broker, resource)]
         except KafkaError as error:
             result.error_code, result.error_message = error.error_code, error.message or ""
         results.append(result)
@@ -87,7 +87,7 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
     return broker.configs.describe_topic(topic.overrides, names)
 
 
-def _told(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _result(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,

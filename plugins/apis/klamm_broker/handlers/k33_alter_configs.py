@@ -10,7 +10,7 @@ at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.legacyAlt
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
 
-Asked of the authorizer: ALTER_CONFIGS on the topic, the group, or the cluster.
+Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def replace_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace configs, or only say whether that could be."""
+    """Replace configs, or only validate the request."""
     outcomes = for_each_resource(
         context,
         [

@@ -6,7 +6,7 @@ Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterRe
 - A replica for the directory that it is in: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
-Asked of the authorizer: ALTER on the cluster.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # the 32 digits of a UUI
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Say of each replica whether it is where it is wanted. Raises KafkaError."""
+    """Answer for each replica whether it is in the requested directory. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

@@ -4,7 +4,7 @@ One directory, with the size of each partition in it, and of the file system. Fo
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out,
 and one that is named twice is described once.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Partition
+    from klamm_broker.topics.topic import Partition
 
 
 @handles(describe_log_dirs, versions=range(1, 6))

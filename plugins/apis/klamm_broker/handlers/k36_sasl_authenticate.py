@@ -20,6 +20,6 @@ if TYPE_CHECKING:
 def late_authenticate(
     _broker: BrokerServices, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Say that no handshake came before it."""
+    """Answer ILLEGAL_SASL_STATE: no SaslHandshake came before it."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)

@@ -1,13 +1,13 @@
 """CreatePartitions, versions 0 to 3.
 
-Lets topics have more partitions; no record moves. Follows `ReplicationControlManager.createPartitions`.
+Adds partitions to topics; no record moves. Follows `ReplicationControlManager.createPartitions`.
 
 - A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 3 only a `throttle_time_ms`.
 
-Asked of the authorizer: ALTER on each topic.
+Authorization: ALTER on each topic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 3
 def add_partitions(
     broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add partitions to topics, or only say whether that could be."""
+    """Add partitions to topics, or only validate the request."""
     times = Counter(wanted.name for wanted in request.topics)
     results = []
     for wanted in {each.name: each for each in request.topics}.values():

@@ -1,10 +1,10 @@
-"""RenewDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer lets a token live on, up to its maximum.
+"""RenewDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer extends a token, up to its maximum lifetime.
 
 Follows `DelegationTokenControlManager.renewDelegationToken`.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-- No such token: DELEGATION_TOKEN_NOT_FOUND; too late: DELEGATION_TOKEN_EXPIRED; not the client's to renew:
-  DELEGATION_TOKEN_OWNER_MISMATCH. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
+- No such token: DELEGATION_TOKEN_NOT_FOUND; an expired one: DELEGATION_TOKEN_EXPIRED; a client that is neither owner
+  nor renewer: DELEGATION_TOKEN_OWNER_MISMATCH. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def renew_token(
     broker: BrokerServices, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Put the expiry off."""
+    """Extend a token; the response has its new expiry."""
     error_code, expiry_ms = new_expiry(
         context, lambda: broker.delegation_tokens.renew(request.hmac, context.principal, request.renew_period_ms)
     )

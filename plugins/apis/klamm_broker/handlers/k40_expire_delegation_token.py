@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def expire_token(
     broker: BrokerServices, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """Move the expiry."""
+    """Set the expiry of a token."""
     error_code, expiry_ms = new_expiry(
         context, lambda: broker.delegation_tokens.expire(request.hmac, context.principal, request.expiry_time_period_ms)
     )

@@ -1,7 +1,7 @@
 """DescribeDelegationToken, versions 1 to 3 (KIP-48, KIP-373): tokens with their secrets, of these owners or of all.
 
-Everybody sees the tokens that are its own to renew. Of others it sees those it may DESCRIBE (on the token) or whose
-owner it may DESCRIBE_TOKENS of (on the user); the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
+Authorization: a client sees the tokens that it owns or may renew, and others if it has DESCRIBE on the token or
+DESCRIBE_TOKENS on the owner; the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
 `DelegationTokenManager.filterToken`. An empty list of owners finds nothing.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.

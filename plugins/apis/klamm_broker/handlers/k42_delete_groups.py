@@ -4,7 +4,7 @@ Deletes empty groups and their committed offsets; answered once that is durable.
 `GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. A group that is named twice has
 one result, as in Kafka.
 
-Asked of the authorizer: DELETE on each group.
+Authorization: DELETE on each group.
 """
 
 from __future__ import annotations

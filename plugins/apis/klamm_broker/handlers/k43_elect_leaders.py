@@ -1,11 +1,11 @@
 """ElectLeaders, versions 0 to 2.
 
-The one replica of a partition is its preferred leader and leads: ELECTION_NOT_NEEDED for each partition that is named,
-and nothing to say of "all partitions" (a null list). No such partition: UNKNOWN_TOPIC_OR_PARTITION. An unknown kind of
+The one replica of a partition is its preferred leader and leads: ELECTION_NOT_NEEDED for each partition in the request,
+and an empty list for "all partitions" (a null list). No such partition: UNKNOWN_TOPIC_OR_PARTITION. An unknown kind of
 election: INVALID_REQUEST, unless it is of no partitions (an empty list). Follows `QuorumController.electLeaders` and
 `ReplicationControlManager.electLeaders`.
 
-Asked of the authorizer: ALTER on the cluster.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations

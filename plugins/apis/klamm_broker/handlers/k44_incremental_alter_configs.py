@@ -3,14 +3,14 @@
 Topics, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take effect
 at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
-- An unknown topic config, a bad value, a list operation on what is no list: INVALID_CONFIG.
+- An unknown topic config, a bad value, a list operation on a config that is not a list: INVALID_CONFIG.
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
   INVALID_REQUEST.
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
 Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
 
-Asked of the authorizer: ALTER_CONFIGS on the topic, the group, or the cluster.
+Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def alter_some_configs(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change configs, or only say whether that could be."""
+    """Change configs, or only validate the request."""
     outcomes = for_each_resource(
         context,
         [

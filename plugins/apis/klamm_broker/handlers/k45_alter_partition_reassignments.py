@@ -2,11 +2,11 @@
 
 Follows `ReplicationControlManager.alterPartitionReassignments`.
 
-- Assigned to this node: that is how it is, no error. To no node, another, or one twice: INVALID_REPLICA_ASSIGNMENT.
+- Assigned to this node: no change and no error. To no node, another, or one twice: INVALID_REPLICA_ASSIGNMENT.
 - A reassignment to be cancelled (null): NO_REASSIGNMENT_IN_PROGRESS.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
-Asked of the authorizer: ALTER on the cluster.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Follows `ReplicationControlManager.listPartitionReassignments`.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

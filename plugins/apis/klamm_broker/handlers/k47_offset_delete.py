@@ -5,7 +5,7 @@ durable. Follows `KafkaApis.handleOffsetDeleteRequest` and `OffsetMetadataManage
 empty one), GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP for the request, GROUP_SUBSCRIBED_TO_TOPIC and
 UNKNOWN_TOPIC_OR_PARTITION for a partition.
 
-Asked of the authorizer: DELETE on the group, READ on each topic.
+Authorization: DELETE on the group, READ on each topic.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """DescribeClientQuotas, versions 0 to 1.
 
-The quotas of the entities that match each component: by name, by being the default, or by having the type at all. Not
-`strict`, an entity may have further types. Follows `ClientQuotasImage.describe`.
+The quotas of the entities that match each component: by name, by being the default, or by having the type. Unless
+`strict` is set, an entity may have further types. Follows `ClientQuotasImage.describe`.
 
-- DESCRIBE_CONFIGS on the cluster is asked, else CLUSTER_AUTHORIZATION_FAILED.
+- Authorization: DESCRIBE_CONFIGS on the cluster.
 - A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type that is
   none of `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
 

@@ -1,13 +1,13 @@
 """AlterClientQuotas, versions 0 to 1: sets and removes quotas of users, client ids, both together, or addresses.
 
-Changes of one entity happen together or not at all, are durable, and count from the next request on. Follows
+Changes of one entity are atomic and durable, and apply from the next request on. Follows
 `ClientQuotaControlManager.alterClientQuotas`.
 
-- ALTER_CONFIGS on the cluster is asked, else CLUSTER_AUTHORIZATION_FAILED.
+- Authorization: ALTER_CONFIGS on the cluster.
 - An unknown type, an empty name, `ip` beside others, an unknown key, a value that is not positive or, for byte and
   connection rates, not whole, a key twice: INVALID_REQUEST for the entity.
 - An entity twice: INVALID_REQUEST for it, and the first alteration counts, as in Kafka.
-- `validate_only` says what would come of it.
+- `validate_only` returns the result and changes nothing.
 
 Deviation: `ip` takes addresses only; Kafka also takes host names, which it resolves once.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def alter_quotas(
     _broker: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Alter quotas, or only say whether that could be. Raises KafkaError when nothing could be written."""
+    """Alter quotas, or only validate the request. Raises KafkaError when nothing could be written."""
     require_cluster(context, AclOperation.ALTER_CONFIGS)
     outcomes: dict[str, ResponseEntryData] = {}
 

@@ -4,7 +4,7 @@ Null or no users means all of them. Follows `ScramImage.describe`.
 
 - A user named twice: DUPLICATE_RESOURCE. No such user: RESOURCE_NOT_FOUND.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""AlterUserScramCredentials, version 0 (KIP-554): give users SCRAM credentials, or take them away.
+"""AlterUserScramCredentials, version 0 (KIP-554): set or delete SCRAM credentials of users.
 
-The client sends salted passwords; what is kept, in the shared table `scram_credentials`, is what they are checked
-against. Changes count at once. Follows `ScramControlManager.alterCredentials`.
+The client sends salted passwords; the shared table `scram_credentials` stores the keys that are derived from them.
+Changes apply at once. Follows `ScramControlManager.alterCredentials`.
 
-- A user that is named again, whatever the mechanisms: DUPLICATE_RESOURCE, unless something was wrong the first time.
+- A user that is named again, with any mechanism: DUPLICATE_RESOURCE, unless the first entry was refused.
 - An empty name or password, fewer than 4096 or more than 16384 iterations: UNACCEPTABLE_CREDENTIAL.
-- Another mechanism: UNSUPPORTED_SASL_MECHANISM. A deletion of what is not there: RESOURCE_NOT_FOUND.
+- Another mechanism: UNSUPPORTED_SASL_MECHANISM. Deleting a credential that does not exist: RESOURCE_NOT_FOUND.
 
 Results come in the order of the request's names; Kafka's order is that of a hash table.
 
-Asked of the authorizer: ALTER on the cluster.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
 UNKNOWN_TOPIC_OR_PARTITION for each partition.
 
-Deviation: there is no metadata log, so its offsets are 0. The controller's listener is the one that was asked.
+Deviation: there is no metadata log, so its offsets are 0. The controller's listener is that of the request.
 
-Asked of the authorizer: DESCRIBE on the cluster.
+Authorization: DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from klamm.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 from klamm_broker.security.authorization import require_cluster
-from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC, LEADER_EPOCH
+from klamm_broker.topics.registry import KRAFT_METADATA_TOPIC
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext

@@ -1,6 +1,6 @@
 """DescribeCluster, versions 0 to 2.
 
-One broker, at the address that the asked listener advertises; it is the controller too. Follows
+One broker, at the address that the request's listener advertises; it is the controller too. Follows
 `AuthHelper.computeDescribeClusterResponse`. An endpoint type that is neither broker (1) nor controller (2):
 UNSUPPORTED_ENDPOINT_TYPE; controller, which is another listener's in Kafka: MISMATCHED_ENDPOINT_TYPE.
 """
@@ -16,7 +16,7 @@ from klamm.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from klamm_broker.security.authorization import NOT_ASKED, cluster_operations
+from klamm_broker.security.authorization import NOT_REQUESTED, cluster_operations
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -40,6 +40,6 @@ def cluster(
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker.node_id, host, port, broker.settings.broker_rack)],
         cluster_authorized_operations=(
-            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )

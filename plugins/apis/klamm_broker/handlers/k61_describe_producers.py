@@ -1,9 +1,9 @@
 """DescribeProducers, version 0 (KIP-664): the active idempotent producers of a partition.
 
-Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be:
+Follows `ReplicaManager.activeProducerState`. No such partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name:
 INVALID_TOPIC_EXCEPTION.
 
-Asked of the authorizer: READ on each topic.
+Authorization: READ on each topic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.registry import Topic
+    from klamm_broker.topics.topic import Topic
 
 
 @handles(describe_producers, versions=range(0, 1))

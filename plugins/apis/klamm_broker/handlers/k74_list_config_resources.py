@@ -2,9 +2,9 @@
 
 Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics, of which there are none;
 from version 1 on the request names the types, an empty list means all. Groups are listed only where they have configs,
-which they have not here. A type that does not exist: UNSUPPORTED_VERSION.
+and here they have none. A type that does not exist: UNSUPPORTED_VERSION.
 
-Asked of the authorizer: DESCRIBE_CONFIGS on the cluster.
+Authorization: DESCRIBE_CONFIGS on the cluster.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Topics in the order of their names, a limited number of partitions per response,
 means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
 
 - The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
-- No such name: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot be: INVALID_TOPIC_EXCEPTION.
+- No such name: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - A cursor with a negative partition, or at a topic that is not among those named: INVALID_REQUEST for each of them.
 
-Asked of the authorizer: DESCRIBE on each topic; of all topics, others are left out.
+Authorization: DESCRIBE on each topic; of all topics, others are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from klamm_broker.security.authorization import NOT_ASKED, authorized_operations, denied_topics, may_topic
+from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, may_topic
 from klamm_broker.topics.names import check_topic_name
-from klamm_broker.topics.registry import LEADER_EPOCH
+from klamm_broker.topics.topic import LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -79,7 +79,7 @@ def topic_partitions(
         first = 0
     response.topics += [
         DescribeTopicPartitionsResponseTopic(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_authorized_operations=NOT_ASKED
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_authorized_operations=NOT_REQUESTED
         )
         for name in sorted(denied)
     ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Unflushed(NamedTuple):
-    """A batch that was appended and is to be durable before its producer hears of it."""
+    """A batch that was appended and must be durable before its producer gets the response."""
 
     log: PartitionLog
     end_offset: int

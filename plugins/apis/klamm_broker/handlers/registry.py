@@ -113,6 +113,7 @@ APIS: Final = (
     ),
     LazyApi(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "k51_alter_user_scram_credentials.alter_scram_users", range(0, 1)),
     LazyApi(ApiKey.DESCRIBE_QUORUM, "k55_describe_quorum.quorum", range(0, 3), blocking=False),
+    LazyApi(ApiKey.UPDATE_FEATURES, "k57_update_features.change_levels", range(0, 3)),
     LazyApi(ApiKey.DESCRIBE_CLUSTER, "k60_describe_cluster.cluster", range(0, 3), blocking=False),
     LazyApi(ApiKey.DESCRIBE_PRODUCERS, "k61_describe_producers.active_producers", range(0, 1)),
     LazyApi(ApiKey.LIST_CONFIG_RESOURCES, "k74_list_config_resources.config_resources", range(0, 2), blocking=False),
@@ -120,11 +121,11 @@ APIS: Final = (
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False
     ),
 )
-"""All but Metadata, which every client begins with."""
+"""All but Metadata, which every client sends first."""
 
 
 def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
-    """Of all APIs; ApiVersions follows from them."""
+    """The handlers of all APIs; ApiVersions follows from them."""
     yield from bind_handlers([topic_metadata], services)
     for api in APIS:
         yield api.bind(services)

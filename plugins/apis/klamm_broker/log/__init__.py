@@ -21,8 +21,8 @@ Suffixes mark work in progress: `.deleted` and `-delete` will be removed, `.clea
 Data that cannot be used is kept as `.set-aside`, whole directories as `-stray`.
 
 Threads: `LogFlusher` has one, for syncs that others wait for. A log has one lock, for changes; readers take none, and
-see what `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic work is done
-by whoever calls it.
+see what `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic work runs on
+the caller's thread.
 """
 
 from klamm_broker.log.config import LogConfig

@@ -85,7 +85,7 @@ def read_batches(file: LogFile, start: int, end: int) -> Iterator[PlacedBatch]:
 def replay_batch(
     producers: ProducerStateManager, file: LogFile, position: int, header: RecordBatchHeader
 ) -> CompletedTransaction | None:
-    """Let the producers' state follow a batch of the log; the transaction that it ends, if it does."""
+    """Update the producers' state with a batch of the log. Returns the transaction that the batch ends, or None."""
     if header.producer_id <= NO_PRODUCER_ID:
         return None
     if not header.is_control:

@@ -124,7 +124,7 @@ class LeaderEpochs:
             raise CorruptCheckpointError(f"{self._path}: {error}") from None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The records from an offset on are of a new epoch. Raises OSError."""
+        """Records from `start_offset` on are of a new epoch. Raises OSError."""
         if epoch > self.latest:
             self._replace((*self.entries, EpochEntry(epoch, start_offset)))
 
@@ -166,7 +166,7 @@ class LeaderEpochs:
 
 
 def write_partition_metadata(operations: FileOperations, directory: Path, topic_id: bytes) -> None:
-    """Tell the directory whose partition it is, durably. Raises OSError."""
+    """Write the topic id of a partition's directory, durably. Raises OSError."""
     text = f"version: 0\ntopic_id: {_id_text(topic_id)}"
     operations.replace_content(directory / PARTITION_METADATA, text.encode(), sync=True)
 

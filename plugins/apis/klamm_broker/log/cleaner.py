@@ -38,7 +38,7 @@ class DirtyRange(NamedTuple):
     dirty_bytes: int
     is_overdue: bool
 
-    def is_worth_it(self, config: LogConfig) -> bool:
+    def is_due(self, config: LogConfig) -> bool:
         """Whether there is enough to compact, or something waits for too long."""
         if not self.dirty_bytes:
             return False
@@ -70,13 +70,13 @@ def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> 
 
 
 class CleaningStoppedError(Exception):
-    """Compaction was told to stop; the log is as sound as before."""
+    """Compaction was stopped; the log is unchanged and sound."""
 
 
 class Cleaner:
     """Compacts one log after the other. One thread at a time uses it.
 
-    `should_stop` is asked between batches.
+    `should_stop` is called between batches.
     """
 
     def __init__(

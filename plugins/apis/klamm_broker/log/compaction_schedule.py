@@ -70,7 +70,7 @@ class LogCompaction:
                 self._uncleanable.add(each)
 
     def stop(self) -> None:
-        """Let `clean` return soon, and from now on at once."""
+        """Make a running `clean` return soon, and later calls at once."""
         self._stopping.set()
 
     def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
@@ -92,7 +92,7 @@ class LogCompaction:
             try:
                 dirty = dirty_range(each, self._cleaned_offsets.get(key, 0), now_ms)
             except OSError as error:
-                log.error("%s cannot be looked at for compaction: %s", each.directory, error)
+                log.error("%s cannot be checked for compaction: %s", each.directory, error)
                 continue
-            if dirty.is_worth_it(each.config):
+            if dirty.is_due(each.config):
                 yield each, dirty

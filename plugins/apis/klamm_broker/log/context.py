@@ -26,6 +26,7 @@ class DelayedDeletions:
     def __init__(self, remove: Callable[[Path], None]) -> None:
         self._remove = remove
         self._due: list[tuple[int, Path]] = []
+        # Protects the files that are due for deletion.
         self._lock = threading.Lock()
 
     def add(self, paths: Iterable[Path], due_ms: int) -> None:

@@ -1,7 +1,7 @@
 """The operating system's calls that the log makes, and file descriptors that close when the last reader is done.
 
 Thousands of partitions must not need thousands of descriptors: a `LogFile` opens its file at first use, and `OpenFiles`
-lets go of those that were not used lately.
+closes those that were not used lately.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class FileHandle:
         self.fd = fd
         self._operations = operations
         self._users = 1
+        # Protects the count of users: the last one closes the descriptor.
         self._lock = threading.Lock()
 
     def try_acquire(self) -> bool:
@@ -145,13 +146,14 @@ class FileRegion:
 
 
 class OpenFiles:
-    """The files that are open, at most so many; beyond that, those not used since the last look are closed."""
+    """The open files, at most `max_open`; beyond that, files that were not used since the last check are closed."""
 
     __slots__ = ("_files", "_lock", "_max_open")
 
     def __init__(self, max_open: int = DEFAULT_MAX_OPEN_FILES) -> None:
         self._max_open = max_open
         self._files: dict[LogFile, None] = {}
+        # Protects the order of last use.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -159,7 +161,7 @@ class OpenFiles:
 
     def add(self, file: LogFile) -> None:
         """A file has been opened."""
-        victims = []
+        to_close = []
         with self._lock:
             self._files[file] = None
             while len(self._files) > self._max_open:
@@ -169,9 +171,9 @@ class OpenFiles:
                     oldest.used = False
                     self._files[oldest] = None
                 else:
-                    victims.append(oldest)
-        for victim in victims:
-            victim.let_go()
+                    to_close.append(oldest)
+        for unused in to_close:
+            unused.release()
 
     def discard(self, file: LogFile) -> None:
         """A file was closed by its owner."""
@@ -191,6 +193,7 @@ class LogFile:
         self._open_files = open_files
         self._closed = False
         self._handle: FileHandle | None = None
+        # Protects the handle, the path and `_closed`.
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:
@@ -205,7 +208,7 @@ class LogFile:
                 return handle
             handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
             if self._closed:
-                # A late reader's alone: nobody else would close it.
+                # Only this late reader uses it, and closes it.
                 return handle
             handle.try_acquire()
             self._handle = handle
@@ -267,7 +270,7 @@ class LogFile:
             self.operations.rename(self.path, path)
             self.path = path
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the descriptor once its users have released it; the next use opens the file again."""
         with self._lock:
             handle, self._handle = self._handle, None
@@ -275,8 +278,8 @@ class LogFile:
             handle.release()
 
     def close(self) -> None:
-        """As `let_go`, by the owner: from now on each use opens the file for itself."""
+        """As `release`, by the owner: from now on each use opens the file for itself."""
         with self._lock:
             self._closed = True
         self._open_files.discard(self)
-        self.let_go()
+        self.release()

@@ -37,6 +37,7 @@ class LogFlusher:
 
     def __init__(self) -> None:
         self._wanted: dict[Flushable, tuple[int, list[Flushed]]] = {}
+        # Protects what waits for a flush, and `_closing`.
         self._changed = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None

@@ -35,6 +35,7 @@ class Index:
         self._data: bytearray | None = bytearray() if is_new else None
         # How many bytes of the file are as in memory; None: it must be written from its start.
         self._file_bytes: int | None = None
+        # Protects the entries in memory, and the file that they come from.
         self._lock = threading.Lock()
 
     def _loaded(self) -> bytearray:

@@ -72,6 +72,7 @@ class LogManager:
             self.flusher.request,
             validates_records=validates_records,
         )
+        # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()
         self._directory_lock = DirectoryLock(data_dir)
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
@@ -87,12 +88,12 @@ class LogManager:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._directory_lock.take()
         try:
-            self._take_stock()
+            self._scan_directory()
         except BaseException:
             self._directory_lock.release()
             raise
 
-    def _take_stock(self) -> None:
+    def _scan_directory(self) -> None:
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
@@ -163,7 +164,7 @@ class LogManager:
             if found_id == topic_id:
                 return
             if found_id is None and not is_new:
-                log.warning("%s does not say whose it is: taken as its topic's", directory)
+                log.warning("%s has no topic id: it is used for the topic of its name", directory)
                 write_partition_metadata(operations, directory, topic_id)
                 return
             self._set_aside(directory, key)
@@ -182,9 +183,9 @@ class LogManager:
         log.warning("%s is of another topic: set aside as %s", directory, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
-        self._let_go(key, aside)
+        self._forget(key, aside)
 
-    def _let_go(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
+    def _forget(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
         """Forget the log of a directory that has been renamed; the log, if it was open."""
         self._topic_ids.pop(key, None)
         dropped = self._logs.pop(key, None)
@@ -233,10 +234,10 @@ class LogManager:
                 if is_there:
                     self._context.operations.rename(directory, renamed)
             except OSError:
-                self._let_go(key, directory)
+                self._forget(key, directory)
                 raise
             self._unopened.discard(directory.name)
-            dropped = self._let_go(key, renamed)
+            dropped = self._forget(key, renamed)
             delay_ms = dropped.config.file_delete_delay_ms if dropped is not None else 0
             if is_there:
                 self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
@@ -301,18 +302,18 @@ class LogManager:
         self.flusher.close()
         now_ms = self._clock.wall_ms()
         # A directory that was not opened is still as the last process left it.
-        in_good_order = self._is_clean or not self._unopened
+        is_clean = self._is_clean or not self._unopened
         for each in self.logs():
             try:
                 each.close(now_ms)
             except KafkaError as error:
-                log.error("%s was not closed in good order: %s", each.directory, error)
+                log.error("%s was not closed cleanly: %s", each.directory, error)
                 each.close_files()
-                in_good_order = False
+                is_clean = False
         with contextlib.suppress(OSError):
             self._checkpoint_recovery_points()
             self._checkpoint_start_offsets()
-            if in_good_order:
+            if is_clean:
                 self._context.operations.replace_content(
                     self.data_dir / CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, sync=True
                 )

@@ -39,7 +39,7 @@ class OffsetCheckpoints:
     """Recovery points, log start offsets and cleaner offsets by partition.
 
     Threads: any may call anything; one lock is held while files are written, so that what a deletion has removed does
-    not come back with a write that was begun before it.
+    not come back with a write that was started before it.
     """
 
     def __init__(self, data_dir: Path, operations: FileOperations) -> None:
@@ -57,11 +57,11 @@ class OffsetCheckpoints:
             try:
                 self._entries[name] = read_offsets(self._data_dir / name)
             except CorruptCheckpointError as error:
-                log.warning("%s: doing without it", error)
+                log.warning("%s: it is ignored", error)
         try:
             self._topic_ids = read_topic_ids(self._data_dir / CHECKPOINT_TOPIC_IDS)
         except CorruptCheckpointError as error:
-            log.warning("%s: doing without it", error)
+            log.warning("%s: it is ignored", error)
 
     def offset(self, name: str, key: TopicPartition, topic_id: bytes) -> int:
         """The offset that a file has for a partition of this topic; 0 if it has none."""

@@ -101,7 +101,7 @@ class PartitionLog(SegmentedLog):
                 f"The batch has {size_bytes} bytes, a segment {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
-        # Ids below that are none either, as in Kafka.
+        # As in Kafka, ids below that count as no id too.
         is_idempotent = header.producer_id > NO_PRODUCER_ID
         with self._lock:
             if is_idempotent:
@@ -270,7 +270,7 @@ class PartitionLog(SegmentedLog):
         self._snapshots.write(self._producers, self.end_offset)
 
     def abandon(self, directory: Path) -> None:
-        """The partition was deleted and its directory renamed. Readers that still have the log go on."""
+        """The partition was deleted and its directory renamed. Readers that have the log can still read it."""
         with self._lock:
             self._refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self.directory = directory
@@ -279,7 +279,7 @@ class PartitionLog(SegmentedLog):
         self.close_files()
 
     def close_files(self) -> None:
-        """Close the files as they are; readers that have them open go on."""
+        """Close the files as they are; readers that have them open can still read them."""
         for segment in self._segments:
             segment.close()
 

@@ -36,7 +36,7 @@ _CRC_START: Final = 6
 
 
 class BatchMetadata(NamedTuple):
-    """What is kept of a batch, to know it again."""
+    """What is kept of a batch, to recognize a duplicate."""
 
     last_sequence: int
     last_offset: int
@@ -159,11 +159,11 @@ class ProducerStateManager:
             )
         else:
             expected = 0
-        # As in Kafka, who began without an epoch may go on anywhere.
+        # As in Kafka, a producer whose entry has no epoch may continue with any sequence number.
         if sequence != expected and entry.producer_epoch != NO_PRODUCER_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Producer {entry.producer_id} goes on at sequence number {expected}, the batch starts at {sequence}.",
+                f"Producer {entry.producer_id} continues at sequence {expected}, the batch starts at {sequence}.",
             )
         if entry.in_transaction and not header.is_transactional:
             raise KafkaError(

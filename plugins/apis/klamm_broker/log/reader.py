@@ -94,7 +94,7 @@ class LogReader:
             return self._look_again(lambda: self._read(fetch_offset, max_bytes, min_one_message, committed_only))
 
     def _look_again(self, look: Callable[[], _T]) -> _T:
-        """Look until no file that it needs is removed meanwhile, by retention or compaction. Raises KafkaError."""
+        """Repeat `look` while retention or compaction removes a file that it needs. Raises KafkaError."""
         while True:
             segments = self._segments
             try:

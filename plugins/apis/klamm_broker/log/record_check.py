@@ -1,12 +1,12 @@
-"""Whether the records within a produced batch are such that consumers can read them.
+"""Checks that consumers can read the records within a produced batch.
 
-A batch with a right CRC may still lie: about how many records it has, how long they are, what it was compressed with.
-As Kafka's `LogValidator` does, the frames of all records are walked: lengths, offset deltas, the count, and of
-compressed batches what they unpack to. Keys and values are not looked at.
+A batch with a correct CRC may still be wrong about the number of its records, their lengths, or its codec. As Kafka's
+`LogValidator` does, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size
+of compressed batches. Keys and values are not checked.
 
-A walk in Python takes most of a microsecond per record. Producers often send records of one shape, so a batch that was
-found sound and is regular leaves a plan: which bytes every batch of its size and count has if it is regular too. A few
-slices, each of which takes one byte of every record, then tell what a walk would.
+A walk over the records in Python takes most of a microsecond per record. Producers often send records of one shape. So
+a batch that was found sound and whose records are regular leaves a plan: the bytes that every regular batch of its size
+and count has at certain places. A few slices, each of which takes one byte of every record, then replace the walk.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec, decompress
 from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
-"""What a batch may unpack to and still be checked by a thread that others wait for."""
+"""Largest uncompressed size of a batch that a processor's thread checks itself."""
 
 _LARGE_BYTES: Final = 16 * 1024 * 1024
+# One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
 _KEY_AND_VALUE: Final = (0, 1)
 _SMALLEST_RECORD_BYTES: Final = 7
@@ -60,7 +61,7 @@ def check_records(
     try:
         unpacked = decompress(codec, body, min(max_bytes, _LARGE_BYTES))
     except KafkaError:
-        # Whether it is garbage or large, the library does not tell.
+        # The library does not report whether the data are garbage or too large.
         if max_bytes <= _LARGE_BYTES:
             raise UnpacksToMoreError from None
     else:
@@ -90,7 +91,7 @@ def _check_body(body: memoryview, count: int) -> None:
         raise _invalid("The records are cut short.") from None
     if end != len(body):
         raise _invalid(f"{len(body) - end} bytes follow the last record.")
-    # Where a regular batch would have its 65th record, this one may have anything: it is sound all the same.
+    # An irregular batch may have any bytes where a regular one has its 65th record: it is sound nevertheless.
     with contextlib.suppress(IndexError, KafkaError):
         _learn(body, count)
 

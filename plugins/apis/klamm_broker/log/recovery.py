@@ -70,7 +70,7 @@ def load_log(
     recovery_point: int,
     is_clean: bool,
 ) -> LoadedLog:
-    """Open all segments of a directory. `is_clean`: it was closed in good order, so its files are complete.
+    """Open all segments of a directory. `is_clean`: it was closed cleanly, so its files are complete.
 
     The offsets are those of the checkpoints. Raises OSError.
     """
@@ -91,7 +91,9 @@ def load_log(
         recovery.run(doubtful, log_start_offset)
     end_offset = segments[-1].next_offset()
     if end_offset < log_start_offset:
-        log.warning("%s ends at %d, before its start %d: starting over", directory, end_offset, log_start_offset)
+        log.warning(
+            "%s ends at %d, before its start %d: it starts again, empty", directory, end_offset, log_start_offset
+        )
         _set_aside(segments, context)
         segments = [new_segment(directory, log_start_offset, context)]
         end_offset = log_start_offset
@@ -112,7 +114,7 @@ def new_segment(directory: Path, base_offset: int, context: LogContext) -> LogSe
 
 
 def replay(segments: list[LogSegment], producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
-    """Let the producers' state follow the batches from one offset to another. Raises OSError."""
+    """Update the producers' state with the batches from one offset to another. Raises OSError."""
     if start_offset >= end_offset:
         return
     for index, segment in enumerate(segments):

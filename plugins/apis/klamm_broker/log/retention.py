@@ -11,7 +11,7 @@ from klamm_broker.log.segment import LogSegment
 def count_deletable(segments: Sequence[LogSegment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
     """How many segments, from the first on, are to be deleted. It may be all of them.
 
-    Whatever the cleanup policy, segments wholly before the log's start go. Raises OSError.
+    With any cleanup policy, segments wholly before the log's start are deleted. Raises OSError.
     """
     count = _before_start(segments, log_start_offset)
     if not config.delete:

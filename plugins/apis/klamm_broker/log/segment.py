@@ -306,5 +306,5 @@ class LogSegment:
         return [part.path for part in self._parts()]
 
     def close(self) -> None:
-        """Close the file; readers that have it go on."""
+        """Close the file; readers that have it open can still read it."""
         self.file.close()

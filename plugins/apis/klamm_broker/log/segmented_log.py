@@ -66,7 +66,7 @@ class SegmentedLog(LogReader):
         try:
             leader_epochs.load()
         except CorruptCheckpointError as error:
-            log.warning("%s: doing without it", error)
+            log.warning("%s: it is ignored", error)
         leader_epochs.truncate_from_end(loaded.end_offset)
         active = loaded.segments[-1]
         active.resume()
@@ -87,7 +87,9 @@ class SegmentedLog(LogReader):
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
         self._flushed_ms = context.clock.wall_ms()
+        # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
+        # One flush at a time; appends go on meanwhile.
         self._flush_lock = threading.Lock()
         self.config = config
         self._publish(end_offset)
@@ -187,7 +189,7 @@ class SegmentedLog(LogReader):
         return count
 
     def _drop(self, segments: tuple[LogSegment, ...], *, keep_snapshot_of: int | None = None) -> None:
-        """Rename the files of segments that readers no longer find, and let them go after a while."""
+        """Rename the files of segments that readers do not find any more; they are deleted after a delay."""
         due_ms = self._context.clock.wall_ms() + self.config.file_delete_delay_ms
         for segment in segments:
             segment.move(self.directory, DELETED_SUFFIX)

@@ -1,4 +1,4 @@
-"""`SerialWorker`: a thread that does one thing after the other, for work that is too long for those who ask for it."""
+"""`SerialWorker`: a thread that runs one function after the other, for work too long for the submitting thread."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class SerialWorker:
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Protects the thread: it starts with the first work, and ends once.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 

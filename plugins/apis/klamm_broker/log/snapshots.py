@@ -40,7 +40,7 @@ class ProducerSnapshots:
             try:
                 producers.load(self._path(candidate).read_bytes())
             except (CorruptSnapshotError, OSError) as error:
-                log.warning("%s is of no use: %s", self._path(candidate), error)
+                log.warning("%s cannot be used: %s", self._path(candidate), error)
                 self.remove(candidate)
             else:
                 return candidate

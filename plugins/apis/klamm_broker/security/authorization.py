@@ -1,6 +1,6 @@
-"""What handlers ask the listener's authorizer; after Kafka's `AuthHelper`.
+"""The authorization checks of handlers; after Kafka's `AuthHelper`.
 
-Where a listener has no authorizer every answer is yes, at the cost of one look at an attribute.
+On a listener without an authorizer everything is allowed, at the cost of one attribute look-up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
 if TYPE_CHECKING:
     from klamm import RequestContext
 
-NOT_ASKED: Final = -(2**31)
+NOT_REQUESTED: Final = -(2**31)
 """The value of authorized operations in a response whose request did not ask for them."""
 
 _OPERATIONS: Final = {

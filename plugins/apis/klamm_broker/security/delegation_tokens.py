@@ -46,6 +46,7 @@ class DelegationTokens:
         self._random_bytes = random_bytes
         self._table = shared.table(DELEGATION_TOKENS)
         self._cache = shared.once(DELEGATION_TOKENS, DelegationTokenCache)
+        # Protects the tokens: check and change are one step.
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
 
@@ -62,7 +63,7 @@ class DelegationTokens:
         self._cache.tokens = tokens
 
     def hmac_of(self, token_id: str) -> bytes:
-        """What a client that logs in with the token must know; in base64 its password."""
+        """The secret of a token; in base64 it is the password of the client that logs in with it."""
         assert self._key is not None
         return _HMAC(self._key, token_id.encode())
 
@@ -101,7 +102,7 @@ class DelegationTokens:
         return token
 
     def renew(self, secret: bytes, principal: KafkaPrincipal, renew_period_ms: int) -> int:
-        """Let a token live on; its new expiry. Raises KafkaError."""
+        """Extend a token; returns its new expiry. Raises KafkaError."""
         with self._lock:
             token = self._of(secret, principal)
             period_ms = min(self._expiry_time_ms, renew_period_ms) if renew_period_ms > 0 else self._expiry_time_ms
@@ -110,7 +111,7 @@ class DelegationTokens:
         return expiry_ms
 
     def expire(self, secret: bytes, principal: KafkaPrincipal, expiry_time_period_ms: int) -> int:
-        """End a token, at once with a negative period; its new expiry. Raises KafkaError."""
+        """Set the expiry of a token; a negative period is at once. Returns the new expiry. Raises KafkaError."""
         with self._lock:
             token = self._of(secret, principal)
             if expiry_time_period_ms < 0:

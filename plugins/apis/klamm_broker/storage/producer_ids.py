@@ -1,4 +1,4 @@
-"""Producer ids, handed out from blocks that are durable before any id of theirs is.
+"""Producer ids, allocated in blocks; a block is durable before the first of its ids is given out.
 
 Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost. A
 store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those.
@@ -22,6 +22,7 @@ class ProducerIds:
     def __init__(self, store: Store, at_least: int = 0) -> None:
         self._store = store
         self._at_least = at_least
+        # Protects the block of ids.
         self._lock = threading.Lock()
         self._next = 0
         self._block_end = 0

@@ -6,7 +6,8 @@ committed in one transaction (group commit): a caller that needs durability asks
 
 The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
 configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
-their offsets: many) is synced if the store was told so. A synced commit makes all earlier ones durable.
+their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (the ends of transactions). A synced
+commit makes all earlier ones durable.
 """
 
 from __future__ import annotations
@@ -102,10 +103,40 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (table_name, key)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE pending_offsets (
+        producer_id INTEGER NOT NULL,
+        group_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        partition INTEGER NOT NULL,
+        committed_offset INTEGER NOT NULL,
+        leader_epoch INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        commit_timestamp_ms INTEGER NOT NULL,
+        PRIMARY KEY (producer_id, group_id, topic, partition)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE transactions (
+        transactional_id TEXT PRIMARY KEY,
+        producer_id INTEGER NOT NULL,
+        previous_producer_id INTEGER NOT NULL,
+        next_producer_id INTEGER NOT NULL,
+        producer_epoch INTEGER NOT NULL,
+        last_producer_epoch INTEGER NOT NULL,
+        timeout_ms INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        partitions TEXT NOT NULL,
+        start_ms INTEGER NOT NULL,
+        update_ms INTEGER NOT NULL,
+        client_version INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
+`pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
+state, `partitions` a JSON object of partition indexes by topic.
 `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
 """
 
@@ -141,6 +172,7 @@ class Store:
         self._sync_submitted = sync_submitted
         self._is_syncing = True
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        # Protects the connection, which one thread uses at a time.
         self._connection_lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
@@ -212,11 +244,13 @@ class Store:
             except sqlite3.Error as error:
                 raise StoreError(f"cannot read {self.path}: {error}") from error
 
-    def submit(self, statements: Sequence[Statement], on_durable: Durable | None = None) -> None:
-        """Queue statements that are committed together or not at all, and synced if the store syncs what is submitted.
+    def submit(
+        self, statements: Sequence[Statement], on_durable: Durable | None = None, *, sync: bool | None = None
+    ) -> None:
+        """Queue statements that are committed together or not at all.
 
-        `on_durable` is called exactly once, on the owner thread (or at once, if the store is closing). Without it a
-        failure is only logged.
+        They are synced if `sync` says so; None: if the store syncs what is submitted. `on_durable` is called exactly
+        once, on the owner thread (or at once, if the store is closing). Without it a failure is only logged.
         """
         self._submit(_Write(statements, on_durable, self._sync_submitted))
 
@@ -294,7 +328,7 @@ class Store:
             if len(writes) == 1:
                 _report(writes[0], error)
             else:
-                # One of them is at fault, or the disk is: each is tried alone to find out.
+                # One of them is wrong, or the disk fails: try each alone.
                 for write in writes:
                     self._commit((write,))
             return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.topics")
 
 MAX_WAITING_PARTITIONS: Final = 10_000
-"""Topics beyond that are not queued; the client's next request tries again."""
+"""Partitions of the topics that wait. Further topics are not queued; the client's next request tries again."""
 
 _NAMES_PER_TRANSACTION: Final = 100
 _INTERNAL_PARTITIONS: Final = 50
@@ -64,6 +64,7 @@ class AutoTopicCreation:
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
         self._max_waiting = max(1, MAX_WAITING_PARTITIONS // num_partitions)
+        # Protects the names that wait, those being created, and the thread.
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
         self._creating: Collection[str] = ()

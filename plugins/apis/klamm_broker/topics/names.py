@@ -18,7 +18,7 @@ def check_topic_name(name: str) -> None:
     if not name:
         problem = "a topic name must not be empty"
     elif name in (".", ".."):
-        problem = f"{name} is no topic name"
+        problem = f"{name} is not a valid topic name"
     elif len(name) > MAX_LENGTH:
         problem = f"a topic name of {len(name)} characters is longer than {MAX_LENGTH}"
     elif not _LEGAL.fullmatch(name):

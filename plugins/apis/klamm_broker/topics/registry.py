@@ -1,8 +1,8 @@
 """The topics of a broker: names, ids, partitions and their logs, durable in the store.
 
 The store decides what exists. A topic is created there first and gets its directories afterwards (at the next start, if
-the process dies in between). It is deleted there first too, with a note of the deletion that goes away once its
-directories have; a start finishes what such notes tell.
+the process dies in between). It is deleted there first too; a row that records the deletion stays until its directories
+are gone, and a start finishes deletions that have such a row.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
 from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
-from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, collision_key
+from klamm_broker.topics.names import check_topic_name, collision_key
+from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 
 if TYPE_CHECKING:
-    from klamm.wire.messages.metadata import MetadataResponseTopic
-    from klamm_broker.log import FileOperations, LogConfig, LogManager, PartitionLog
+    from klamm_broker.log import FileOperations, LogConfig, LogManager
     from klamm_broker.storage.store import Statement, Store
 
 log = logging.getLogger("klamm.broker.topics")
-
-LEADER_EPOCH: Final = 0
-"""The leader epoch of every partition: its only replica is always the leader."""
 
 TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
@@ -53,95 +50,18 @@ class LogConfigs(Protocol):
         ...
 
 
-class Partition:
-    """One partition; also the key under which fetches wait for it."""
-
-    __slots__ = ("index", "log", "topic")
-
-    def __init__(self, topic: Topic, index: int, partition_log: PartitionLog) -> None:
-        self.topic = topic
-        self.index = index
-        self.log = partition_log
-
-    def __repr__(self) -> str:
-        return f"{self.topic.name}-{self.index}"
-
-
-class TopicTraffic:
-    """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
-
-    Several threads add without a lock: the sums are for looking at, and a lost one would do no harm.
-    """
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "failed_fetch_requests",
-        "failed_produce_requests",
-        "fetch_requests",
-        "messages_in",
-        "produce_requests",
-    )
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.failed_fetch_requests = 0
-        self.failed_produce_requests = 0
-        self.fetch_requests = 0
-        self.messages_in = 0
-        self.produce_requests = 0
-
-    def add(self, other: TopicTraffic) -> None:
-        """Add the counts of another."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class Topic:
-    """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
-
-    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` tells those who
-    found the topic before it was deleted. `metadata` is where the Metadata handler keeps its answer for the topic, with
-    the partitions that the answer has.
-    """
-
-    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
-
-    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str]) -> None:
-        self.name = name
-        self.id = topic_id
-        self.overrides = overrides
-        self.is_internal = name in INTERNAL_TOPICS
-        self.partitions: Sequence[Partition] = ()
-        self.deleted = False
-        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
-        self.traffic = TopicTraffic()
-
-    def partition(self, index: int) -> Partition | None:
-        """The partition with this index, or None."""
-        partitions = self.partitions
-        return partitions[index] if 0 <= index < len(partitions) else None
-
-
 class NewTopic(NamedTuple):
-    """A topic that is to be: how many partitions, and the configs set on it."""
+    """A topic to be created: its number of partitions and its own configs."""
 
     partitions: int
     overrides: Mapping[str, str]
 
 
-def check_leader_epoch(current_leader_epoch: int) -> None:
-    """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
-    if current_leader_epoch > LEADER_EPOCH:
-        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-
 class TopicRegistry:
     """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store.
 
-    `log_config` makes the settings of a log of a topic's overrides. `on_partitions_gone` is told of partitions whose
-    topic was deleted, once nobody finds them any more.
+    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with a deleted
+    topic when look-ups do not find it any more. `wake` completes the fetches that wait for a partition.
     """
 
     def __init__(
@@ -152,6 +72,7 @@ class TopicRegistry:
         operations: FileOperations,
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Topic], None],
+        wake: Callable[[Partition], object],
     ) -> None:
         self._store = store
         self._logs = logs
@@ -159,6 +80,8 @@ class TopicRegistry:
         self._operations = operations
         self._random_bytes = random_bytes
         self._on_partitions_gone = on_partitions_gone
+        self._wake = wake
+        # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -211,7 +134,7 @@ class TopicRegistry:
         self._adopt_orphans(data_dir)
 
     def _finish_deletions(self, data_dir: Path) -> None:
-        """Remove the directories of topics whose deletion was begun; one without a topic id is set aside."""
+        """Remove the directories of topics whose deletion was started; one without a topic id is set aside."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (_DELETION + "%",))
         names = {bytes.fromhex(key.removeprefix(_DELETION)): name for key, name in rows}
         if not names:
@@ -365,6 +288,7 @@ class TopicRegistry:
                     ("DELETE FROM topics WHERE name = ?", (topic.name,)),
                     _delete_configs(topic.name),
                     ("DELETE FROM offsets WHERE topic = ?", (topic.name,)),
+                    ("DELETE FROM pending_offsets WHERE topic = ?", (topic.name,)),
                     ("INSERT INTO cluster (key, value) VALUES (?, ?)", (note, topic.name)),
                 ]
             )
@@ -398,10 +322,10 @@ class TopicRegistry:
 
     def _partition(self, topic: Topic, index: int, config: LogConfig, *, is_new: bool = False) -> Partition:
         log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=is_new)
-        return Partition(topic, index, log)
+        return Partition(topic, index, log, self._wake)
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # New dictionaries, so that whoever iterates over the old ones is not disturbed.
+        # New dictionaries, as other threads may iterate over the old ones.
         self._by_name = {**self._by_name, **{topic.name: topic for topic in topics}}
         self._by_id = {**self._by_id, **{topic.id: topic for topic in topics}}
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)

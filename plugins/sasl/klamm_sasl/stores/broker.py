@@ -25,7 +25,7 @@ class BrokerStore(CredentialStore):
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # The rows it was made of, so that one look tells whether they are of now.
+        # With the rows that it was made from: one comparison shows whether they are current.
         self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
         self._now()
 
@@ -61,7 +61,7 @@ class BrokerStore(CredentialStore):
         def note(changes: Mapping[str, Any]) -> None:
             users = []
             for key in changes:
-                # A key that is no user's is nobody's session.
+                # A key that names no user has no sessions.
                 with contextlib.suppress(ValueError, KeyError):
                     users.append(ScramMechanism.of_row_key(key)[1])
             changed(users)

@@ -22,7 +22,7 @@ class CallableStore(CredentialStore):
         self._verifier: Callable[[str, str], str | None] | None = None
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError if there is no function, ImportError or AttributeError if it cannot be had."""
+        """Raises ValueError if there is no function, ImportError or AttributeError if it cannot be imported."""
         if self.settings.password is None and self.settings.verifier is None:
             raise ValueError("the credential store callable needs password or verifier")
         self._password = load_function(self.settings.password)
@@ -42,7 +42,7 @@ class CallableStore(CredentialStore):
         verdict: object = self._password(user, password)
         if verdict is None or isinstance(verdict, bool):
             return verdict
-        # Something that merely counts as true in Python must not let anybody in.
+        # Only True accepts the password, not any other value that Python takes as true.
         raise TypeError(
             f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
         )

@@ -1,4 +1,4 @@
-"""What is told of the server's own settings."""
+"""The server's own settings as DescribeConfigs reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_numbers_with_kafkas_names(load):
     assert not {"log.dirs", "listeners", "max_incoming", "metrics"} & configs.keys()
 
 
-def test_other_listeners_are_told_where_they_differ(load):
+def test_other_listeners_are_described_where_they_differ(load):
     plan = load(
         '[listeners.one]\napi_set = "echo"\nprocessors = 2\n'
         '[listeners.Two]\napi_set = "echo"\nprocessors = 5\nbind = "127.0.0.1:0"\n'

@@ -1,0 +1,44 @@
+"""`PartFailures`: what parts of a listener raise in calls that clients cause, in one log line a minute."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from klamm.logs.rate_limited import RateLimitedLog
+
+
+class PartFailures:
+    """Of one listener, from any thread. A line names listener, provider, distribution, class and method."""
+
+    def __init__(self, listener: str, later: Callable[[float, Callable[[], object]], object]) -> None:
+        self._listener = listener
+        self._later = later
+        self._logs: dict[str, RateLimitedLog] = {}
+
+    def log(self, logger: logging.Logger, part: object, method: str, error: Exception) -> None:
+        """A part raised in a method, or returned what does not fit. Equal failures share a line."""
+        limited = self._logs.get(logger.name)
+        if limited is None:
+            limited = self._logs.setdefault(logger.name, RateLimitedLog(logger, self._later))
+        name = name_of(part)
+        key = (name, method, type(error))
+        limited.log(key, logging.ERROR, "listener=%s: %s failed in %s", self._listener, name, method, error=error)
+
+
+class WrongTypeError(TypeError):
+    """A part returned what does not fit its contract."""
+
+
+def unfit(returned: object, *expected: str) -> WrongTypeError:
+    """The error of a call that returned something else than it must."""
+    text = repr(returned)
+    return WrongTypeError(f"{' or '.join(expected)} was due, not {text if len(text) <= 100 else text[:100] + '…'}")
+
+
+def name_of(part: object) -> str:
+    """A part in messages: its origin, if the server has made it, and its class."""
+    kind = type(part)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    origin = getattr(part, "origin", "")
+    return f"{origin} ({name})" if origin else name

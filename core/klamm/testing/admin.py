@@ -1,0 +1,242 @@
+"""`Admin`: what tests do to topics, records and groups, over one raw connection; it needs no client library."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from klamm.testing.raw_client import RawClient
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.messages import (
+    create_topics,
+    delete_groups,
+    delete_topics,
+    fetch,
+    list_groups,
+    list_offsets,
+    metadata,
+    produce,
+)
+from klamm.wire.records import Record, decode_records, encode_batch, iterate_batches
+from klamm.wire.struct_base import Message
+
+HELPER_CLIENT_ID: Final = "klamm.testing"
+"""The client id of the helpers. Faults leave it alone, and recordings leave it out."""
+
+# All of them serve topics by name.
+_VERSIONS: Final = {
+    create_topics.CreateTopicsRequest: 5,
+    metadata.MetadataRequest: 8,
+    produce.ProduceRequest: 8,
+    fetch.FetchRequest: 11,
+    list_offsets.ListOffsetsRequest: 5,
+    delete_topics.DeleteTopicsRequest: 5,
+    list_groups.ListGroupsRequest: 4,
+    delete_groups.DeleteGroupsRequest: 2,
+}
+_TIMEOUT_MS: Final = 30_000
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_ACKS_ALL: Final = -1
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as `consume` returns it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Connects(Protocol):
+    """Opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
+
+    def __call__(self) -> RawClient: ...
+
+
+class Admin:
+    """From any thread, one call at a time. Raises KafkaError for what the server refuses.
+
+    A connection that is lost between two calls is made again: the server may have been restarted.
+    """
+
+    def __init__(self, connect: Connects) -> None:
+        self._connect = connect
+        self._client: RawClient | None = None
+        self._lock = threading.Lock()
+
+    def call(self, request: Message, version: int | None = None) -> Any:
+        """The response to any request message; `version` may be left out for the APIs that this class uses."""
+        chosen = _VERSIONS[type(request)] if version is None else version
+        with self._lock:
+            if self._client is not None:
+                try:
+                    return self._client.call(request, chosen)
+                except ConnectionError:
+                    self._drop()
+                except BaseException:
+                    # An answer may still be on its way, which would be taken for the next one's.
+                    self._drop()
+                    raise
+            self._client = self._connect()
+            try:
+                return self._client.call(request, chosen)
+            except BaseException:
+                self._drop()
+                raise
+
+    def _drop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def close(self) -> None:
+        """Close the connection; a later call opens another one."""
+        with self._lock:
+            self._drop()
+
+    # ---- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = 1,
+    ) -> None:
+        """Create a topic; returns when it can be used."""
+        pairs = [create_topics.CreatableTopicConfig(key, str(value)) for key, value in (configs or {}).items()]
+        topic = create_topics.CreatableTopic(name, partitions, replication_factor, configs=pairs)
+        (result,) = self.call(create_topics.CreateTopicsRequest([topic], _TIMEOUT_MS)).topics
+        _check(result.error_code, result.error_message or name)
+
+    def delete_topics(self, *names: str) -> None:
+        """Delete topics."""
+        if names:
+            response = self.call(delete_topics.DeleteTopicsRequest(topic_names=list(names), timeout_ms=_TIMEOUT_MS))
+            for result in response.responses:
+                _check(result.error_code, result.error_message or result.name or "")
+
+    def topics(self) -> dict[str, int]:
+        """The topics that there are, without internal ones, each with its number of partitions."""
+        response = self.call(metadata.MetadataRequest(None, allow_auto_topic_creation=False))
+        return {topic.name: len(topic.partitions) for topic in response.topics if not topic.is_internal}
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. Raises KafkaError if there is none of that name."""
+        asked = [metadata.MetadataRequestTopic(name=topic)]
+        (found,) = self.call(metadata.MetadataRequest(asked, allow_auto_topic_creation=False)).topics
+        _check(found.error_code, topic)
+        return len(found.partitions)
+
+    # ---- records
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        partition: int = 0,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append a record for each value, in one batch; returns the offset of the first."""
+        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        pairs = tuple(headers)
+        batch = encode_batch(
+            Record(timestamp_ms=now_ms, key=_bytes(key), value=_bytes(value), headers=pairs) for value in values
+        )
+        data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(partition, bytes(batch))])
+        response = self.call(produce.ProduceRequest(None, _ACKS_ALL, _TIMEOUT_MS, [data]))
+        (result,) = response.responses[0].partition_responses
+        _check(result.error_code, result.error_message or topic)
+        offset: int = result.base_offset
+        return offset
+
+    def consume(
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        partition: int | None = None,
+        offset: int | None = None,
+        timeout_s: float = 10.0,
+    ) -> list[ConsumedRecord]:
+        """Records of a topic from `offset` on, or from the beginning; in order within each partition.
+
+        Without a `count` those that there are now. With one it waits for so many; raises TimeoutError.
+        """
+        wanted = range(self.partitions(topic)) if partition is None else [partition]
+        start, end = {}, {}
+        for one in wanted:
+            start[one] = self.offset(topic, one, _EARLIEST) if offset is None else offset
+            end[one] = self.offset(topic, one, _LATEST)
+        found: list[ConsumedRecord] = []
+        deadline = time.monotonic() + timeout_s
+        while len(found) < count if count is not None else any(start[one] < end[one] for one in wanted):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}: {len(found)} records came in {timeout_s:g} s, not {count}")
+            found += self._fetch(topic, start)
+        return found if count is None else found[:count]
+
+    def _fetch(self, topic: str, positions: dict[int, int]) -> list[ConsumedRecord]:
+        partitions = [
+            fetch.FetchPartition(one, fetch_offset=position, partition_max_bytes=1 << 20)
+            for one, position in positions.items()
+        ]
+        request = fetch.FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 24, session_epoch=-1)
+        request.topics = [fetch.FetchTopic(topic, partitions=partitions)]
+        found: list[ConsumedRecord] = []
+        for data in self.call(request).responses[0].partitions:
+            _check(data.error_code, f"{topic}-{data.partition_index}")
+            for header, batch in iterate_batches(bytes(data.records or b"")):
+                at = positions[data.partition_index]
+                if not header.is_control:
+                    found += [
+                        ConsumedRecord(topic, data.partition_index, *_fields(record))
+                        for record in decode_records(batch)
+                        if record.offset >= at
+                    ]
+                positions[data.partition_index] = max(at, header.last_offset + 1)
+        return found
+
+    def offset(self, topic: str, partition: int = 0, timestamp_ms: int = _LATEST) -> int:
+        """The first offset at or after a time; -1 stands for the end of the log, -2 for its beginning."""
+        asked = list_offsets.ListOffsetsPartition(partition, timestamp=timestamp_ms)
+        request = list_offsets.ListOffsetsRequest(-1, topics=[list_offsets.ListOffsetsTopic(topic, [asked])])
+        (answer,) = self.call(request).topics[0].partitions
+        _check(answer.error_code, f"{topic}-{partition}")
+        offset: int = answer.offset
+        return offset
+
+    # ---- groups
+
+    def groups(self) -> dict[str, str]:
+        """The groups that there are, each with its state, e.g. `Stable` or `Empty`."""
+        return {group.group_id: group.group_state for group in self.call(list_groups.ListGroupsRequest()).groups}
+
+    def delete_groups(self, *names: str) -> None:
+        """Delete groups. Raises KafkaError, e.g. for one that has members."""
+        if names:
+            for result in self.call(delete_groups.DeleteGroupsRequest(list(names))).results:
+                _check(result.error_code, result.group_id)
+
+
+def _fields(record: Record) -> tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]:
+    return (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+
+
+def _check(error_code: int, message: str) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), message)
+
+
+def _bytes(content: bytes | str | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

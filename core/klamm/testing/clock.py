@@ -1,0 +1,32 @@
+"""`MovingClock`: the machine's time, which a test moves forward."""
+
+from __future__ import annotations
+
+import time
+
+
+class MovingClock:
+    """Goes as the machine's clocks do, and jumps ahead by what `advance_ms` was called with.
+
+    Sessions, retention, quotas and timestamps of a server follow it. `EmbeddedServer.advance_ms` wakes the server too.
+    """
+
+    __slots__ = ("_ahead_ns",)
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+    def wall_ms(self) -> int:
+        return (time.time_ns() + self._ahead_ns) // 1_000_000
+
+    def wall_us(self) -> int:
+        return (time.time_ns() + self._ahead_ns) // 1_000
+
+    def advance_ms(self, ms: float) -> None:
+        """Move forward by `ms` milliseconds. Raises ValueError for a negative number."""
+        if ms < 0:
+            raise ValueError(f"time does not go back: {ms}")
+        self._ahead_ns += int(ms * 1_000_000)

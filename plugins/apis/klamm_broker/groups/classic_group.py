@@ -1,0 +1,182 @@
+"""A classic group: its members and its state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups import consumer_protocol
+from klamm_broker.groups.classic_membership import ClassicMembership
+from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.requests import Protocol
+from klamm_broker.groups.state import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    NEXT_STATES,
+    STABLE,
+    GroupState,
+    IllegalTransitionError,
+)
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Timer
+
+log = logging.getLogger("klamm.broker.groups")
+
+
+class ClassicGroup(ClassicMembership):
+    """State of one classic group, as Kafka's `ClassicGroup`.
+
+        EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
+          ▲        │  ▲   ▲                  │                       │
+          └────────┘  │   └──────────────────┘                       │
+                      └──────────────────────────────────────────────┘
+        and from each of them to DEAD, which is final.
+
+    `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
+    `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
+    `subscribed_topics`     of all members, or None when they are unknown.
+    """
+
+    group_type = "classic"
+
+    def __init__(self, group_id: str, clock: Clock, replaced: Group | None = None) -> None:
+        super().__init__(group_id, replaced)
+        self.state: GroupState = EMPTY
+        self.previous_state: GroupState = DEAD
+        self.state_timestamp_ms = clock.wall_ms()
+        self.generation_id = 0
+        self.protocol_name: str | None = None
+        self.new_member_added = False
+        self.subscribed_topics: frozenset[str] | None = None
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+        self.storing_generation_id = -1
+        self._clock = clock
+
+    # State
+
+    def transition_to(self, state: GroupState) -> None:
+        """Change the state. Raises IllegalTransitionError for a transition that is not in `NEXT_STATES`."""
+        if state not in NEXT_STATES[self.state]:
+            raise IllegalTransitionError(self.group_id, self.state, state)
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = self._clock.wall_ms()
+
+    def init_next_generation(self) -> None:
+        """End the join phase: next generation, protocol chosen, COMPLETING_REBALANCE, or EMPTY without members."""
+        self.generation_id += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscribed_topics()
+        self.transition_to(COMPLETING_REBALANCE if self.members else EMPTY)
+        self.pending_syncs.clear()
+
+    def restore(self, protocol_type: str | None, protocol_name: str | None, generation_id: int) -> None:
+        """Take over what the store has of it."""
+        self._protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.generation_id = generation_id
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Whether its members are consumers."""
+        return self.protocol_type == consumer_protocol.PROTOCOL_TYPE
+
+    # Protocols
+
+    def supports_protocols(self, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
+        """Whether a member with these could join."""
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        everyone = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self._supported_protocols[name] == everyone for name, _ in protocols
+        )
+
+    def refresh_subscribed_topics(self) -> None:
+        """Recompute what the members subscribe to."""
+        self.subscribed_topics = self._subscribed_topics()
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if not self.uses_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        try:
+            return frozenset().union(
+                *(
+                    consumer_protocol.subscribed_topics(member.metadata(self.protocol_name))
+                    for member in self.members.values()
+                )
+            )
+        except ValueError as error:
+            log.warning("group %s: cannot read a member's subscription: %s", self.log_name, error)
+            return None
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may read the topic; when that is unknown, True for consumers."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    # What all kinds of groups answer
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is EMPTY
+
+    def die(self) -> None:
+        self.transition_to(DEAD)
+
+    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        if self.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and self.state is EMPTY:
+            return
+        if generation_id < 0 and not member_id and group_instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.validate_member(member_id, group_instance_id)
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self.state is COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """In any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
+        if self.state is DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and (self.state is EMPTY or (not member_id and group_instance_id is None)):
+            return
+        self.validate_member(member_id, group_instance_id)
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Everybody may, as in Kafka."""
+
+    def validate_offset_delete(self) -> None:
+        if self.state is not EMPTY and not self.uses_consumer_protocol:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        if self.protocol_type is None:
+            return committed.commit_timestamp_ms
+        if self.state is EMPTY:
+            return self.state_timestamp_ms
+        if self.uses_consumer_protocol and self.state is STABLE and self.subscribed_topics is not None:
+            return committed.commit_timestamp_ms
+        return None

@@ -1,0 +1,110 @@
+"""Offsets that are committed as part of a transaction (KIP-98, KIP-447).
+
+They are kept apart, durable, until the transaction ends. Follows Kafka's `OffsetMetadataManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups import persistence
+from klamm_broker.groups.group import CommittedOffset, Group
+from klamm_broker.groups.offsets import CommitRequest
+from klamm_broker.groups.registry import GroupRegistry
+from klamm_broker.groups.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock
+    from klamm_broker.storage.store import Statement, Store, StoreError
+
+
+class TransactionalOffsets:
+    """What open transactions would commit, of all groups. The transaction coordinator says when one ends."""
+
+    def __init__(self, clock: Clock, store: Store, settings: GroupSettings, registry: GroupRegistry) -> None:
+        self._clock = clock
+        self._store = store
+        self._settings = settings
+        self._registry = registry
+
+    def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """Put positions aside until the transaction ends; `reply` gets an outcome for each, once they are durable.
+
+        Never waits. The caller has seen to it that the transaction is open and knows the group.
+        """
+        group = self._registry.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                reply([ErrorCode.ILLEGAL_GENERATION] * len(request.commits))
+                return
+            group, _ = self._registry.get_or_create(request.group_id)
+        with group:
+            try:
+                group.validate_transactional_commit(request.member_id, request.group_instance_id, request.generation_id)
+            except KafkaError as error:
+                code = error.error_code
+                if code == ErrorCode.STALE_MEMBER_EPOCH:
+                    code = ErrorCode.ILLEGAL_GENERATION
+                group.answer(reply, [code] * len(request.commits))
+                return
+            self._commit_held(group, producer_id, request, reply)
+
+    def _commit_held(
+        self, group: Group, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]
+    ) -> None:
+        now_ms = self._clock.wall_ms()
+        outcomes = [ErrorCode.NONE] * len(request.commits)
+        accepted: dict[tuple[str, int], CommittedOffset] = {}
+        for index, commit in enumerate(request.commits):
+            metadata = commit.metadata or ""
+            if len(metadata) > self._settings.offset_metadata_max_bytes:
+                outcomes[index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                pending = CommittedOffset(commit.offset, commit.leader_epoch, metadata, now_ms)
+                accepted[commit.topic, commit.partition] = pending
+        if not accepted:
+            group.answer(reply, outcomes)
+            return
+
+        def on_durable(error: StoreError | None) -> None:
+            with group:
+                group.book.pending_writes -= 1
+                if error is None:
+                    group.book.pending.setdefault(producer_id, {}).update(accepted)
+                    group.answer(reply, outcomes)
+                else:
+                    failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
+                    group.answer(reply, failed)
+
+        group.book.pending_writes += 1
+        self._store.submit(
+            [
+                persistence.put_pending_offset(producer_id, group.group_id, topic, partition, pending)
+                for (topic, partition), pending in accepted.items()
+            ],
+            on_durable,
+        )
+
+    def statements_of_end(self, producer_id: int, *, committed: bool) -> list[Statement]:
+        """What makes the end of a transaction durable; to be committed together with the coordinator's own state."""
+        return persistence.end_pending_offsets(producer_id, committed=committed)
+
+    def ended(self, producer_id: int, *, committed: bool) -> None:
+        """The transaction of a producer has ended, durably. On the store's thread."""
+        for group in self._registry.all():
+            if producer_id not in group.book.pending:
+                continue
+            with group:
+                pending = group.book.pending.pop(producer_id, {})
+                if committed:
+                    _commit_all(group, pending)
+
+
+def _commit_all(group: Group, pending: dict[tuple[str, int], CommittedOffset]) -> None:
+    for (topic, partition), offset in pending.items():
+        by_partition = group.offsets.setdefault(topic, {})
+        current = by_partition.get(partition)
+        if current is None or offset.commit_timestamp_ms >= current.commit_timestamp_ms:
+            by_partition[partition] = offset

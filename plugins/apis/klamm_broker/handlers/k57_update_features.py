@@ -1,0 +1,57 @@
+"""UpdateFeatures, versions 0 to 2 (KIP-584): changes the finalized levels of features, all or none.
+
+Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateFeatures`.
+
+- A feature that is not supported, a level out of its range, a lower level without a downgrade, a downgrade to a higher
+  one, an unknown kind of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is not
+  looked at, as in Kafka.
+- Versions 0 and 1 get a result for each feature of an update that was made.
+- `metadata.version` is never lowered; Kafka 4.3 refuses that too.
+
+Asked of the authorizer: ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import update_features
+from klamm.wire.messages.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from klamm_broker.features import FeatureUpdate
+from klamm_broker.security.authorization import require_cluster
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+_LAST_VERSION_WITH_RESULTS = 1
+_FAILED = "The update failed for all features since the following feature had an error"
+
+
+@handles(update_features, versions=range(0, 3))
+def change_levels(
+    broker: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    """Change levels. Raises KafkaError."""
+    require_cluster(context, AclOperation.ALTER)
+    updates = {
+        each.feature: FeatureUpdate(each.max_version_level, each.upgrade_type) for each in request.feature_updates
+    }
+    try:
+        broker.features.update(updates, validate_only=request.validate_only)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(
+            error_code=error.error_code,
+            error_message=f"{_FAILED}: {error.message}",
+        )
+    if context.api_version > _LAST_VERSION_WITH_RESULTS:
+        return UpdateFeaturesResponse(error_message=None)
+    return UpdateFeaturesResponse(
+        error_message=None, results=[UpdatableFeatureResult(each, error_message="NONE") for each in updates]
+    )

@@ -1,0 +1,157 @@
+"""`Topic` and `Partition`: what the registry holds, and the one door to a partition's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.topics.names import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.metadata import MetadataResponseTopic
+    from klamm.wire.records import ControlRecordType
+    from klamm_broker.log import AppendResult, LogRead, PartitionLog
+
+LEADER_EPOCH: Final = 0
+"""The leader epoch of every partition: its only replica is always the leader."""
+
+
+class Partition:
+    """One partition: appends and reads go through it. Also the key under which fetches wait for it.
+
+    `leader_epoch` is what appended batches carry, and what clients' epochs are held against. `wake(partition)` is
+    called after what readers may see has changed.
+    """
+
+    __slots__ = ("_wake", "index", "leader_epoch", "log", "topic")
+
+    def __init__(
+        self, topic: Topic, index: int, partition_log: PartitionLog, wake: Callable[[Partition], object]
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = partition_log
+        self.leader_epoch = LEADER_EPOCH
+        self._wake = wake
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all readers see the records."""
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which all transactions are decided."""
+        return self.log.last_stable_offset
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
+        if current_leader_epoch > self.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def append(self, records: Any, *, now_ms: int, max_unpacked_bytes: int) -> AppendResult:
+        """Append a producer's batch, without a sync and without waking who waits; see `PartitionLog.append`.
+
+        The caller calls `wake_fetches` when it has appended all of its batches.
+        """
+        return self.log.append(
+            records,
+            now_ms=now_ms,
+            leader_epoch=self.leader_epoch,
+            defer_flush=True,
+            max_unpacked_bytes=max_unpacked_bytes,
+        )
+
+    def append_marker(
+        self, kind: ControlRecordType, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append the marker that ends a producer's transaction; see `PartitionLog.append_end_transaction_marker`."""
+        result = self.log.append_end_transaction_marker(
+            kind,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=now_ms,
+            leader_epoch=self.leader_epoch,
+        )
+        self._wake(self)
+        return result
+
+    def wake_fetches(self) -> None:
+        """Complete the fetches that wait for this partition and now find enough, or that it is gone."""
+        self._wake(self)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        *,
+        min_one_message: bool,
+        committed_only: bool,
+    ) -> LogRead:
+        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that and `check_leader_epoch`."""
+        if current_leader_epoch > self.leader_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return self.log.read(offset, max_bytes, min_one_message=min_one_message, committed_only=committed_only)
+
+
+class TopicTraffic:
+    """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
+
+    Several threads add without a lock: the sums are for metrics only, which may miss an addition.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetch_requests",
+        "failed_produce_requests",
+        "fetch_requests",
+        "messages_in",
+        "produce_requests",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.failed_fetch_requests = 0
+        self.failed_produce_requests = 0
+        self.fetch_requests = 0
+        self.messages_in = 0
+        self.produce_requests = 0
+
+    def add(self, other: TopicTraffic) -> None:
+        """Add the counts of another."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Topic:
+    """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
+
+    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
+    that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
+    the partitions that it describes.
+    """
+
+    __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
+
+    def __init__(self, name: str, topic_id: bytes, overrides: Mapping[str, str]) -> None:
+        self.name = name
+        self.id = topic_id
+        self.overrides = overrides
+        self.is_internal = name in INTERNAL_TOPICS
+        self.partitions: Sequence[Partition] = ()
+        self.deleted = False
+        self.metadata: tuple[Sequence[Partition], MetadataResponseTopic] | None = None
+        self.traffic = TopicTraffic()
+
+    def partition(self, index: int) -> Partition | None:
+        """The partition with this index, or None."""
+        partitions = self.partitions
+        return partitions[index] if 0 <= index < len(partitions) else None

@@ -1,0 +1,18 @@
+"""The filter `faults`: what may go wrong with a broker, on demand, for tests of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_request_filters() -> Iterator[Provider]:
+    """Faults by rule."""
+    yield Provider(
+        "faults",
+        "klamm_faults.filter:FaultFilter",
+        settings="klamm_faults.settings:FaultsSettings",
+        summary="answers with errors, late, cut, wrong or not at all, as rules say; for tests",
+    )

@@ -1,0 +1,82 @@
+"""`FaultBook`: the rules of one server, which its listeners share, and which tests change while it runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from klamm import RequestContext
+from klamm.config import check_table
+from klamm_faults.entities import Entities
+from klamm_faults.kinds import FaultKind
+from klamm_faults.rule import Fault, RuleSettings
+
+SHARED_KEY: Final = "klamm.faults"
+
+_CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
+    (FaultKind.ERROR, {"api": ["Produce", "Fetch"], "error": "NOT_LEADER_OR_FOLLOWER", "probability": 0.01}),
+    (FaultKind.ERROR, {"api": ["FindCoordinator"], "error": "COORDINATOR_NOT_AVAILABLE", "probability": 0.05}),
+    (FaultKind.COORDINATOR_MOVED, {"probability": 0.01}),
+    (FaultKind.STALE_METADATA, {"probability": 0.05}),
+    (FaultKind.DELAY, {"delay_ms": 200, "probability": 0.02}),
+    (FaultKind.SLOW, {"delay_ms": 200, "probability": 0.02}),
+    (FaultKind.THROTTLE, {"delay_ms": 100, "api": ["Produce", "Fetch"], "probability": 0.01}),
+    (FaultKind.DISCONNECT, {"probability": 0.005}),
+    (FaultKind.DISCONNECT_AFTER, {"probability": 0.005}),
+    (FaultKind.TRUNCATE, {"api": ["Fetch"], "probability": 0.002}),
+)
+
+
+class FaultBook:
+    """Rules in order; the first that concerns a request decides. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+        self.seed = 0
+        self.faults: tuple[Fault, ...] = ()
+
+    def add(self, kind: str, /, **options: Any) -> Fault:
+        """Add a rule behind those that there are; `options` are the keys of a rule, e.g. `api="Produce"`.
+
+        Raises ValueError, with all that is wrong.
+        """
+        name = options.pop("name", "")
+        if isinstance(options.get("api"), str):
+            options["api"] = [options["api"]]
+        given = {key: value for key, value in options.items() if value is not None}
+        problems = [f"{key}: {message}" for key, message in check_table(RuleSettings, {"kind": kind, **given})]
+        if problems:
+            raise ValueError("; ".join(problems))
+        rule = RuleSettings(kind, **{**given, "api": tuple(given.get("api", ()))})
+        problems = list(rule.complaints())
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self.put(name, rule)
+
+    def put(self, name: str, rule: RuleSettings) -> Fault:
+        """Add a rule whose settings are right."""
+        with self._lock:
+            self._number += 1
+            fault = Fault(name or f"{rule.kind}-{self._number}", rule, self.seed, self._remove)
+            self.faults = (*self.faults, fault)
+        return fault
+
+    def chaos(self) -> list[Fault]:
+        """Add a rule of every kind, each with a small probability, for tests that run for long."""
+        return [self.add(kind.value, **options) for kind, options in _CHAOS]
+
+    def clear(self) -> None:
+        """Take all rules away."""
+        self.faults = ()
+
+    def _remove(self, fault: Fault) -> None:
+        with self._lock:
+            self.faults = tuple(one for one in self.faults if one is not fault)
+
+    def choose(self, context: RequestContext, entities: Entities) -> Fault | None:
+        """The fault that a request gets."""
+        for fault in self.faults:
+            if fault.take(context, entities):
+                return fault
+        return None

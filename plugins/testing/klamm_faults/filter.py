@@ -1,0 +1,126 @@
+"""`FaultFilter`: has the faults of the book happen to the requests of one listener."""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
+from klamm.filters import Disconnect, EncodedResponse, Hold
+from klamm.testing import HELPER_CLIENT_ID
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.headers import response_header_size
+from klamm.wire.messages.fetch import FetchResponse
+from klamm_faults.book import SHARED_KEY, FaultBook
+from klamm_faults.entities import entities_of
+from klamm_faults.kinds import FaultKind
+from klamm_faults.rule import Fault
+from klamm_faults.settings import FaultsSettings
+
+log = logging.getLogger("klamm.faults")
+
+_SIZE_AND_ID: Final = Struct(">ii")
+_STATE: Final = "klamm.faults"
+_NO_LEADER: Final = -1
+_FLIPPED: Final = bytes(255 - byte for byte in range(256))
+
+
+class FaultFilter(RequestFilter):
+    """Requests of klamm's own test helpers have no faults, and those that want no answer none that comes after."""
+
+    def __init__(self, settings: FaultsSettings) -> None:
+        super().__init__(settings)
+        self.book = FaultBook()
+        self._names: dict[bytes, str] = {}
+
+    def open(self, listener: ListenerContext) -> None:
+        self.book = listener.services.shared.once(SHARED_KEY, FaultBook)
+        settings: FaultsSettings = self.settings
+        self.book.seed = settings.seed
+        for name, rule in settings.rules.items():
+            self.book.put(name, rule)
+        if settings.chaos:
+            self.book.chaos()
+
+    def on_request(self, message: Any, context: RequestContext) -> Any:
+        if not self.book.faults or context.client_id == HELPER_CLIENT_ID:
+            return message
+        fault = self.book.choose(context, entities_of(message, self._names.get))
+        if fault is None:
+            return message
+        log.info("listener=%s api=%s: %r", context.listener.name, context.api_name, fault)
+        if not fault.kind.before:
+            # Requests of one connection come one after another.
+            context.connection.state[_STATE] = context.correlation_id, fault
+            return message
+        fault.note()
+        if fault.kind is FaultKind.DELAY:
+            return Hold(message, fault.rule.delay_ms)
+        if fault.kind is FaultKind.DISCONNECT:
+            raise Disconnect(f"{fault!r}")
+        raise KafkaError(fault.error)
+
+    def on_response(self, response: Any, context: RequestContext) -> Any:
+        if context.api_key == ApiKey.METADATA:
+            self._learn_names(response)
+        correlation_id, fault = context.connection.state.get(_STATE, (0, None))
+        if fault is None or correlation_id != context.correlation_id:
+            return response
+        del context.connection.state[_STATE]
+        fault.note()
+        return self._spoiled(fault, response, context)
+
+    def _learn_names(self, response: Any) -> None:
+        for topic in response.topics:
+            if topic.name is not None:
+                self._names[topic.topic_id] = topic.name
+
+    def _spoiled(self, fault: Fault, response: Any, context: RequestContext) -> Any:
+        kind = fault.kind
+        if kind is FaultKind.SLOW:
+            return Hold(response, fault.rule.delay_ms)
+        if kind is FaultKind.ERROR_AFTER:
+            raise KafkaError(fault.error)
+        if kind is FaultKind.DISCONNECT_AFTER:
+            raise Disconnect(f"{fault!r}")
+        if kind is FaultKind.TRUNCATE:
+            frame = _frame(response, context)
+            raise Disconnect(f"{fault!r}", frame[: len(frame) // 2])
+        if kind is FaultKind.CORRUPT:
+            return _corrupted(response, context)
+        if kind is FaultKind.STALE_METADATA:
+            return _without_leaders(response)
+        # THROTTLE, the last one: the connection is muted for that long, as by a quota.
+        response.throttle_time_ms = context.throttle_time_ms = fault.rule.delay_ms
+        return response
+
+
+def _frame(response: Any, context: RequestContext) -> bytes:
+    body: bytes = response.encode(context.api_version)
+    head = bytes(response_header_size(context.api_key, context.api_version) - 4)
+    return _SIZE_AND_ID.pack(len(head) + len(body) + 4, context.correlation_id) + head + body
+
+
+def _corrupted(response: Any, context: RequestContext) -> Any:
+    """Records with a wrong last byte, which their CRC shows; of other APIs a body of which every byte is wrong."""
+    if not isinstance(response, FetchResponse):
+        return EncodedResponse(response.encode(context.api_version).translate(_FLIPPED))
+    for topic in response.responses:
+        for partition in topic.partitions:
+            records = partition.records
+            if records is not None and not isinstance(records, (bytes, bytearray, memoryview)):
+                region, records = records, records.read(records.position, records.size_bytes)
+                region.close()
+            if records:
+                partition.records = bytes(records[:-1]) + bytes(records[-1:]).translate(_FLIPPED)
+    return response
+
+
+def _without_leaders(response: Any) -> Any:
+    """Metadata as it is while a partition has no leader."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            partition.leader_id = _NO_LEADER
+            partition.error_code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+    return response

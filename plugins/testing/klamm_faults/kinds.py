@@ -1,0 +1,54 @@
+"""The kinds of faults, and what a rule of each kind needs."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from klamm.wire.api_keys import ApiKey
+
+
+class FaultKind(enum.Enum):
+    """What a fault does to a request. `_after`: its handler has run, so what it asked for is done."""
+
+    ERROR = "error"
+    ERROR_AFTER = "error_after"
+    DELAY = "delay"
+    SLOW = "slow"
+    DISCONNECT = "disconnect"
+    DISCONNECT_AFTER = "disconnect_after"
+    TRUNCATE = "truncate"
+    CORRUPT = "corrupt"
+    STALE_METADATA = "stale_metadata"
+    COORDINATOR_MOVED = "coordinator_moved"
+    THROTTLE = "throttle"
+
+    @property
+    def before(self) -> bool:
+        """Whether it comes before the handler runs."""
+        return self in _BEFORE
+
+
+_BEFORE: Final = frozenset({FaultKind.ERROR, FaultKind.DELAY, FaultKind.DISCONNECT, FaultKind.COORDINATOR_MOVED})
+
+NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER})
+NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE})
+
+# Of a rule that names no API.
+APIS_OF_KIND: Final = {
+    FaultKind.STALE_METADATA: frozenset({ApiKey.METADATA}),
+    FaultKind.COORDINATOR_MOVED: frozenset(
+        {
+            ApiKey.OFFSET_COMMIT,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.JOIN_GROUP,
+            ApiKey.HEARTBEAT,
+            ApiKey.LEAVE_GROUP,
+            ApiKey.SYNC_GROUP,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.END_TXN,
+            ApiKey.TXN_OFFSET_COMMIT,
+        }
+    ),
+}

@@ -1,0 +1,182 @@
+"""Filters that hold a message, close the connection, or answer in bytes, with answers given at once and later."""
+
+import contextlib
+import time
+
+import pytest
+
+from klamm import ApiSet, Provider, RequestFilter, RequestObserver, RequestOutcome, handles, hookimpl
+from klamm.filters import Disconnect, EncodedResponse, Hold
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import heartbeat
+from tests.waiting import klamm_threads, wait_until
+
+HELD_MS = 40
+EVENTS = []
+PARKED = []
+
+
+class Beating(ApiSet):
+    """`group_id` says how Heartbeat is answered; `member_id` is what the filters do."""
+
+    @handles(heartbeat, versions=heartbeat.VERSIONS, blocking=False)
+    def heartbeat(self, request, context):
+        EVENTS.append("handler")
+        response = heartbeat.HeartbeatResponse(error_code=len(request.member_id))
+        if request.group_id == "later":
+            return context.respond_after(1, lambda: response)
+        if request.group_id == "parked":
+            PARKED.append(context)
+            return context.later()
+        return response
+
+
+class Outer(RequestFilter):
+    api_keys = (heartbeat.API_KEY,)
+
+    def on_request(self, message, context):
+        EVENTS.append("outer request")
+        return message
+
+    def on_response(self, response, context):
+        EVENTS.append("outer response")
+        return response
+
+
+class Inner(RequestFilter):
+    api_keys = (heartbeat.API_KEY,)
+
+    def on_request(self, message, context):
+        EVENTS.append("inner request")
+        context.connection.state["what"] = what = message.member_id
+        if what == "hold":
+            return Hold(message, HELD_MS)
+        if what == "hold long":
+            return Hold(message, 60_000)
+        if what == "hold nothing":
+            return Hold(None, HELD_MS)
+        if what == "close":
+            raise Disconnect("on purpose", b"last")
+        return message
+
+    def on_response(self, response, context):
+        EVENTS.append("inner response")
+        what = context.connection.state["what"]
+        if what == "hold after":
+            return Hold(response, HELD_MS)
+        if what == "hold long after":
+            return Hold(response, 60_000)
+        if what == "close after":
+            raise Disconnect("on purpose", b"last")
+        if what == "bytes":
+            return EncodedResponse(b"\0\0\0\7\0\x2a\0")
+        return response
+
+
+class Outcomes(RequestObserver):
+    def completed(self, event):
+        EVENTS.append(event.outcome)
+
+
+class Plugin:
+    @hookimpl
+    def klamm_api_sets(self):
+        yield Provider("beating", f"{__name__}:Beating")
+
+    @hookimpl
+    def klamm_request_filters(self):
+        yield Provider("outer", f"{__name__}:Outer")
+        yield Provider("inner", f"{__name__}:Inner")
+
+    @hookimpl
+    def klamm_request_observers(self):
+        yield Provider("outcomes", f"{__name__}:Outcomes")
+
+
+@pytest.fixture(params=["hybrid", "pool"])
+def server(request):
+    EVENTS.clear()
+    settings = ["api_set=beating", 'filters=["outer", "inner"]', f"dispatch={request.param}", 'observers=["outcomes"]']
+    with EmbeddedServer([f"listeners.default.{one}" for one in settings], plugins=[Plugin()]) as server:
+        yield server
+    assert klamm_threads() == []
+
+
+@pytest.fixture
+def client(server):
+    with RawClient(server.address()) as client:
+        yield client
+
+
+def ask(what, how=""):
+    return heartbeat.HeartbeatRequest(how, 0, what)
+
+
+@pytest.mark.parametrize("how", ["", "later"])
+@pytest.mark.parametrize("what", ["hold", "hold after"])
+def test_a_message_that_is_held_goes_on_later(client, what, how):
+    begun = time.monotonic()
+    assert client.call(ask(what, how), 4).error_code == len(what)
+    assert time.monotonic() - begun >= HELD_MS / 1000
+    wait_until(lambda: EVENTS[-1] is RequestOutcome.ANSWERED)
+    wanted = ["outer request", "inner request", "handler", "inner response", "outer response"]
+    assert EVENTS[:-1] == wanted
+
+
+def test_requests_behind_one_that_is_held_wait_and_others_do_not(server, client):
+    first, second = client.send(ask("hold"), 4), client.send(ask("x"), 4)
+    with RawClient(server.address()) as other:
+        assert other.call(ask("pass"), 4).error_code == 4
+    assert client.receive(heartbeat.API_KEY, 4, first).error_code == 4
+    assert client.receive(heartbeat.API_KEY, 4, second).error_code == 1
+
+
+@pytest.mark.parametrize("how", ["", "later"])
+@pytest.mark.parametrize("what", ["close", "close after"])
+def test_a_connection_is_closed_in_place_of_an_answer(client, what, how, caplog):
+    client.send(ask(what, how), 4)
+    assert client._take(4) == b"last"
+    assert client.at_end()
+    assert EVENTS.count("handler") == (what == "close after")
+    wait_until(lambda: EVENTS[-1] is RequestOutcome.FAILED)
+    assert "closing connection: on purpose" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["", "later"])
+def test_a_response_in_bytes_passes_no_further_filter(client, how):
+    assert client.call(ask("bytes", how), 4).error_code == 42
+    assert "outer response" not in EVENTS
+
+
+def test_nothing_cannot_be_held(client, caplog):
+    assert client.call(ask("hold nothing"), 4).error_code == -1
+    assert "a HeartbeatRequest or an Answer was due, not None" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "outcome"),
+    [
+        ("hold long", "", RequestOutcome.LOST_BEFORE),
+        ("hold long after", "", RequestOutcome.LOST_AFTER),
+        ("hold long after", "later", RequestOutcome.LOST_AFTER),
+    ],
+)
+def test_what_is_held_when_the_server_stops_has_its_end(server, what, how, outcome):
+    with RawClient(server.address()) as client:
+        client.send(ask(what, how), 4)
+        wait_until(lambda: EVENTS[-1:] == ["inner response" if "after" in what else "inner request"])
+        server.stop()
+    assert EVENTS[-1] is outcome
+    assert EVENTS.count("handler") == ("after" in what)
+
+
+def test_the_server_stops_while_messages_are_held(server):
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(server.address())) for _ in range(4)]
+        for client, what in zip(clients, ["hold long", "hold long after"] * 2, strict=True):
+            client.send(ask(what), 4)
+        wait_until(lambda: EVENTS.count("inner request") == 4)
+        begun = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begun < 5
+        assert all(client.at_end() for client in clients)

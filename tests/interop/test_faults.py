@@ -1,0 +1,239 @@
+"""Every kind of fault, as confluent-kafka, kafka-python, aiokafka and Java's client see it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from klamm.testing import EmbeddedServer
+from tests.interop.clients.java import java_command
+from tests.peers.kafka_jars import classpath
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+SOURCE = Path(__file__).parent / "java" / "FaultProbe.java"
+LATE_MS = 300
+GROUP = "faulty-group"
+
+Probe = Callable[[str, str], str]
+"""Gets bootstrap and topic; what the client saw: `ok`, or the name of its error."""
+
+
+def confluent_produce(bootstrap: str, topic: str) -> str:
+    from confluent_kafka import Producer
+
+    seen: list[str] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "throttle_cb": lambda event: seen.append("throttled")})
+    for _ in range(2 if "throttle" in topic else 1):
+        producer.produce(topic, b"value", on_delivery=lambda error, _: seen.append(error.name() if error else "ok"))
+        producer.flush(20)
+    return " ".join(sorted(set(seen)))
+
+
+def confluent_consume(bootstrap: str, topic: str) -> str:
+    from confluent_kafka import Consumer
+
+    config = {"bootstrap.servers": bootstrap, "group.id": "g-" + topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**config, "check.crcs": True})
+    consumer.subscribe([topic])
+    seen = []
+    while "ok" not in seen:
+        message = consumer.poll(20)
+        assert message is not None
+        seen.append(message.error().name() if message.error() else "ok")
+    consumer.close()
+    return " ".join(seen)
+
+
+def confluent_commit(bootstrap: str, topic: str) -> str:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP + topic})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    except KafkaException as error:
+        return str(error.args[0].name())
+    finally:
+        consumer.close()
+    return "ok"
+
+
+def kafka_python_produce(bootstrap: str, topic: str) -> str:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    config = {"bootstrap_servers": bootstrap, "retry_backoff_ms": 50, "request_timeout_ms": 2000}
+    producer = KafkaProducer(**config, retries=5, enable_idempotence=False)
+    try:
+        for _ in range(2 if "throttle" in topic else 1):
+            producer.send(topic, b"value").get(20)
+    except KafkaError as error:
+        return type(error).__name__
+    finally:
+        producer.close()
+    return "ok"
+
+
+def kafka_python_consume(bootstrap: str, topic: str) -> str:
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
+
+    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
+    seen = []
+    try:
+        while "ok" not in seen:
+            try:
+                if consumer.poll(20_000):
+                    seen.append("ok")
+            except KafkaError as error:
+                seen.append(type(error).__name__)
+                assert len(seen) < 5
+    finally:
+        consumer.close()
+    return " ".join(seen)
+
+
+def kafka_python_commit(bootstrap: str, topic: str) -> str:
+    from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=GROUP + topic, enable_auto_commit=False)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
+    consumer.close()
+    return "ok"
+
+
+def aiokafka_produce(bootstrap: str, topic: str) -> str:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.errors import KafkaError
+
+    async def produce() -> str:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, retry_backoff_ms=50) as producer:
+            try:
+                for _ in range(2 if "throttle" in topic else 1):
+                    await producer.send_and_wait(topic, b"value")
+            except KafkaError as error:
+                return type(error).__name__
+        return "ok"
+
+    return asyncio.run(asyncio.wait_for(produce(), 20))
+
+
+def aiokafka_consume(bootstrap: str, topic: str) -> str:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.errors import KafkaError
+
+    async def consume() -> str:
+        seen: list[str] = []
+        async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+            while "ok" not in seen:
+                try:
+                    await consumer.getone()
+                    seen.append("ok")
+                except KafkaError as error:
+                    seen.append(type(error).__name__)
+                    assert len(seen) < 5
+        return " ".join(seen)
+
+    return asyncio.run(asyncio.wait_for(consume(), 20))
+
+
+def aiokafka_commit(bootstrap: str, topic: str) -> str:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def commit() -> str:
+        async with AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, group_id=GROUP + topic, enable_auto_commit=False
+        ) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            await consumer.commit({TopicPartition(topic, 0): 1})
+        return "ok"
+
+    return asyncio.run(asyncio.wait_for(commit(), 20))
+
+
+PROBES: dict[str, tuple[Probe, Probe, Probe]] = {
+    "confluent-kafka": (confluent_produce, confluent_consume, confluent_commit),
+    "kafka-python": (kafka_python_produce, kafka_python_consume, kafka_python_commit),
+    "aiokafka": (aiokafka_produce, aiokafka_consume, aiokafka_commit),
+}
+# The rule of each kind; what each client sees, where that is not `ok`; how many records there are in the end.
+RULES = {
+    "error": {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"},
+    "error_after": {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"},
+    "delay": {"api": "Produce", "delay_ms": LATE_MS},
+    "slow": {"api": "Produce", "delay_ms": LATE_MS},
+    "disconnect": {"api": "Produce"},
+    "disconnect_after": {"api": "Produce"},
+    "truncate": {"api": "Produce"},
+    "corrupt": {"api": "Fetch"},
+    "stale_metadata": {"api": "Metadata"},
+    "coordinator_moved": {"api": "OffsetCommit"},
+    "throttle": {"api": "Produce", "delay_ms": LATE_MS},
+}
+SEEN = {
+    ("error", "confluent-kafka"): "TOPIC_AUTHORIZATION_FAILED",
+    ("error", "kafka-python"): "TopicAuthorizationFailedError",
+    ("error", "aiokafka"): "TopicAuthorizationFailedError",
+    ("error", "java"): "TopicAuthorizationException",
+    ("corrupt", "confluent-kafka"): "_BAD_MSG ok",
+    ("corrupt", "aiokafka"): "CorruptRecordException ok",
+    ("corrupt", "java"): "KafkaException ok",
+    ("throttle", "confluent-kafka"): "ok throttled",
+}
+SEEN |= {("error_after", client): seen for (kind, client), seen in SEEN.items() if kind == "error"}
+RECORDS: dict[object, int] = {"error": 0, "disconnect_after": 2, "truncate": 2, "throttle": 2, "coordinator_moved": 0}
+RECORDS[("corrupt", "kafka-python")] = 3
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedServer(faults=True) as server:
+        yield server
+
+
+def prepare(server, kind, client):
+    topic = server.create_topic(f"{kind}-{client}")
+    if kind == "corrupt":
+        server.produce(topic, "value")
+    rule = RULES[kind] if kind == "coordinator_moved" else {**RULES[kind], "topic": topic}
+    return topic, server.faults.add(kind, count=1, **rule)
+
+
+def check(server, client, kind, topic, fault, seen, took_s):
+    assert seen == SEEN.get((kind, client), "ok")
+    assert fault.fired == 1
+    assert len(server.consume(topic)) == RECORDS.get((kind, client), RECORDS.get(kind, 1))
+    if kind in ("delay", "slow", "throttle"):
+        assert took_s >= LATE_MS / 1000
+
+
+@pytest.mark.parametrize("client", PROBES)
+@pytest.mark.parametrize("kind", RULES)
+def test_a_client_sees_what_the_rule_says(server, kind, client):
+    topic, fault = prepare(server, kind, client)
+    produce, consume, commit = PROBES[client]
+    probe = {"corrupt": consume, "coordinator_moved": commit}.get(kind, produce)
+    if (kind, client) == ("corrupt", "kafka-python"):
+        # It never returns from a poll that meets such records; an answer that it cannot read it asks for again.
+        fault.remove()
+        fault = server.faults.add(kind, count=1, api="Produce", topic=topic)
+        probe = produce
+    begun = time.monotonic()
+    seen = probe(server.bootstrap, topic)
+    check(server, client, kind, topic, fault, seen, time.monotonic() - begun)
+
+
+def test_java_sees_what_the_rules_say(server, tmp_path):
+    faults = {kind: prepare(server, kind, "java") for kind in RULES}
+    subprocess.run(["javac", "-cp", classpath(), "-d", tmp_path, SOURCE], check=True, timeout=60)
+    command = java_command("FaultProbe", server.bootstrap, *RULES, classes=str(tmp_path))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == list(RULES), done.stderr
+    for kind, seen, took_ms in lines:
+        check(server, "java", kind, *faults[kind], seen, int(took_ms) / 1000)

@@ -1,0 +1,130 @@
+"""Offsets that are committed as part of a transaction: unstable until it ends, and then committed or forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from groups_playbook import GROUP, Call, Playbook
+
+from klamm import ErrorCode
+from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
+
+PRODUCER = 4000
+WEEK_MS = 7 * 86_400_000
+
+
+def commit(play: Playbook, *commits: PartitionCommit, producer_id: int = PRODUCER, **changes: object):
+    call: Call[Sequence[ErrorCode]] = Call()
+    play.coordinator.transactional_offsets.commit(producer_id, CommitRequest(GROUP, commits, **changes), call)
+    play.settle()
+    return call.result
+
+
+def end(play: Playbook, *, committed: bool, producer_id: int = PRODUCER) -> None:
+    offsets = play.coordinator.transactional_offsets
+    play.store.submit(
+        offsets.statements_of_end(producer_id, committed=committed),
+        lambda error: offsets.ended(producer_id, committed=committed),
+    )
+    play.settle()
+
+
+def fetch(play: Playbook, partitions=None, *, stable: bool = True) -> FetchedOffsets:
+    call: Call[Sequence[FetchedOffsets]] = Call()
+    play.coordinator.offsets.fetch([(GROUP, partitions)], call, require_stable=stable)
+    (fetched,) = call.result
+    return fetched
+
+
+def at(offset: int, partition: int = 0, metadata: str = "") -> PartitionCommit:
+    return PartitionCommit("t", partition, offset, 3, metadata)
+
+
+def offset_of(fetched: FetchedOffsets, partition: int = 0) -> int | None:
+    committed = fetched["t"][partition]
+    return None if committed is None else committed.offset
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("committed", [False, True])
+def test_offsets_take_effect_when_the_transaction_commits(play: Playbook, committed: bool, crash: bool) -> None:
+    play.commit(at(1))
+    assert commit(play, at(5), at(6, 1)) == [ErrorCode.NONE] * 2
+    if crash:
+        play.crash()
+    wanted = {"t": [0, 1, 2]}
+    assert fetch(play, wanted) == {"t": {0: UNSTABLE, 1: UNSTABLE, 2: None}}
+    assert fetch(play) == {"t": {0: UNSTABLE}}
+    unstable = fetch(play, wanted, stable=False)
+    assert [offset_of(unstable, index) for index in (0, 1)] == [1, None]
+    end(play, committed=committed)
+    if crash:
+        play.crash()
+    stable = fetch(play, wanted)
+    assert [offset_of(stable, index) for index in (0, 1)] == ([5, 6] if committed else [1, None])
+
+
+def test_each_producer_has_its_own(play: Playbook) -> None:
+    commit(play, at(5))
+    commit(play, at(9), producer_id=4001)
+    end(play, committed=True)
+    assert fetch(play, {"t": [0]}) == {"t": {0: UNSTABLE}}
+    end(play, committed=False, producer_id=4001)
+    assert offset_of(fetch(play, {"t": [0]})) == 5
+
+
+def test_a_later_commit_of_an_offset_stays(play: Playbook) -> None:
+    commit(play, at(5))
+    play.advance(1)
+    play.commit(at(7))
+    end(play, committed=True)
+    assert offset_of(fetch(play, {"t": [0]})) == 7
+    play.crash()
+    assert offset_of(fetch(play, {"t": [0]})) == 7
+
+
+def test_members_are_checked(play: Playbook) -> None:
+    member_id, _other = play.stable_group(2)
+    known = {"generation_id": 1, "member_id": member_id}
+    assert commit(play, at(1), **known) == [ErrorCode.NONE]
+    assert commit(play, at(1), generation_id=2, member_id=member_id) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(play, at(1), generation_id=1, member_id="stranger") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    # Clients before TxnOffsetCommit v3 say neither.
+    assert commit(play, at(2)) == [ErrorCode.NONE]
+
+
+def test_a_generation_of_a_group_that_does_not_exist(play: Playbook) -> None:
+    assert commit(play, at(1), generation_id=3, member_id="m") == [ErrorCode.ILLEGAL_GENERATION]
+
+
+def test_metadata_have_a_limit(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(offset_metadata_max_bytes=3)
+    outcomes = commit(play, at(1, metadata="long"), at(2, 1, metadata="ok"))
+    assert outcomes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
+    assert fetch(play, {"t": [0, 1]}) == {"t": {0: None, 1: UNSTABLE}}
+
+
+def test_offsets_of_open_transactions_do_not_expire_and_keep_their_group(play: Playbook) -> None:
+    play.commit(at(1))
+    commit(play, at(5))
+    play.advance(2 * WEEK_MS)
+    assert play.state() == "Empty"
+    end(play, committed=True)
+    assert offset_of(fetch(play, {"t": [0]})) == 5
+    play.advance(2 * WEEK_MS)
+    assert play.state() is None
+
+
+def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
+    commit(play, at(5))
+    play.coordinator.offsets.topics_deleted(["t"])
+    play.settle()
+    assert fetch(play, {"t": [0]}) == {"t": {0: None}}
+
+
+def test_what_cannot_be_written_is_not_put_aside(play: Playbook) -> None:
+    play.store.close()
+    assert commit(play, at(5)) == [ErrorCode.NOT_COORDINATOR]
+    assert fetch(play, {"t": [0]}, stable=False) == {"t": {0: None}}

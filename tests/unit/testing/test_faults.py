@@ -1,0 +1,296 @@
+"""The filter `faults`: each kind as the bytes on the wire, which requests a rule is for, and what it reports."""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.cli.main import main
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages import fetch, find_coordinator, heartbeat, metadata, produce
+from klamm.wire.records import Record, encode_batch, iterate_batches
+
+KINDS = {"error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt"}
+KINDS |= {"stale_metadata", "coordinator_moved", "throttle"}
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with EmbeddedServer(["listeners.other.bind=127.0.0.1:0"], faults=True) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared):
+    yield shared
+    shared.faults.clear()
+
+
+@pytest.fixture
+def client(server):
+    with RawClient(server.address()) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(server):
+    return server.create_topic(partitions=2)
+
+
+def produced(topic, partition=0, acks=-1):
+    records = bytes(encode_batch([Record(value=b"value")]))
+    data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(partition, records)])
+    return produce.ProduceRequest(None, acks, 1000, [data])
+
+
+def put(client, topic, partition=0):
+    """The error of a Produce."""
+    return client.call(produced(topic, partition), 9).responses[0].partition_responses[0].error_code
+
+
+def fetched(topic):
+    request = fetch.FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=-1)
+    request.topics = [fetch.FetchTopic(topic, partitions=[fetch.FetchPartition(0, partition_max_bytes=1 << 20)])]
+    return request
+
+
+def named(topic):
+    return metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)])
+
+
+def count(server, topic):
+    return len(server.consume(topic))
+
+
+# ---- each kind
+
+
+@pytest.mark.parametrize(("kind", "appended"), [("error", 0), ("error_after", 1)])
+def test_errors(server, client, topic, kind, appended):
+    fault = server.faults.add(kind, api="Produce", error="NOT_LEADER_OR_FOLLOWER", count=1)
+    assert put(client, topic) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert count(server, topic) == appended
+    assert put(client, topic) == 0
+    assert fault.fired == fault.wait() == 1
+
+
+@pytest.mark.parametrize(("kind", "meanwhile"), [("delay", 0), ("slow", 1)])
+def test_what_is_late(server, client, topic, kind, meanwhile):
+    fault = server.faults.add(kind, api="Produce", delay_ms=150, count=1)
+    begun = time.monotonic()
+    correlation_id = client.send(produced(topic), 9)
+    fault.wait()
+    assert count(server, topic) == meanwhile
+    client.receive(produce.API_KEY, 9, correlation_id)
+    assert time.monotonic() - begun >= 0.15
+    assert count(server, topic) == 1
+
+
+@pytest.mark.parametrize(("kind", "appended"), [("disconnect", 0), ("disconnect_after", 1)])
+def test_a_lost_connection(server, client, topic, kind, appended):
+    server.faults.add(kind, api="Produce")
+    with pytest.raises(ConnectionError):
+        put(client, topic)
+    assert count(server, topic) == appended
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_an_answer_that_is_cut(server, client, topic, version):
+    server.faults.add("truncate", api="Produce")
+    client.send(produced(topic), version)
+    head = client._take(8)
+    size = int.from_bytes(head[:4], "big")
+    rest = b""
+    with contextlib.suppress(ConnectionError):
+        while True:
+            rest += client._take(1)
+    assert int.from_bytes(head[4:], "big") == 1
+    assert len(head) + len(rest) == (4 + size) // 2
+    assert count(server, topic) == 1
+
+
+def test_records_that_are_corrupt(server, client, topic):
+    server.produce(topic, "value")
+    server.faults.add("corrupt", api="Fetch", count=1)
+    bad, good = (client.call(fetched(topic), 11).responses[0].partitions[0].records for _ in range(2))
+    assert bytes(bad[:-1]) == bytes(good[:-1])
+    assert bad[-1] != good[-1]
+    assert list(iterate_batches(bytes(good)))
+
+
+def test_an_answer_that_is_corrupt(server, client):
+    wanted = find_coordinator.FindCoordinatorRequest("group")
+    client.call(wanted, 1)
+    server.faults.add("corrupt", api="FindCoordinator", count=1)
+    correlation_id = client.send(wanted, 1)
+    bad = client.receive_frame()
+    client.send(wanted, 1)
+    good = client.receive_frame()
+    assert int.from_bytes(bad[:4], "big") == correlation_id
+    assert bytes(255 - byte for byte in bad[4:]) == good[4:]
+
+
+def test_metadata_of_before_an_election(server, client, topic):
+    server.faults.add("stale_metadata", count=1)
+    (found,) = client.call(named(topic), 9).topics
+    assert {(one.leader_id, one.error_code) for one in found.partitions} == {(-1, ErrorCode.LEADER_NOT_AVAILABLE)}
+    (found,) = client.call(named(topic), 9).topics
+    assert {one.error_code for one in found.partitions} == {0}
+
+
+def test_a_coordinator_that_has_moved(server, client):
+    server.faults.add("coordinator_moved", group="readers")
+    assert client.call(heartbeat.HeartbeatRequest("readers"), 4).error_code == ErrorCode.NOT_COORDINATOR
+    assert client.call(heartbeat.HeartbeatRequest("others"), 4).error_code != ErrorCode.NOT_COORDINATOR
+    assert client.call(find_coordinator.FindCoordinatorRequest("readers"), 1).error_code == 0
+
+
+def test_throttling(server, client, topic):
+    server.faults.add("throttle", api="Produce", delay_ms=150, count=1)
+    begun = time.monotonic()
+    assert client.call(produced(topic), 9).throttle_time_ms == 150
+    assert time.monotonic() - begun < 0.15
+    assert client.call(produced(topic), 9).throttle_time_ms == 0
+    assert time.monotonic() - begun >= 0.15
+
+
+# ---- which requests
+
+
+@pytest.mark.parametrize(
+    ("rule", "concerned"),
+    [
+        ({"topic": "TOPIC"}, True),
+        ({"topic": "other-*"}, False),
+        ({"topic": "TOPIC", "partition": 1}, True),
+        ({"partition": 1}, True),
+        ({"partition": 0}, False),
+        ({"client": "ra*"}, True),
+        ({"client": "raw2"}, False),
+        ({"listener": "def*"}, True),
+        ({"listener": "other"}, False),
+        ({"group": "*"}, False),
+        ({"api": ["Produce", "Fetch"]}, True),
+        ({"api": ["Fetch"]}, False),
+        ({"after": 1}, False),
+        ({"probability": 0.0}, False),
+        ({}, True),
+    ],
+)
+@pytest.mark.parametrize("version", [9, 13])
+def test_which_requests_a_rule_is_for(server, client, topic, rule, concerned, version):
+    (described,) = client.call(named(topic), 12).topics
+    if "topic" in rule:
+        rule = {**rule, "topic": rule["topic"].replace("TOPIC", topic)}
+    server.faults.add("error", error="POLICY_VIOLATION", **rule)
+    request = produced(topic, 1)
+    if version >= 13:
+        request.topic_data[0].name, request.topic_data[0].topic_id = "", described.topic_id
+    (answer,) = client.call(request, version).responses[0].partition_responses
+    assert (answer.error_code == ErrorCode.POLICY_VIOLATION) is concerned
+
+
+def test_a_rule_without_apis_leaves_api_versions_and_the_helpers_alone(server, client, topic):
+    fault = server.faults.add("disconnect")
+    server.produce(topic, "value")
+    with RawClient(server.address()) as other:
+        from klamm.wire.messages.api_versions import ApiVersionsRequest
+
+        assert other.call(ApiVersionsRequest("raw", "1"), 3).error_code == 0
+    assert fault.fired == 0
+
+
+def test_one_seed_gives_the_same_faults_again(server, client, topic):
+    def run():
+        server.faults.add("error", error="POLICY_VIOLATION", probability=0.5, name="half")
+        codes = [put(client, topic) for _ in range(40)]
+        server.faults.clear()
+        return codes
+
+    first = run()
+    assert first == run()
+    assert 5 < sum(map(bool, first)) < 35
+
+
+def test_a_fault_is_waited_for_and_taken_away(server, client, topic):
+    fault = server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
+    with pytest.raises(TimeoutError, match="fault error-.*: error, fired 0 times> *: fired 0 times in 0.01 s, not 1"):
+        fault.wait(timeout_s=0.01)
+    timer = threading.Timer(0.02, lambda: put(client, topic))
+    timer.start()
+    assert fault.wait() == 1
+    timer.join()
+    fault.remove()
+    assert put(client, topic) == 0
+
+
+def test_produce_without_an_answer(server, client, topic):
+    server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
+    client.send(produced(topic, acks=0), 9)
+    assert client.at_end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "problem"),
+    [
+        ("errer", {}, "kind: must be one of"),
+        ("error", {}, 'the kind "error" needs an error'),
+        ("error", {"error": "NO_SUCH"}, 'there is no error "NO_SUCH"'),
+        ("delay", {}, 'the kind "delay" needs delay_ms'),
+        ("disconnect", {"api": "Produse"}, 'there is no API "Produse"'),
+        ("disconnect", {"topics": "x"}, 'topics: unknown key; did you mean "topic"'),
+        ("disconnect", {"probability": 2.0}, "probability: must be at most 1"),
+    ],
+)
+def test_a_wrong_rule(server, kind, options, problem):
+    with pytest.raises(ValueError, match=problem):
+        server.faults.add(kind, **options)
+
+
+def test_every_kind_has_a_place_in_this_file(server):
+    with pytest.raises(ValueError) as caught:
+        server.faults.add("?")
+    assert all(kind in str(caught.value) for kind in KINDS)
+
+
+def test_rules_of_a_file(tmp_path, capsys):
+    file = tmp_path / "klamm.toml"
+    text = """\
+[listeners.default]
+bind = "127.0.0.1:0"
+filters = ["faults"]
+
+[listeners.default.faults.rules.refuse]
+kind = "error"
+api = ["Produce"]
+error = "POLICY_VIOLATION"
+count = 1
+"""
+    file.write_text(text, encoding="utf-8")
+    with EmbeddedServer(file=file) as server, RawClient(server.address()) as client:
+        topic = server.create_topic()
+        assert [put(client, topic) for _ in range(2)] == [ErrorCode.POLICY_VIOLATION, 0]
+        (fault,) = server.faults.faults
+        assert (fault.name, fault.fired) == ("refuse", 1)
+    file.write_text(text.replace('error = "POLICY_VIOLATION"\n', ""), encoding="utf-8")
+    assert main(["check", str(file)]) == 2
+    assert 'faults.rules.refuse: the kind "error" needs an error' in capsys.readouterr().err
+
+
+def test_chaos_is_survived(tmp_path):
+    with EmbeddedServer(["listeners.default.faults.chaos=true"], faults=True) as server:
+        topic = server.create_topic()
+        done = 0
+        while done < 300:
+            with contextlib.suppress(ConnectionError), RawClient(server.address()) as client:
+                while done < 300:
+                    done += not put(client, topic)
+        assert sum(fault.fired for fault in server.faults.faults) > 0
+        assert len(server.consume(topic)) >= 300
+
+
+def test_the_helpers_raise_what_the_server_says(server):
+    with pytest.raises(KafkaError):
+        server.admin.partitions("nowhere")

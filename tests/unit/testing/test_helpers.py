@@ -1,0 +1,139 @@
+"""The helpers of `EmbeddedServer`: topics, records, waiting, a restart, a reset, time that moves."""
+
+import asyncio
+import unittest
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+def test_records_go_in_and_come_out(server):
+    topic = server.create_topic(partitions=2, configs={"retention.ms": 3_600_000})
+    assert server.produce(topic, "one", b"two", key="k", headers=[("h", b"1")], timestamp_ms=None) == 0
+    assert server.produce(topic, "three", partition=1) == 0
+    assert server.produce(topic, None) == 2
+    values = [(one.partition, one.offset, one.key, one.value, tuple(one.headers)) for one in server.consume(topic)]
+    assert values == [
+        (0, 0, b"k", b"one", (("h", b"1"),)),
+        (0, 1, b"k", b"two", (("h", b"1"),)),
+        (0, 2, None, None, ()),
+        (1, 0, None, b"three", ()),
+    ]
+    assert [one.value for one in server.consume(topic, 1, partition=0, offset=1)] == [b"two"]
+    assert server.admin.offset(topic) == 3
+    assert server.admin.topics()[topic] == 2
+
+
+def test_what_is_wrong_is_said(server):
+    topic = server.create_topic()
+    with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+        server.create_topic(topic)
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        server.consume("nowhere")
+    with pytest.raises(TimeoutError, match=f"{topic}: 0 records came in 0.2 s, not 1"):
+        server.consume(topic, 1, timeout_s=0.2)
+    with pytest.raises(TimeoutError, match="not within 0.01 s: a miracle"):
+        server.wait_until(lambda: None, "a miracle", timeout_s=0.01)
+    assert server.wait_until(lambda: "found") == "found"
+    with pytest.raises(TypeError, match=r"make it with clock=MovingClock\(\)"):
+        server.advance_ms(1)
+    with pytest.raises(LookupError, match='no listener has the part "faults": make the server with faults=True'):
+        server.faults  # noqa: B018
+
+
+def test_a_part_is_found_by_its_name(server):
+    assert type(server.part("default", "plaintext")).__name__ == "PlaintextTransport"
+    with pytest.raises(KeyError, match='listener "default" has no part "plaintxt"; did you mean "plaintext"'):
+        server.part("default", "plaintxt")
+    with pytest.raises(KeyError, match='there is no listener "other"'):
+        server.part("other", "plaintext")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_restart_keeps_ports_and_data(tmp_path, kept):
+    with EmbeddedServer(["listeners.second.bind=127.0.0.1:0"], data_dir=tmp_path if kept else None) as server:
+        before = [server.address(), server.address("second"), server.server.data_dir]
+        topic = server.create_topic()
+        server.produce(topic, "kept")
+        seen = []
+        server.restart(lambda: seen.append(server.server.data_dir.exists()))
+        assert [server.address(), server.address("second"), server.server.data_dir] == before
+        assert [one.value for one in server.consume(topic)] == [b"kept"]
+        assert seen == [True]
+        server.restart()
+        assert server.admin.topics() == {topic: 1}
+    assert server.server.data_dir.exists() is kept
+    with pytest.raises(RuntimeError, match="the server is stopped: it cannot restart"):
+        server.restart()
+
+
+def test_a_restart_that_fails_leaves_nothing_behind():
+    with EmbeddedServer() as server:
+        with pytest.raises(ZeroDivisionError):
+            server.restart(lambda: 1 // 0)
+        assert not server.server.data_dir.exists()
+
+
+def test_a_reset_takes_everything_away():
+    with EmbeddedServer() as server:
+        server.produce(server.create_topic(), "gone")
+        server.reset()
+        assert (server.admin.topics(), server.admin.groups()) == ({}, {})
+
+
+def joined(client, session_ms):
+    join = JoinGroupRequest("readers", session_ms, session_ms, "", None, "consumer")
+    join.protocols = [JoinGroupRequestProtocol("range", b"")]
+    first = client.call(join, 5)
+    join.member_id = first.member_id
+    return client.call(join, 5)
+
+
+def test_time_that_a_test_moves_ends_sessions_and_stamps_records():
+    with EmbeddedServer(clock=MovingClock()) as server:
+        topic = server.create_topic(configs={"message.timestamp.type": "LogAppendTime"})
+        server.produce(topic, "early")
+        with RawClient(server.address()) as client:
+            member = joined(client, 30_000)
+            assert server.admin.groups()["readers"] != "Empty"
+            server.advance_ms(31_000)
+            server.wait_until(lambda: server.admin.groups()["readers"] == "Empty")
+            beat = HeartbeatRequest("readers", member.generation_id, member.member_id)
+            assert client.call(beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        server.produce(topic, "late")
+        early, late = server.consume(topic)
+        assert 31_000 <= late.timestamp_ms - early.timestamp_ms < 60_000
+    with pytest.raises(ValueError, match="time does not go back"):
+        server.advance_ms(-1)
+
+
+def test_asyncio():
+    async def main():
+        async with EmbeddedServer() as server:
+            return await asyncio.to_thread(server.create_topic, "within")
+
+    assert asyncio.run(main()) == "within"
+
+
+def test_unittest():
+    class Case(unittest.TestCase):
+        @classmethod
+        def setUpClass(cls):
+            cls.server = cls.enterClassContext(EmbeddedServer())
+
+        def test_topic(self):
+            assert self.server.consume(self.server.create_topic()) == []
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert (result.testsRun, result.errors, result.failures) == (1, [], [])
