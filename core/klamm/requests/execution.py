@@ -157,7 +157,9 @@ def _explained(route: Route, response: Any, error: Exception) -> Exception:
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    for number in reversed(range(len(on_response) if passed is None else passed)):
+    # Of what is called before a handler, filters come first, and observers, which see no response, after them.
+    count = len(on_response)
+    for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         step = on_response[number]
