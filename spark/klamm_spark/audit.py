@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,7 +95,7 @@ class AuditObserver(RequestObserver):
         client = self._client(context.connection)
         resources = described(context.api_key, message, None, self._listener.topics)
         texts = ",".join(resource_texts(Summary(0, False, resources, len(resources))))
-        fields = f',"node":{json.dumps(self._sink.node)}{client.fields}{context_fields(context)},"resources":[{texts}]'
+        fields = f'{client.fields}{context_fields(context)},"resources":[{texts}]'
         try:
             intent_id = self._sink.journal.begin(self._clock.wall_us(), fields, sync=self._syncs(context.api_key))
         except UnrecordableError as error:

@@ -145,7 +145,8 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field(
         "repeat_count",
         "long",
-        "How many requests this event represents, if more than one: bytes are sums, times are means.",
+        "How many requests this event represents, if not one: bytes are sums, times are means. 0 in all but the first "
+        "of several events of a request; these have no bytes and times.",
         (REQUEST,),
     ),
     Field(

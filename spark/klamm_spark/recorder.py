@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from klamm_spark.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
+_NO_FURTHER_REQUEST: Final = '"repeat_count":0'
 _REASONS: Final = frozenset(
     {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
 )
@@ -95,20 +96,18 @@ class Recorder:
         fields = (
             f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}{stage_times(event)}'
         )
-        if intent_id is not None:
-            fields += fields_of(intent_id=intent_id)
-        self._request_line(client, event, summary, fields, event.times.end_ns, whole=True)
+        self._request_line(client, event, summary, fields, event.times.end_ns, whole=True, intent_id=intent_id)
         if intent_id is not None:
             self._finished.append(intent_id)
 
     def interrupted(self, intent: dict[str, Any]) -> None:
         """A state change that an earlier life of the server began and whose outcome is unknown."""
         others = {name: value for name, value in intent.items() if name not in ("time_us", "resources")}
-        fields = json.dumps(others, separators=(",", ":"))[1:-1]
+        fields = f",{json.dumps(others, separators=(',', ':'))[1:-1]}"
         texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
-        for resources in split_resources(texts, len(fields)):
-            line = self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", f",{fields}{resources}")
-            self._lines.append(line)
+        for number, resources in enumerate(split_resources(texts, len(fields))):
+            rest = f",{_NO_FURTHER_REQUEST}{resources}" if number else resources
+            self._lines.append(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
         self._finished.append(intent["intent_id"])
 
     def window(self, client: Client, window: Window) -> None:
@@ -161,19 +160,24 @@ class Recorder:
         end_ns: int,
         *,
         whole: bool = False,
+        intent_id: str | None = None,
     ) -> None:
-        """One event; `whole`, and for a denied request, as many as its resources need."""
+        """One event; `whole`, and for a denied request, as many as its resources need: the first with `fields`."""
         outcome = _outcome(event, summary)
-        if event.outcome in _REASONS:
-            fields += fields_of(reason=event.outcome.value)
-        fields = f"{client.fields}{context_fields(event.context)}{error_fields(summary.error_code)},{fields}"
+        reason = event.outcome.value if event.outcome in _REASONS else None
+        all_have = (
+            f"{client.fields}{context_fields(event.context)}{error_fields(summary.error_code)}"
+            f"{fields_of(reason=reason, intent_id=intent_id)}"
+        )
+        size = len(all_have) + len(fields)
         if whole or summary.denied:
-            for resources in split_resources(resource_texts(summary), len(fields)):
-                self._line(end_ns, REQUEST, "completed", outcome, fields + resources)
+            for resources in split_resources(resource_texts(summary), size):
+                self._line(end_ns, REQUEST, "completed", outcome, f"{all_have},{fields}{resources}")
+                fields = _NO_FURTHER_REQUEST
             return
         recorded = client.level(event.context.api_key) == EVERYTHING
-        resources = resource_fields(summary, len(fields)) if recorded else ""
-        self._line(end_ns, REQUEST, "completed", outcome, fields + resources)
+        resources = resource_fields(summary, size) if recorded else ""
+        self._line(end_ns, REQUEST, "completed", outcome, f"{all_have},{fields}{resources}")
 
     def sweep(self, *, everything: bool = False) -> None:
         """Record the windows that have ended, at most once a second; with `everything` all windows."""

@@ -3,12 +3,14 @@
 import json
 import re
 
+import jsonschema
 import pytest
 
 from klamm import ErrorCode, RequestOutcome
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.messages import alter_configs, create_topics, heartbeat, metadata, offset_commit
 from klamm_spark.encoder import MAX_EVENT_BYTES
+from klamm_spark.event import json_schema
 from klamm_spark.resources import TopicNames
 from klamm_spark.spool_layout import stream_mark
 from klamm_spark.state_changes import STATE_CHANGES, described
@@ -132,6 +134,11 @@ def test_many_names_are_split_over_events_and_none_is_cut(audit, denied):
     events = audit.requests()
     assert [event["part"] for event in events] == list(range(1, len(events) + 1))
     assert {event["parts"] for event in events} == {len(events)}
+    assert [event.get("repeat_count", 1) for event in events] == [1, *[0] * (len(events) - 1)]
+    assert ["request_bytes" in event for event in events] == [True, *[False] * (len(events) - 1)]
+    assert [
+        e.message for event in events for e in jsonschema.Draft202012Validator(json_schema()).iter_errors(event)
+    ] == []
     assert len(events) > 3
     assert [one["name"] for event in events for one in event["resources"]] == names
     assert {event["outcome"] for event in events} == {"denied" if denied else "ok"}
