@@ -14,7 +14,7 @@ from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.part_failures import WrongTypeError, name_of, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, Pending
-from klamm.logs.escaping import escape_control_characters
+from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.requests.api_versions import unsupported_version_response
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.pending import InvalidRequestError, PendingRequest
@@ -201,7 +201,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: %s",
             context.listener.name,
             context.connection.connection_id,
-            escape_control_characters(str(context.principal)),
+            clipped(escape_control_characters(str(context.principal))),
             route.name,
             context.api_version,
             context.correlation_id,

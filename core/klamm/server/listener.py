@@ -24,6 +24,7 @@ from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
+from klamm.network.peer_failures import SUPPRESSED_DOC, SUPPRESSED_NAME, PeerFailureLog
 from klamm.network.processor import Processor
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
@@ -163,6 +164,7 @@ class Listener:
             pool=pool,
             handshakers=self._start_handshakers(parts),
             failures=self._connection_failures(),
+            failure_log=self._failure_log(scheduler),
             outcomes=GateOutcomes(),
             counts=self.counts,
             new_recorder=new_recorder,
@@ -229,6 +231,15 @@ class Listener:
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         return failures
+
+    def _failure_log(self, scheduler: Scheduler) -> PeerFailureLog:
+        lines = self.plan.settings.failure_log_lines_per_minute
+        made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines)
+        labels = {"listener": self.name}
+        self.context.services.metrics.register(
+            SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),)
+        )
+        return made
 
     def _close_least_recently_used(self) -> bool:
         fullest = max(self.all_processors, key=lambda processor: processor.connection_count)
