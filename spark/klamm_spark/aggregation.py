@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
     from klamm_spark.event_queue import EventQueue
+    from klamm_spark.intents import IntentJournal
     from klamm_spark.settings import AuditSettings
 
 # The kinds of entries in a queue: places in the table of `AuditStream`.
@@ -64,6 +65,7 @@ class Queues(Protocol):
 
     topics: TopicNames
     new_counting: deque[Client]
+    journal: IntentJournal
 
     @property
     def requests(self) -> HasQueue: ...
@@ -79,10 +81,11 @@ class ListenerAudit:
     """What is recorded of one listener.
 
     `put`, `put_security` and `put_administration` are those of the queues; `new_counting` receives clients that begin
-    to count.
+    to count; `abandon` is the journal's.
     """
 
     __slots__ = (
+        "abandon",
         "aggregate_above",
         "fields",
         "max_resources",
@@ -104,6 +107,7 @@ class ListenerAudit:
         self.put = sink.requests.queue.put
         self.put_security = sink.security.queue.put
         self.put_administration = sink.administration.queue.put
+        self.abandon = sink.journal.abandon
         self.new_counting = sink.new_counting
 
 
@@ -277,6 +281,8 @@ class Client:
             size += len(kept.request.resources) // _RESOURCES_OF_ONE_EVENT
         not_run = intent_id is None and event.outcome in _NOT_RUN
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
+            if intent_id is not None:
+                self.listener.abandon(intent_id)
             entry = (CHANGE, self, kept, intent_id) if changes else (REQUESTS, self, [kept])
             self.listener.put_security(entry, size)
         else:

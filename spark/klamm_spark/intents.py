@@ -47,6 +47,7 @@ class IntentJournal:
         self._boot = ""
         self._lock = threading.Lock()
         self._open: dict[str, bytes] = {}
+        self._ended: list[str] = []
         self._next = 0
         self._descriptor = -1
         self._open_bytes = 0
@@ -110,20 +111,35 @@ class IntentJournal:
                 os.close(descriptor)
         return intent_id
 
-    def finish(self, intent_ids: Iterable[str]) -> None:
+    def abandon(self, intent_id: str) -> None:
+        """Nothing was executed: the intent takes no room any more, and `finish` writes that it has ended.
+
+        So clients without rights, whose events may have to wait for room, keep no change of others from its execution.
+        """
+        with self._lock:
+            self._end(intent_id)
+
+    def finish(self, intent_ids: Iterable[str] = ()) -> None:
         """The outcomes of these intents are written."""
         with self._lock:
-            ended = [intent_id for intent_id in intent_ids if intent_id in self._open]
-            self._open_bytes -= sum(len(self._open.pop(intent_id)) for intent_id in ended)
-            if not ended or self._descriptor < 0:
+            for intent_id in intent_ids:
+                self._end(intent_id)
+            if not self._ended or self._descriptor < 0:
                 return
             try:
-                self._append(f"{' '.join(ended)}\n".encode("ascii"))
+                self._append(f"{' '.join(self._ended)}\n".encode("ascii"))
+                self._ended.clear()
                 if self._size_bytes > _REWRITE_BYTES + 2 * self._open_bytes:
                     self._rewrite()
             except (OSError, UnrecordableError) as error:
                 # A start after a crash finds the outcome in the spool.
                 log.error("audit: %s", error)
+
+    def _end(self, intent_id: str) -> None:
+        line = self._open.pop(intent_id, None)
+        if line is not None:
+            self._open_bytes -= len(line)
+            self._ended.append(intent_id)
 
     def _append(self, line: bytes) -> None:
         """Append a whole line, or none. Raises UnrecordableError."""

@@ -49,6 +49,7 @@ class Recorder:
         self._new_counting = new_counting
         self._lines: list[str] = []
         self._finished: list[str] = []
+        self._size_bytes = 0
         self._wall_offset_ns = 0
         self._counting: set[Client] = set()
         self._next_sweep_ns = 0
@@ -61,7 +62,7 @@ class Recorder:
     def take(self) -> tuple[bytes, list[str]]:
         """The collected lines, and the intents whose outcomes they are; both are removed."""
         data, finished = "".join(self._lines).encode("ascii"), self._finished
-        self._lines, self._finished = [], []
+        self._lines, self._finished, self._size_bytes = [], [], 0
         return data, finished
 
     @property
@@ -69,9 +70,18 @@ class Recorder:
         """How many lines are collected."""
         return len(self._lines)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the lines that are collected."""
+        return self._size_bytes
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._size_bytes += len(line)
+
     def _line(self, monotonic_ns: int, kind: str, action: str, outcome: str, fields: str) -> None:
         time_us = (monotonic_ns + self._wall_offset_ns) // 1000
-        self._lines.append(self._encoder.line(time_us, kind, action, outcome, fields))
+        self._add(self._encoder.line(time_us, kind, action, outcome, fields))
 
     # ---- requests
 
@@ -107,7 +117,7 @@ class Recorder:
         texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
         for number, resources in enumerate(split_resources(texts, len(fields))):
             rest = f",{_NO_FURTHER_REQUEST}{resources}" if number else resources
-            self._lines.append(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
+            self._add(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
         self._finished.append(intent["intent_id"])
 
     def window(self, client: Client, window: Window) -> None:
@@ -236,7 +246,7 @@ class Recorder:
         """An administrative act."""
         outcome = "error" if event.failed else "ok"
         fields = fields_of(listener=event.listener, detail=event.detail)
-        self._lines.append(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
+        self._add(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
         """Events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""

@@ -200,12 +200,13 @@ class AuditSink:
         return min(_SWEEP_S, max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9))
 
     def run_once(self) -> None:
-        """One turn of each stream."""
+        """One turn of each stream, and of the journal."""
         for stream in self.streams.values():
             try:
                 stream.run_once()
             except Exception:
                 log.exception("audit: a turn of the writer failed")
+        self.journal.finish()
 
     def close(self) -> None:
         """Write and seal what is left of each stream."""

@@ -29,6 +29,8 @@ log = logging.getLogger("klamm.audit")
 
 _RETRY_NS: Final = 1_000_000_000
 _PIECE_EVENTS: Final = 2000
+_PIECE_BYTES: Final = 1 << 20
+"""Events are written in pieces of about so many: one has to fit below `retention_bytes`."""
 
 
 class _Lines(NamedTuple):
@@ -140,7 +142,7 @@ class AuditStream:
             log.exception("audit: an event cannot be recorded")
             self.events_dropped += 1
             self._recorder.dropped(self.spool.boot, 1, "not_recordable")
-        if self._recorder.count >= _PIECE_EVENTS:
+        if self._recorder.count >= _PIECE_EVENTS or self._recorder.size_bytes >= _PIECE_BYTES:
             self._collect()
 
     def _collect(self) -> None:

@@ -75,7 +75,7 @@ def test_an_outcome_names_its_intent(audit):
 def test_an_outcome_that_was_written_just_before_the_crash_is_not_unknown(tmp_path):
     first = Observing(tmp_path)
     first.complete(begun(first))
-    first.sink.journal.finish = lambda intent_ids: None
+    first.sink.journal.finish = lambda intent_ids=(): None
     first.flush()
     crash(first)
     assert interrupted(Observing(tmp_path)) == []
