@@ -1,23 +1,29 @@
-"""Prepared request frames for the load generator, and where the numbers it must look at stand in the answers."""
+"""Prepared request frames for the load generator, and the positions of the numbers that it reads in the responses."""
 
 from __future__ import annotations
 
 import os
+import random
+import string
 import struct
 from dataclasses import dataclass, replace
 
 import fastcrc
 
+from klamm.wire.compression import Codec
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.records import Record, encode_batch
 from tests.peers.wire_client import encode_frame
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 METADATA_VERSION = 12
 _VARIED_BYTES = 16
+_VOCABULARY = 300
+_TIMESTAMP_MS = 1_700_000_000_000
 _MARKED_OFFSET = 0x0123456789ABCDEF
 
 
@@ -54,10 +60,22 @@ def record_batch(record_count: int, value_bytes: int) -> bytes:
         value = os.urandom(value_bytes)
         body = b"\0\0" + _varint(offset_delta) + b"\1" + _varint(value_bytes) + value + b"\0"
         records += _varint(len(body)) + body
-    timestamp_ms = 1_700_000_000_000
-    checked = struct.pack(">hiqqqhii", 0, record_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, record_count)
+    checked = struct.pack(">hiqqqhii", 0, record_count - 1, _TIMESTAMP_MS, _TIMESTAMP_MS, -1, -1, -1, record_count)
     checked += records
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, fastcrc.crc32.iscsi(checked)) + checked
+
+
+def text_batch(records: int, value_bytes: range, codec: Codec) -> bytes:
+    """A batch of words, as logs and JSON have them; sizes are drawn from `value_bytes`, the same in each run."""
+    chance = random.Random(20)
+    words = [
+        "".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))).encode() for _ in range(_VOCABULARY)
+    ]
+    values = []
+    for _ in range(records):
+        size = chance.choice(value_bytes)
+        values.append(b" ".join(chance.choices(words, k=size // 4 + 1))[:size])
+    return bytes(encode_batch([Record(timestamp_ms=_TIMESTAMP_MS, value=value) for value in values], codec=codec))
 
 
 def api_versions(version: int) -> Frame:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench import frames
 from bench.load import Load, LoadResult, run_load
+from klamm.wire.compression import Codec
 from klamm.wire.errors import ErrorCode
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.delete_topics import DeleteTopicsRequest
@@ -18,6 +19,7 @@ from tests.peers.server import HOST, Server
 from tests.peers.wire_client import WireClient
 
 PARTITIONS = 3
+CODEC_BATCH_BYTES = 16 * 1024
 ROUND_BYTES = 3 << 30
 VARIED_TOPICS = [f"varied-{number:02}" for number in range(32)]
 
@@ -137,7 +139,7 @@ def paced_produce() -> list[Benchmark]:
     return [Benchmark("Produce, one record, acks=all, 2,000/s", (P50, P99), run)]
 
 
-def have_memory() -> None:
+def touch_memory() -> None:
     """Touch as much memory as a round writes.
 
     A virtual machine gives free memory back to its host; to get it again costs a multiple of the writing, at random.
@@ -145,20 +147,39 @@ def have_memory() -> None:
     mmap.mmap(-1, ROUND_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
-def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
-    """Produce with five requests in flight on each of three connections, a producer's default; fetch of the same."""
-    topic = f"bulk-{batch_kib}"
-    batch = frames.record_batch(batch_kib * 1024 // (record_bytes + 10), record_bytes)
+def produce_of(name: str, topic: str, batch: bytes) -> Benchmark:
+    """Produce of equal batches, five requests in flight on each of three connections, a producer's default."""
 
     def produce(server: Server, seconds: float) -> LoadResult:
         fresh = f"{topic}-{time.monotonic_ns()}"
         create_topic(server, fresh)
         requests = [frames.produce(fresh, partition, batch) for partition in range(PARTITIONS)]
-        have_memory()
+        touch_memory()
         try:
             return run_load((HOST, server.port), requests, Load(PARTITIONS, depth=5), seconds)
         finally:
             delete_topic(server, fresh)
+
+    return Benchmark(name, (SENT_MB_PER_S, P99), produce)
+
+
+def codecs() -> list[Benchmark]:
+    """Produce of batches that a producer has compressed, 16 KiB before that: of records of one size and of many."""
+    shapes = {"1 KiB": range(1024, 1025), "100 to 300 bytes": range(100, 301)}
+    found = []
+    for codec in Codec:
+        for shape, sizes in shapes.items():
+            count = CODEC_BATCH_BYTES // ((sizes[0] + sizes[-1]) // 2 + 10)
+            batch = frames.text_batch(count, sizes, codec)
+            name = f"Produce, {codec.name.lower()}, {count} records of {shape}, {len(batch):,} bytes a batch"
+            found.append(produce_of(name, f"codec-{codec.name.lower()}", batch))
+    return found
+
+
+def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
+    """Produce, and fetch of the same."""
+    topic = f"bulk-{batch_kib}"
+    batch = frames.record_batch(batch_kib * 1024 // (record_bytes + 10), record_bytes)
 
     def fetch(server: Server, seconds: float) -> LoadResult:
         create_topic(server, topic)
@@ -170,7 +191,7 @@ def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
         return run_load((HOST, server.port), requests, Load(PARTITIONS), seconds, end_offset=end_offset)
 
     return [
-        Benchmark(f"Produce, 1 KiB records, batches of {batch_kib} KiB", (SENT_MB_PER_S, P99), produce),
+        produce_of(f"Produce, 1 KiB records, batches of {batch_kib} KiB", topic, batch),
         Benchmark(f"Fetch, 1 KiB records, batches of {batch_kib} KiB, 1 MiB a request", (RECORDS_MB_PER_S,), fetch),
     ]
 
@@ -185,4 +206,5 @@ SUITES: dict[str, Callable[[], Sequence[Benchmark]]] = {
     "peers": lambda: [*peer_requests(), *paced_produce()],
     "paced": paced_produce,
     "bulk": bulk_all,
+    "codecs": codecs,
 }

@@ -34,9 +34,9 @@ def alter(client, *upsertions, remove=()):
 
 def ended_after_s(client):
     """How long it takes until the connection is closed."""
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     assert client.at_end()
-    return time.monotonic() - begun_s
+    return time.monotonic() - started_s
 
 
 @pytest.fixture
@@ -101,6 +101,13 @@ def test_a_changed_password_disconnects_at_once_in_any_state(serve, logged_in, m
     (event,) = [event for event in server.events if event.action == "sessions_ended"]
     assert event.detail == "the credential has changed: connections of User:alice (2)"
     assert is_served(logged_in(server, "alice", "other", mechanism))
+    (sample,) = next(
+        family.samples
+        for family in server.server.services.metrics.collect()
+        if family.name == "klamm:type=Listener,name=SessionsEnded"
+    )
+    assert sample.labels == {"listener": "default", "reason": "the credential has changed"}
+    assert sample.value >= 1, "one at least: the other waits for its Fetch to be answered"
 
 
 def test_a_user_that_changes_its_own_password_gets_its_answer(serve, logged_in):

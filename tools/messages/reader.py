@@ -106,9 +106,10 @@ class ReaderFunction(StructFunction):
             return ["if b[p]:", "    p = skip_tagged_fields(b, p)", "else:", "    p += 1"]
         varint = self.module.use("read_unsigned_varint")
         self.module.use("skip")
+        self.module.use("tag_size_differs")
         lines = [
             "if b[p]:",
-            f"    _count, p = {varint}(b, p)",
+            f"    _count, p = {self.module.use('read_tag_count')}(b, p)",
             "    for _ in range(_count):",
             f"        _tag, p = {varint}(b, p)",
             f"        _size, p = {varint}(b, p)",
@@ -120,4 +121,12 @@ class ReaderFunction(StructFunction):
             lines.append(f"        {word} _tag == {item.tag}" + (f" and {condition}:" if condition else ":"))
             lines += ["            " + line for line in self.read_one(item)]
             word = "elif"
-        return [*lines, "        p = _end", "else:", "    p += 1"]
+        return [
+            *lines,
+            "        else:",
+            "            p = _end",
+            "        if p != _end:",
+            "            raise tag_size_differs(_tag, _size)",
+            "else:",
+            "    p += 1",
+        ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.api.part_failures import PartFailures, unfit
-from klamm.api.pending import LATER, NO_RESPONSE, Pending
+from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
 from klamm.metrics.registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
@@ -55,7 +55,9 @@ class ServerServices:
 
     `shared` are the tables of users, ACLs and quotas that admin APIs write, and objects that parts have in common;
     `metrics` where a part registers what it measures; `scheduler` runs timers on a thread of its own; `admin_events`
-    are what observers subscribe to for administrative events.
+    are what observers subscribe to for administrative events. `served_until_ns()` is a moment, in monotonic
+    nanoseconds: requests that had arrived by then have been read and handed to their handlers. A timer that removes a
+    silent client compares its deadline with this moment, not with the clock.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ServerServices:
         self.metrics = MetricsRegistry()
         self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
+        self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""
@@ -120,6 +123,7 @@ class ListenerContext:
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None where everything is allowed; `throttles` are what requests are charged to: those that are
     active. `throttles_changed()` has klamm read again which are active, from any thread.
+    `max_answer_bytes` are the limits of answers by API key; empty is no limit.
     `answer_api_versions(frame, connection)` gives the frame that answers an ApiVersions request, for authenticators,
     which get it before the handler set does; it raises ValueError for a frame that cannot be parsed.
     `close_least_recently_used()` closes the least recently used connection of this listener, from any
@@ -139,10 +143,16 @@ class ListenerContext:
     resume_accepting: Callable[[], None] = lambda: None
     throttles_changed: Callable[[], None] = lambda: None
     transport: str = ""
+    max_answer_bytes: tuple[int, ...] = ()
     failures: PartFailures = field(init=False)
 
     def __post_init__(self) -> None:
         self.failures = PartFailures(self.name, self.services.scheduler.schedule)
+
+
+def _no_dynamic_configs(values: Mapping[str, str], validate_only: bool) -> None:
+    if values:
+        raise ValueError(f"{', '.join(sorted(values))}: no setting of this server changes while it runs")
 
 
 @dataclass(slots=True)
@@ -153,9 +163,12 @@ class ServerContext:
     `listeners`   by name; complete when `open` is called.
     `scheduler`   runs timers and periodic work on a thread of its own.
     `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
-    `temporary_data` the directory goes away with the server.
+    `temporary_data` the directory is deleted when the server stops.
     `services`    what the server has for every part: shared tables, metrics.
-    `configs()`   the server's own settings as they are now, for DescribeConfigs of a broker.
+    `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
+    `change_configs(values, validate_only)` replaces all earlier changes of dynamic settings (see `klamm.setting`) by
+                  these, text by Kafka's name. Raises ValueError, with the problems, and changes nothing then.
+                  They are applied on another thread, soon after.
     """
 
     data_dir: Path
@@ -166,6 +179,7 @@ class ServerContext:
     temporary_data: bool = False
     services: ServerServices = field(default_factory=ServerServices)
     configs: Callable[[], Sequence[DescribedConfig]] = tuple
+    change_configs: Callable[[Mapping[str, str], bool], None] = _no_dynamic_configs
 
 
 @dataclass(slots=True, eq=False)
@@ -336,9 +350,32 @@ class RequestContext:
             try:
                 answers.append(getattr(throttle, method)(self, *arguments))
             except Exception as error:
-                # A throttle that fails limits nothing, and costs no client an answer.
+                # A throttle that raises limits nothing; the request is served.
                 listener.failures.log(throttle_log, throttle, method, error)
         return answers
+
+    @property
+    def on_processor(self) -> bool:
+        """Whether the handler runs on a processor's thread, where other clients wait until it returns."""
+        return getattr(self.responder, "inline", False)
+
+    def leave_processor(self) -> None:
+        """Called by a handler that finds its work large, before it changes anything: goes on on a handler's thread.
+
+        On a processor's thread this raises what ends the call; the handler is called again. Elsewhere it does nothing.
+        """
+        if self.on_processor:
+            raise NotInlineError
+
+    def check_answer_bytes(self, size_bytes: int) -> None:
+        """Called while an answer grows that may become much larger than its request, with about its size so far.
+
+        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API, which no handler should catch:
+        the request is answered with INVALID_REQUEST.
+        """
+        limits = self.connection.listener.max_answer_bytes
+        if limits and size_bytes > limits[self.api_key]:
+            raise AnswerTooLargeError(limits[self.api_key])
 
     def later(self) -> Pending:
         """A handler returns this if it will call `respond` later. The connection's next request waits for that."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from klamm.api.context import ListenerContext
 
 Host = TypeVar("Host")
@@ -43,6 +45,13 @@ class Part(Generic[Host]):
         """SIGHUP found other settings for this part: apply them and return True; False leaves them to the next start.
 
         Raising keeps the old settings; the error is logged and reported.
+        """
+        return False
+
+    def reconfigure_parts(self, settings: Any, parts: Mapping[str, tuple[Any, ...]]) -> bool:
+        """As `reconfigure`, where parts of this part have other settings: `parts` has the settings of all of them.
+
+        They stand by the setting that names them, in its order; the same parts as before.
         """
         return False
 

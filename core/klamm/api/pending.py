@@ -23,3 +23,16 @@ LATER: Final[Pending] = Pending("LATER")
 
 NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
 """The request has no answer (Produce with acks=0); the connection carries on."""
+
+
+class NotInlineError(Exception):
+    """A request is too much for its processor's thread. It has changed nothing yet, and goes to the handlers."""
+
+
+class AnswerTooLargeError(Exception):
+    """The answer of a request would take more bytes than the listener allows for its API."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"the answer would have more than {max_bytes} bytes (response_max_bytes); ask for less at once"
+        )

@@ -107,7 +107,7 @@ class SaslServer(ABC):
         """
 
     def close(self) -> None:
-        """The exchange is over, or the channel is gone."""
+        """The exchange is over, or the channel is closed."""
 
 
 class CredentialStore(ListenerPart, ABC):
@@ -166,7 +166,7 @@ class SaslContext:
 class SaslMechanism(Part[SaslContext], ABC):
     """One mechanism of one listener. Clients name it as TOML does: the provider's name is the mechanism's.
 
-    The authenticator `sasl` opens and reloads it, after the stores; other settings take effect at the next start.
+    The authenticator `sasl` opens, reloads and reconfigures it, after the stores.
     """
 
     @abstractmethod

@@ -51,6 +51,9 @@ class TransportLayer(ABC):
     closes it too, and is logged with its traceback.
     """
 
+    session_end: str = ""
+    """Why `end_session` was called; in the connection's close reason, for the log, observers and metrics."""
+
     @abstractmethod
     def handshake(self) -> Interest:
         """Continue the handshake; NONE once it is done, else what must become possible before the next call.
@@ -103,6 +106,11 @@ class TransportLayer(ABC):
         May be called from any thread, at any time, and never raises or blocks. A transport that cannot do it leaves the
         connection as it is: its session ends with the next request.
         """
+
+    def end_session(self, reason: str) -> None:
+        """`abort` the connection because its client may not go on; `reason` is one of few. From any thread."""
+        self.session_end = reason
+        self.abort()
 
     @abstractmethod
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from klamm.api.contracts import contract_of, contract_problem, factory_problem
 from klamm.api.part import Part
 from klamm.api.provider import ProviderKind
+from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
@@ -33,6 +34,12 @@ class PartPlan:
     def distribution(self) -> str:
         """Which package it comes from."""
         return self.found.source.distribution
+
+    def settings_of_parts(self, other: PartPlan) -> dict[str, tuple[Any, ...]] | None:
+        """The settings of another plan's parts of the part, if these are the same parts; else None."""
+        if not _same_parts(self.parts, other.parts):
+            return None
+        return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
 
     def describe(self) -> str:
         """Kind, name and origin, for log lines and admin events."""
@@ -76,6 +83,15 @@ class PartPlan:
     def _refuse(self, problem: str | None) -> None:
         if problem is not None:
             raise PluginError(f"{self._what}: {problem}")
+
+
+def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
+    """Whether these are the same providers under the same names, whose own parts are equal."""
+
+    def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+        return {key: [(part.found, part.name, part.parts) for part in each] for key, each in parts.items()}
+
+    return kept(some) == kept(others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +161,8 @@ class ServerPlan:
     extensions: tuple[PartPlan, ...]
     source: Path | None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
+    """Makes the plan again, of the same file and command line with other values; raises ConfigError."""
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The scheduler, handler set or extension of the same provider and name, whatever its settings."""

@@ -9,20 +9,35 @@ from typing import Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
-from klamm.config.setting import setting
+from klamm.config.setting import CLUSTER_WIDE, setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
+AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
+"""Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
     """The problem with `[listeners.NAME.slow_log]`, or None."""
-    names = {spec_of(key).name for key in ApiKey}
     for name, milliseconds in thresholds.items():
-        if name != "default" and name not in names:
-            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
         if milliseconds < 0:
             return f'the threshold of "{name}" must not be negative'
+    return _check_api_names(thresholds)
+
+
+def check_api_limits(limits: Mapping[str, int]) -> str | None:
+    """The problem with a table of limits by API name, or None."""
+    for name, limit in limits.items():
+        if limit < 1:
+            return f'the limit of "{name}" must be at least 1'
+    return _check_api_names(limits)
+
+
+def _check_api_names(table: Mapping[str, int]) -> str | None:
+    names = {spec_of(key).name for key in ApiKey}
+    for name in table:
+        if name != "default" and name not in names:
+            return f'"{name}" is not an API; write it as Kafka does, e.g. Produce, or "default" for all others'
     return None
 
 
@@ -42,7 +57,11 @@ class ServerSettings:
         kafka="authorizer.class.name",
     )
     io_threads: int = setting(
-        8, doc="Request handler threads, which run handlers that may block.", kafka="num.io.threads", minimum=1
+        8,
+        doc="Request handler threads, which run handlers that may block.",
+        kafka="num.io.threads",
+        minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     queued_max_requests: int = setting(
         500,
@@ -67,6 +86,12 @@ class ServerSettings:
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
+    as_version: str | None = setting(
+        None,
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
+        " of old clients and of upgrades. Unset: all that there are.",
+        choices=AS_VERSIONS,
+    )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",
@@ -136,6 +161,7 @@ class ListenerSettings:
         doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
         kafka="num.network.threads",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     handshake_threads: int = setting(
         1,
@@ -160,6 +186,24 @@ class ListenerSettings:
         doc="Largest request; a larger one closes its connection.",
         kafka="socket.request.max.bytes",
         minimum=1,
+    )
+    request_max_bytes: dict[str, int] = setting(
+        {},
+        doc="Largest request by API name, or `default`; a larger one closes its connection. Unset is 4 MiB; 16 MiB for "
+        "Fetch, OffsetCommit, JoinGroup, SyncGroup, CreateTopics and what alters configs; `socket_request_max_bytes` "
+        "for Produce. 64 KiB is the least.",
+        check=check_api_limits,
+    )
+    request_max_elements: dict[str, int] = setting(
+        {},
+        doc="Most elements of arrays and tagged fields in one request, by API name or `default`. Unset is 100,000, and "
+        "20,000 for DescribeConfigs.",
+        check=check_api_limits,
+    )
+    response_max_bytes: dict[str, int] = setting(
+        {},
+        doc="Largest answer by API name, or `default`, beside records. Unset is 32 MiB.",
+        check=check_api_limits,
     )
     connections_max_idle_ms: int = setting(
         600_000,
@@ -197,7 +241,7 @@ class ListenerSettings:
     )
     poller: str = setting(
         "auto",
-        doc="What watches sockets: epoll where the system has it, else the module selectors.",
+        doc="How sockets are polled: epoll where the system has it, else Python's module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(

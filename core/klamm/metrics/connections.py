@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from klamm.api.context import ConnectionContext
 from klamm.metrics.registry import Counter
+
+_MOST_REASONS: Final = 50
 
 
 class ConnectionCounts:
@@ -20,9 +24,21 @@ class ConnectionCounts:
         self.reauthenticated = Counter()
         self.failed_reauthentication = Counter()
         self.expired = Counter()
+        self._ended: dict[str, Counter] = {}
 
     def note_closed(self, connection: ConnectionContext) -> None:
         """A connection is closed; its bytes stay in the sums."""
         self.closed_received_bytes.add(connection.received_bytes)
         self.closed_sent_bytes.add(connection.sent_bytes)
         self.closed.add()
+
+    def note_ended(self, reason: str) -> None:
+        """A session was ended by a part. Reasons beyond the first 50 count as `other`."""
+        counters = self._ended
+        if reason not in counters and len(counters) >= _MOST_REASONS:
+            reason = "other"
+        counters.setdefault(reason, Counter()).add()
+
+    def ended(self) -> dict[str, int]:
+        """The sessions that were ended, by reason."""
+        return {reason: counter.value for reason, counter in list(self._ended.items())}

@@ -61,6 +61,7 @@ class ChannelAuthentication:
         self._failure_log = runtime.failure_log
         self._counts = runtime.counts
         self._max_request_bytes = runtime.limits.max_request_bytes
+        self._request_limits = runtime.requests.limits
         self._failure_delay_ns = runtime.limits.failed_authentication_delay_ms * 1_000_000
         self._selector = selector
         self._owner = owner
@@ -152,6 +153,7 @@ class ChannelAuthentication:
         if channel.authenticator is not None:
             self._take_over_session(channel)
         channel.receive.max_size_bytes = self._max_request_bytes
+        channel.receive.limits = self._request_limits
         channel.transition_to(_READY)
         self._selector.setup.done(channel)
         notify_authenticated(self._listener, channel.gates, channel.accepted_from)

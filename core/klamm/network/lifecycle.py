@@ -307,6 +307,8 @@ class ChannelLifecycle:
             channel.in_flight = None
         release_gates(self._listener, channel.gates, channel.accepted_from)
         self._counts.note_closed(channel.connection)
+        if channel.transport.session_end:
+            self._counts.note_ended(channel.transport.session_end)
         log.debug("%s: closed: %s", describe(channel), reason)
         if self._observers is not None:
             self._observers.closed(channel.connection, reason)

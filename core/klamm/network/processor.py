@@ -12,6 +12,7 @@ from klamm.network.acceptor import Acceptor
 from klamm.network.channel import KafkaChannel
 from klamm.network.reactor import Reactor
 from klamm.network.runtime import ListenerRuntime
+from klamm.requests.pending import RequestStage
 
 log = logging.getLogger("klamm.network")
 
@@ -59,6 +60,23 @@ class Processor:
     def turn_ns(self) -> int:
         """When it last looked for something to do, on the monotonic clock."""
         return self._reactor.selector.now_ns
+
+    def served_until_ns(self) -> int:
+        """Requests that had arrived by this moment, in monotonic nanoseconds, have run or are in the request queue.
+
+        Wakes an idle processor, so that the next call returns a later moment. Any thread.
+        """
+        self.inbox.wakeup()
+        return self._reactor.served_until_ns
+
+    def queued_since_ns(self) -> int | None:
+        """When the oldest request arrived that waits for a handler; None if none does."""
+        received = [
+            request.received_ns
+            for channel in self.channels
+            if (request := channel.in_flight) is not None and request.stage is RequestStage.QUEUED
+        ]
+        return min(received, default=None)
 
     @property
     def response_queue_size(self) -> int:

@@ -41,7 +41,8 @@ _SERVER_STOPS: Final = "server stops"
 class Reactor:
     """Runs on its processor's thread alone. `inbox` holds what other threads hand to it.
 
-    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`.
+    While `balanced`, each channel is charged with the time that it takes, for the `LoadBalancer`. Requests
+    that had arrived by `served_until_ns` are served; it does not advance while a channel has more than a turn may run.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -74,6 +75,7 @@ class Reactor:
         self._grace_end_ns = 0
         self.idle_ns = 0
         self.poll_start_ns = 0
+        self.served_until_ns = self._polled_ns = runtime.clock.monotonic_ns()
 
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
@@ -106,9 +108,8 @@ class Reactor:
         if self.selector.listening < 0:
             self.selector.listen(acceptor.descriptor)
         self.selector.has_connections = False
-        # A few a turn: connected clients must not wait for many new connections.
+        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
-        # A channel that has nothing to negotiate is ready in the turn that accepts it.
         self._process_completed()
         self.selector.watch_listening(not acceptor.paused_until_ns)
 
@@ -212,6 +213,8 @@ class Reactor:
             or selector.proxied
         ):
             timeout_s = 0.0
+        if not self.lifecycle.unfinished:
+            self.served_until_ns, self._polled_ns = self._polled_ns, selector.now_ns
         start_ns = self.poll_start_ns = self._clock.monotonic_ns() if timeout_s else 0
         selector.poll(timeout_s)
         self.inbox.awake()
@@ -256,7 +259,6 @@ class Reactor:
 
     def _set_up_one(self) -> None:
         # One a turn: that takes as long as many requests, and connected clients must not wait for new ones.
-        # Kafka takes up to 20 new connections a turn, and every step that can be taken.
         setup = self.selector.setup
         self._configured_last = bool(self.inbox.connections) and not (self._configured_last and setup)
         if self._configured_last:

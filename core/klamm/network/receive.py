@@ -15,8 +15,12 @@ from struct import Struct
 from typing import Final
 
 from klamm.network.memory_pool import Claim, MemoryPool
+from klamm.requests.limits import CHECKED_FROM_BYTES, RequestLimits
+from klamm.wire.api_keys import find_spec
 
 _SIZE: Final = Struct(">i")
+_KEY: Final = Struct(">h")
+_SIZE_AND_KEY_BYTES: Final = 6
 _MAP_FROM_BYTES: Final = 64 * 1024
 _POOLED_MAP_FROM_BYTES: Final = 16 * 1024
 _STEP_BYTES: Final = 1024 * 1024
@@ -45,6 +49,7 @@ class NetworkReceive:
                      ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
                      └──────────────────┴──┘
     ```
+    With `limits`, frames are those of requests, and none may be larger than its API needs.
     Frames are bytearrays, or memoryviews for large ones: writable, and not shared. With a pool, `reserve` goes
     before each read and `settle` after it; while `waiting_for_memory` nothing may be read until `resume` returns True.
     """
@@ -58,6 +63,7 @@ class NetworkReceive:
         "_stash",
         "_trusted_bytes",
         "frames",
+        "limits",
         "max_size_bytes",
         "target",
         "waiting_for_memory",
@@ -65,6 +71,7 @@ class NetworkReceive:
 
     def __init__(self, max_size_bytes: int, pool: MemoryPool | None = None) -> None:
         self.max_size_bytes = max_size_bytes
+        self.limits: RequestLimits | None = None
         self._pool = pool
         self._claim = Claim() if pool is not None else None
         self._granted_bytes = 0
@@ -166,6 +173,10 @@ class NetworkReceive:
                     f"declared size {size_bytes} bytes; between 0 and {self.max_size_bytes} may be sent "
                     "(socket.request.max.bytes, before authentication sasl.server.max.receive.size)"
                 )
+            if size_bytes > CHECKED_FROM_BYTES and self.limits is not None:
+                if count - position < _SIZE_AND_KEY_BYTES:
+                    break
+                self._check_api(size_bytes, data, position + 4)
             if self._pool is not None and not self._take_in(size_bytes, count - position - 4):
                 self._stash = bytes(data[position:count])
                 self.waiting_for_memory = True
@@ -179,6 +190,19 @@ class NetworkReceive:
             position = end
         if position < count:
             self._head = bytes(data[position:count])
+
+    def _check_api(self, size_bytes: int, data: memoryview, position: int) -> None:
+        (api_key,) = _KEY.unpack_from(data, position)
+        assert self.limits is not None
+        most_bytes = self.limits.bytes_of(api_key)
+        if size_bytes > most_bytes:
+            self.limits.counts.count("request_bytes")
+            spec = find_spec(api_key)
+            name = spec.name if spec is not None else f"key {api_key}"
+            raise InvalidReceiveError(
+                f"declared size {size_bytes} bytes of {name}, which may have {most_bytes} (request_max_bytes)",
+                "request_too_large",
+            )
 
     def _take_in(self, size_bytes: int, arrived_bytes: int) -> bool:
         """Take memory for a frame that begins: for all of it if it is there, else for what has come."""

@@ -274,10 +274,14 @@ class Selector(WatchedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
-        """The peer has disconnected. Frames received before that are still served: Kafka's closing channels."""
+        """The peer has disconnected, or a part has ended its session.
+
+        Frames received before that are still served: Kafka's closing channels.
+        """
         if channel.state is _HANDSHAKE and not channel.close_reason:
             self._failures.count("closed_by_peer")
-        channel.close_reason = channel.close_reason or reason
+        ended = channel.transport.session_end
+        channel.close_reason = channel.close_reason or (f"session ended: {ended}" if ended else reason)
         busy = channel.receive.frames or channel.in_flight is not None or channel.waiting_for_turn
         if channel.state is _READY and busy:
             channel.transition_to(ChannelState.CLOSING)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.part_failures import WrongTypeError, name_of, unfit
-from klamm.api.pending import LATER, NO_RESPONSE, Pending
+from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
 from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.requests.api_versions import unsupported_version_response
 from klamm.requests.listener_parts import RequestParts
@@ -23,7 +23,7 @@ from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.wire.chunks import Chunk, close_chunks, flatten_small, total_bytes
 from klamm.wire.error_responses import error_response
 from klamm.wire.errors import ErrorCode, KafkaError
-from klamm.wire.primitives import WireError
+from klamm.wire.primitives import UNCOUNTED_BYTES, TooManyElementsError, WireError, decode_limited
 from klamm.wire.response_errors import first_error
 from klamm.wire.struct_base import WireStruct, copy_message
 
@@ -37,7 +37,8 @@ _HEADER_V1: Final = Struct(">iiB")
 def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pending:
     """Run the handler: the whole frame to send, LATER or NO_RESPONSE.
 
-    Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer.
+    Raises InvalidRequestError for a body that cannot be parsed and for a failure that has no answer; NotInlineError
+    for what is too much for a processor's thread: then it is called again, on another one.
     """
     route, context = request.route, request.context
     timed = request.received_ns
@@ -46,11 +47,12 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     message = request.message
     if message is None:
         try:
-            message = route.decode(context.api_version, request.frame, request.body_offset)
+            if len(request.frame) <= UNCOUNTED_BYTES:
+                message = route.decode(context.api_version, request.frame, request.body_offset)
+            else:
+                message = _decode_large(request, route)
         except WireError as error:
-            request.outcome = RequestOutcome.FAILED
-            request.error_code = int(ErrorCode.INVALID_REQUEST)
-            raise InvalidRequestError(f"malformed {route.name} v{context.api_version} request: {error}") from error
+            return _refuse(request, parts, error)
         # The frame lives on only in the views that the message holds.
         request.frame = b""
         request.message = message
@@ -62,6 +64,9 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
             response = route.handle(message, context) if answer is None else answer.response
         else:
             response = route.handle(message, context)
+    except NotInlineError:
+        request.next_filter = passed
+        raise
     except Exception as error:
         response = error
     if timed:
@@ -75,6 +80,54 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
         except Exception as error:
             response = _explained(route, response, error)
     return finish(request, parts, response, passed)
+
+
+def _decode_large(request: PendingRequest, route: Route) -> Any:
+    limit = route.inline_max_elements if request.inline else route.max_elements
+    try:
+        return decode_limited(route.decode, request.context.api_version, request.frame, request.body_offset, limit)
+    except TooManyElementsError:
+        if limit < route.max_elements:
+            raise NotInlineError from None
+        raise
+
+
+def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> list[Chunk] | Pending:
+    """The answer to a body that cannot be read, or that has too many elements. Raises InvalidRequestError."""
+    route, context = request.route, request.context
+    request.outcome = RequestOutcome.FAILED
+    request.error_code = int(ErrorCode.INVALID_REQUEST)
+    if not isinstance(error, TooManyElementsError):
+        raise InvalidRequestError(f"malformed {route.name} v{context.api_version} request: {error}") from error
+    parts.limits.counts.count("request_elements")
+    reason = (
+        f"{route.name} v{context.api_version} request has more than {route.max_elements} elements "
+        "(request_max_elements)"
+    )
+    # Without elements there is nothing that errors could stand beside: only an answer with an error of its own fits.
+    answer = error_response(route.request_class(), context.api_version, ErrorCode.INVALID_REQUEST, reason)
+    if answer is None or not _carries_error(route, context.api_version, answer):
+        raise InvalidRequestError(reason)
+    parts.failures.log(
+        (route.name, TooManyElementsError),
+        logging.WARNING,
+        "listener=%s connection_id=%s principal=%s: refused: %s",
+        context.listener.name,
+        context.connection.connection_id,
+        escape_control_characters(str(context.principal)),
+        reason,
+    )
+    request.frame = b""
+    return finish(request, parts, answer, 0)
+
+
+def _carries_error(route: Route, version: int, answer: Any) -> bool:
+    """Whether the client sees the error: early versions of some answers have no place for it."""
+    try:
+        read = route.response_class.decode(version, answer.encode(version))
+    except WireError:
+        return False
+    return bool(getattr(read, "error_code", 0))
 
 
 def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
@@ -144,13 +197,14 @@ def finish(
     except Exception as error:
         if isinstance(error, InvalidRequestError):
             raise
-        request.error_code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+        too_large = isinstance(error, AnswerTooLargeError)
+        request.error_code = int(ErrorCode.INVALID_REQUEST if too_large else ErrorCode.UNKNOWN_SERVER_ERROR)
         return _encode(request, route, _error_response(request, parts, _explained(route, response, error)))
 
 
 def _explained(route: Route, response: Any, error: Exception) -> Exception:
     """The error of a response that cannot be encoded, or that it is no response of the API."""
-    if isinstance(response, route.response_class) or isinstance(error, WrongTypeError):
+    if isinstance(response, route.response_class) or isinstance(error, (WrongTypeError, AnswerTooLargeError)):
         return error
     return unfit(response, f"a {route.name}Response")
 
@@ -190,6 +244,9 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
         raise InvalidRequestError(str(error), error.last_bytes)
     if isinstance(error, KafkaError):
         code, message = error.error_code, error.message
+    elif isinstance(error, AnswerTooLargeError):
+        parts.limits.counts.count("response_bytes")
+        code, message = ErrorCode.INVALID_REQUEST, str(error)
     else:
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if request.outcome is None:
@@ -269,6 +326,8 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
     if not route.has_records:
         body = response.encode(version)
         size_bytes = request.response_bytes = len(body)
+        if size_bytes > route.max_answer_bytes and not request.failed:
+            raise AnswerTooLargeError(route.max_answer_bytes)
         if version >= route.flexible_from:
             return [_HEADER_V1.pack(size_bytes + 5, correlation_id, 0) + body]
         return [_HEADER_V0.pack(size_bytes + 4, correlation_id) + body]

@@ -96,6 +96,16 @@ class RequestLedger:
             count.until_sample -= 1
             request.weight = count.sample(now_ns) if count.until_sample < 0 else count.one()
 
+    def requeue(self, request: PendingRequest, now_ns: int) -> None:
+        """A request that has started on this thread goes to the handlers after all."""
+        request.stage = RequestStage.QUEUED
+        request.handler_start_ns = request.local_end_ns = 0
+        if not request.received_ns:
+            request.received_ns = now_ns
+            count = self.count_of(request)
+            if count is not None:
+                request.weight = count.one()
+
     def park(self, request: PendingRequest) -> None:
         """A request that ran on this thread waits for others: time all requests of its API from now on."""
         request.parked = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from klamm.api.context import ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.requests.limits import RequestLimits
 from klamm.requests.observers import RequestObservers
 from klamm.requests.routes import Routes
 from klamm.requests.slow_requests import SlowLog
@@ -27,5 +28,6 @@ class RequestParts:
     observers: RequestObservers | None
     slow_log: SlowLog | None
     failures: RateLimitedLog
+    limits: RequestLimits
     may_cache: bool
     api_set: str = ""

@@ -103,7 +103,8 @@ class PendingRequest:
 
     `failed_step` is the method of a filter that has raised; `next_filter` says where a message goes on that one has
     held. `outcome` is set where the end is known before the answer is sent. `failed` says that an error answers it,
-    `parked` that the handler answers later, `lost` that the connection is closed, `ended` that the ledger has its end.
+    `parked` that the handler answers later, `inline` that it runs on its processor's thread, `lost` that the connection
+    is closed, `ended` that the ledger has its end.
     """
 
     # Defaults of the class, not of each request: most requests need few of them.
@@ -126,6 +127,7 @@ class PendingRequest:
     failed_step: Callable[..., Any] | None = None
     next_filter = 0
     failed = False
+    inline = True
     ended = False
     parked = False
     lost = False

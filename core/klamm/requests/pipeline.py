@@ -3,7 +3,8 @@
 ```
 frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
                          │   decode ► filters ► handler ► charge ► filters     ▲
-                         └─► queue ─► execute on a handler's thread            │
+                         │      │ too much for this thread                     │
+                         └──────┴─► queue ─► execute on a handler's thread     │
                                           handler says "later" ─► respond() ───┘
 ```
 It knows no socket, no selector and no thread: a processor calls `submit`, a handler's thread `run_queued`, and any
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from klamm.api.context import ConnectionContext, RequestContext
 from klamm.api.observer import RequestOutcome
-from klamm.api.pending import LATER
+from klamm.api.pending import LATER, NotInlineError
 from klamm.requests.execution import encode_unsupported, execute, finish
 from klamm.requests.ledger import ANSWERED, RequestLedger
 from klamm.requests.listener_parts import RequestParts
@@ -82,12 +83,7 @@ class RequestPipeline:
             request.network_ns = network_ns
         if len(frame) > request.route.inline_max_bytes and request.supported:
             self._ledger.begin_queued(request, now_ns)
-            try:
-                self._enqueue(request)
-            except BaseException:
-                self._end_failed(request)
-                raise
-            return request, LATER
+            return self._put_in_queue(request)
         self._ledger.begin(request, now_ns)
         try:
             result: Result
@@ -97,6 +93,9 @@ class RequestPipeline:
                 result = self._execute_cacheable(request, frame, self.cache, request.route.unchanged_while)
             else:
                 result = execute(request, self._parts)
+        except NotInlineError:
+            self._ledger.requeue(request, now_ns)
+            return self._put_in_queue(request)
         except BaseException:
             self._end_failed(request)
             raise
@@ -109,6 +108,14 @@ class RequestPipeline:
             result = LATER
         self._ledger.park(request)
         return request, result
+
+    def _put_in_queue(self, request: PendingRequest) -> tuple[PendingRequest, Result]:
+        try:
+            self._enqueue(request)
+        except BaseException:
+            self._end_failed(request)
+            raise
+        return request, LATER
 
     def _parse(self, frame: Buffer, channel: Any, connection: ConnectionContext, now_ns: int) -> PendingRequest:
         try:
@@ -188,6 +195,7 @@ class RequestPipeline:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
             request.transition_to(RequestStage.RUNNING)
+        request.inline = False
         try:
             result: Result = execute(request, self._parts)
         except InvalidRequestError as error:

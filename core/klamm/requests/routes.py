@@ -8,14 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.context import RequestContext
+from klamm.requests.limits import INLINE_MAX_BYTES, INLINE_MAX_ELEMENTS, MAX_KEYS, RequestLimits, request_limits
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.error_counts import error_counter, has_only_own_code
 from klamm.wire.response_errors import has_errors_inside
 
 log = logging.getLogger("klamm.requests")
 
-_MAX_KEYS: Final = 128
 _INLINE_ALWAYS: Final = 1 << 31
+_NO_LIMITS_SET: Final = request_limits()
 _INLINE_NEVER: Final = -1
 _NEVER_FLEXIBLE: Final = 1 << 15
 
@@ -57,9 +58,11 @@ class StartCalls(NamedTuple):
 class Route:
     """One API of a listener.
 
-    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. `flexible_from` is
-    the first version with a flexible response header. `on_request` and `on_response` are the filters that want this
-    API, in the order of their calls; after them, observers are notified in `on_request`. `unchanged_while` is
+    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 none. One that has more
+    than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
+    request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
+    `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them, observers
+    are notified in `on_request`. `unchanged_while` is
     `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
     """
 
@@ -73,7 +76,10 @@ class Route:
         "has_errors_inside",
         "has_records",
         "inline_max_bytes",
+        "inline_max_elements",
         "loaded",
+        "max_answer_bytes",
+        "max_elements",
         "max_version",
         "min_version",
         "name",
@@ -86,7 +92,12 @@ class Route:
     )
 
     def __init__(
-        self, handler: ApiHandler, mode: str, filters: Sequence[FilterCalls], starts: Sequence[StartCalls] = ()
+        self,
+        handler: ApiHandler,
+        mode: str,
+        filters: Sequence[FilterCalls],
+        limits: RequestLimits = _NO_LIMITS_SET,
+        starts: Sequence[StartCalls] = (),
     ) -> None:
         self._handler = handler
         self.loaded = False
@@ -104,6 +115,11 @@ class Route:
         self.unchanged_while = None if self.on_request else handler.unchanged_while
         blocked = bool(notified) or any(one.blocking for one in wanted)
         self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
+        self.max_elements = limits.max_elements[handler.api_key]
+        self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
+        self.inline_max_elements = (
+            self.max_elements if mode == "inline" else min(self.max_elements, INLINE_MAX_ELEMENTS)
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that need the modules of the API. They are imported at its first request: a start needs few."""
@@ -128,9 +144,11 @@ class Route:
 def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
     if mode == "pool" or (blocked and mode != "inline"):
         return _INLINE_NEVER
-    if mode == "inline" or not handler.blocking:
+    if mode == "inline":
         return _INLINE_ALWAYS
-    return handler.inline_max_bytes or _INLINE_NEVER
+    if not handler.blocking:
+        return INLINE_MAX_BYTES
+    return min(handler.inline_max_bytes, INLINE_MAX_BYTES) or _INLINE_NEVER
 
 
 class Routes:
@@ -143,15 +161,16 @@ class Routes:
         handlers: Iterable[ApiHandler],
         mode: str,
         filters: Sequence[FilterCalls] = (),
+        limits: RequestLimits = _NO_LIMITS_SET,
         starts: Sequence[StartCalls] = (),
     ) -> None:
-        self._by_key: list[Route | None] = [None] * _MAX_KEYS
+        self._by_key: list[Route | None] = [None] * MAX_KEYS
         for handler in handlers:
-            self._by_key[handler.api_key] = Route(handler, mode, filters, starts)
+            self._by_key[handler.api_key] = Route(handler, mode, filters, limits, starts)
 
     def find(self, api_key: int) -> Route | None:
         """The route of an API; None if this listener does not serve it."""
-        return self._by_key[api_key] if 0 <= api_key < _MAX_KEYS else None
+        return self._by_key[api_key] if 0 <= api_key < MAX_KEYS else None
 
     def load_one(self) -> bool:
         """Import the modules of one API that are not loaded yet. True if there was one.

@@ -94,6 +94,10 @@ class ConnectionMetrics:
                 "Connections closed because nothing happened on them for connections.max.idle.ms.",
                 self._counts("idle_closed"),
             ),
+            "klamm:type=Listener,name=SessionsEnded": (
+                "Connections closed because a credential, token, key, certificate or rule no longer counts, by reason.",
+                self._ended_sessions,
+            ),
         }
 
     def _of_acceptors(self) -> MetricTable:
@@ -151,6 +155,13 @@ class ConnectionMetrics:
     def _counts(self, name: str) -> Callable[[], Samples]:
         return lambda: [
             ({"listener": listener.name}, getattr(listener.counts, name).value) for listener in list(self._listeners)
+        ]
+
+    def _ended_sessions(self) -> Samples:
+        return [
+            ({"listener": listener.name, "reason": reason}, count)
+            for listener in list(self._listeners)
+            for reason, count in listener.counts.ended().items()
         ]
 
     def _channels(self, listener: Listener) -> Iterator[KafkaChannel]:

@@ -28,6 +28,9 @@ from klamm.network.peer_failures import SUPPRESSED_DOC, SUPPRESSED_NAME, PeerFai
 from klamm.network.processor import Processor
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
+from klamm.requests.limits import DOC as LIMITED_DOC
+from klamm.requests.limits import NAME as LIMITED_NAME
+from klamm.requests.limits import RequestLimits, request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
@@ -60,8 +63,9 @@ class Listener:
     """Built in phases, as the server's two-phase start needs: `bind`, `open_parts`, `start`; then `stop_accepting`,
     `close`."""
 
-    def __init__(self, plan: ListenerPlan) -> None:
+    def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
         self._plan = plan
+        self._as_version = as_version
         self.name = plan.name
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
@@ -82,6 +86,10 @@ class Listener:
     def plan(self) -> ListenerPlan:
         """The plan in use."""
         return self._plan if self._parts is None else self._parts.plan
+
+    def adopt(self, plan: ListenerPlan) -> None:
+        """Take another plan, before `open_parts`."""
+        self._plan = plan
 
     @property
     def parts(self) -> list[ListenerPart]:
@@ -139,10 +147,11 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
+        handlers = _complete(parts.with_authenticator_handlers(handlers), features, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
-        requests = replace(self._request_parts(parts, handlers, clock, scheduler), api_set=api_set)
+        limits = self._request_limits(parts)
+        requests = replace(self._request_parts(parts, handlers, clock, scheduler, limits), api_set=api_set)
 
         def new_recorder() -> RequestRecorder | None:
             if request_metrics is None:
@@ -187,7 +196,12 @@ class Listener:
         self.context.close_least_recently_used = self._close_least_recently_used
 
     def _request_parts(
-        self, parts: ListenerParts, handlers: Iterable[ApiHandler], clock: Clock, scheduler: Scheduler
+        self,
+        parts: ListenerParts,
+        handlers: Iterable[ApiHandler],
+        clock: Clock,
+        scheduler: Scheduler,
+        limits: RequestLimits,
     ) -> RequestParts:
         settings, later = self.plan.settings, scheduler.schedule
         observers = None
@@ -196,14 +210,29 @@ class Listener:
         starts = observers.start_calls(parts.needed) if observers is not None else []
         return RequestParts(
             listener=self.context,
-            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), starts),
+            routes=Routes(handlers, settings.dispatch, parts.filter_calls(), limits, starts),
             clock=clock,
             observers=observers,
             slow_log=SlowLog(self.name, settings.slow_log, later) if settings.slow_log else None,
             failures=RateLimitedLog(logging.getLogger("klamm.requests"), later),
+            limits=limits,
             # Observers see each request, and with an authorizer answers depend on the principal.
             may_cache=observers is None and self.context.authorizer is None,
         )
+
+    def _request_limits(self, parts: ListenerParts) -> RequestLimits:
+        settings = self.plan.settings
+        limits = request_limits(
+            self.name,
+            socket_max_bytes=settings.socket_request_max_bytes,
+            token_max_bytes=parts.authenticators.max_receive_bytes if parts.authenticators is not None else None,
+            max_bytes=settings.request_max_bytes,
+            max_elements=settings.request_max_elements,
+            max_answer_bytes=settings.response_max_bytes,
+        )
+        self.context.max_answer_bytes = limits.max_answer_bytes
+        self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
+        return limits
 
     def _trusted_proxies(self) -> TrustedProxies | None:
         settings = self.plan.settings
@@ -335,6 +364,16 @@ class Listener:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
+
+
+def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
+    """The handlers with ApiVersions, and only what a release of Kafka offers."""
+    if release is None:
+        return with_api_versions(handlers, features)
+    # For tests: few servers need it.
+    from klamm.wire.releases import RELEASES
+
+    return with_api_versions(handlers, features, RELEASES[release])
 
 
 def _never(_: int) -> bool:

@@ -136,10 +136,17 @@ class ListenerParts:
         taken, problems = [], []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):
             new = plan.counterpart(old)
-            if new is None or new == old or new.parts != old.parts:
+            if new is None or new == old:
+                continue
+            parts = old.settings_of_parts(new)
+            if parts is None:
                 continue
             try:
-                if not part.reconfigure(new.settings):
+                if new.parts != old.parts:
+                    applied = part.reconfigure_parts(new.settings, parts)
+                else:
+                    applied = part.reconfigure(new.settings)
+                if not applied:
                     continue
             except Exception as error:
                 log.exception("listener=%s: %r cannot take new settings", self.name, part)

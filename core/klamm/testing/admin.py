@@ -69,6 +69,7 @@ class Admin:
     def __init__(self, connect: Connects) -> None:
         self._connect = connect
         self._client: RawClient | None = None
+        # One call at a time uses the connection.
         self._lock = threading.Lock()
 
     def call(self, request: Message, version: int | None = None) -> Any:

@@ -11,6 +11,8 @@ from klamm.wire.primitives import DECODE_ERRORS, ReadBuffer, WireError, skip_tag
 _HEADER: Final = Struct(">hhih")
 _V0: Final = Struct(">hhi")
 _NEVER: Final = 32767
+_MAX_TAGGED_FIELDS: Final = 64
+"""Of a request header, where Kafka has none so far. A number up to 127 takes one byte."""
 _CONTROLLED_SHUTDOWN: Final = 7
 _FLEXIBLE_FROM: Final = tuple(
     {spec.api_key: spec.flexible_from for spec in SPECS}.get(api_key, _NEVER)
@@ -22,7 +24,7 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
     """API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
-    An unknown key or version is no error here: its header is read like that of the nearest known one.
+    An unknown key or version is not an error here: its header is read like that of the nearest known one.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -37,6 +39,8 @@ def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None,
             client_id = str(frame[10:position], "utf-8")
         if 0 <= api_key < _KNOWN and api_version >= _FLEXIBLE_FROM[api_key]:
             if frame[position]:
+                if frame[position] > _MAX_TAGGED_FIELDS:
+                    raise WireError(f"more than {_MAX_TAGGED_FIELDS} tagged fields in the header")
                 position = skip_tagged_fields(frame, position)
             else:
                 position += 1

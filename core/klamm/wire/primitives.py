@@ -6,11 +6,14 @@ checked against the remaining bytes before anything is allocated. Source: Kafka'
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 ReadBuffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 ZERO_UUID: Final = bytes(16)
 EMPTY: Final[Any] = object()
@@ -33,6 +36,40 @@ HOT_ENCODE_ERRORS: Final = (*ENCODE_ERRORS, IndexError, ValueError)
 
 class WireError(Exception):
     """Bytes that are not a valid message, or a message with a value that its version cannot carry."""
+
+
+class TooManyElementsError(WireError):
+    """A message has more elements than its reader allows; see `decode_limited`."""
+
+
+_elements_left: Final[ContextVar[list[int]]] = ContextVar("elements_left", default=[1 << 62])  # noqa: B039
+"""What the message that this thread reads may still have. Outside of `decode_limited` it is no limit."""
+UNCOUNTED_BYTES: Final = 1024
+"""Elements of a message up to this size are not counted: each takes a byte at least."""
+
+
+def _count(elements: int) -> None:
+    left = _elements_left.get()
+    left[0] -= elements
+    if left[0] < 0:
+        raise TooManyElementsError("the message has too many elements")
+
+
+def decode_limited(
+    decode: Callable[[int, ReadBuffer, int], T], version: int, buffer: ReadBuffer, offset: int, max_elements: int
+) -> T:
+    """`decode(version, buffer, offset)` of a message with at most so many elements of arrays and tagged fields.
+
+    Elements of elements count too. Raises WireError, and TooManyElementsError before the excess is read. A message of
+    up to `UNCOUNTED_BYTES` is not counted.
+    """
+    if len(buffer) <= UNCOUNTED_BYTES:
+        return decode(version, buffer, offset)
+    before = _elements_left.set([max_elements])
+    try:
+        return decode(version, buffer, offset)
+    finally:
+        _elements_left.reset(before)
 
 
 class ChunkBuffer(bytearray):
@@ -280,16 +317,22 @@ def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
     """-1 for null. No element takes less than a byte, so more of them than bytes are left is refused here."""
     (length,) = _unpack_int32(buffer, position)
     position += 4
-    if length > len(buffer) - position:
+    size_bytes = len(buffer)
+    if length > size_bytes - position:
         raise _short(length, buffer, position)
+    if size_bytes > UNCOUNTED_BYTES and length > 0:
+        _count(length)
     return (length if length >= 0 else -1), position
 
 
 def read_compact_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
     """As `read_array_length`, from a varint."""
     length, position = read_unsigned_varint(buffer, position)
-    if length - 1 > len(buffer) - position:
+    size_bytes = len(buffer)
+    if length - 1 > size_bytes - position:
         raise _short(length - 1, buffer, position)
+    if size_bytes > UNCOUNTED_BYTES and length > 1:
+        _count(length - 1)
     return length - 1, position
 
 
@@ -306,12 +349,23 @@ def write_compact_array_length(out: bytearray, length: int) -> None:
 
 def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
     """The position after tagged fields that this version does not know (KIP-482)."""
-    count, position = read_unsigned_varint(buffer, position)
+    count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
         size, position = read_unsigned_varint(buffer, position)
         position = skip(buffer, position, size)
     return position
+
+
+def read_tag_count(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """How many tagged fields follow. Each takes two bytes at least."""
+    count, position = read_unsigned_varint(buffer, position)
+    size_bytes = len(buffer)
+    if 2 * count > size_bytes - position:
+        raise _short(2 * count, buffer, position)
+    if size_bytes > UNCOUNTED_BYTES:
+        _count(count)
+    return count, position
 
 
 def skip(buffer: ReadBuffer, position: int, size: int) -> int:
@@ -328,6 +382,10 @@ def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) ->
         write_unsigned_varint(out, tag)
         write_unsigned_varint(out, len(data))
         out += data
+
+
+def tag_size_differs(tag: int, size: int) -> WireError:
+    return WireError(f"tagged field {tag} does not have the {size} bytes that it declares")
 
 
 def null_not_allowed(name: str) -> WireError:

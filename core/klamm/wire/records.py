@@ -174,7 +174,7 @@ def batch_checksum(batch: ReadBuffer) -> int:
 def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
     """Each complete batch of a buffer with its bytes; a partial one at the end is left out.
 
-    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are no batch of magic 2. CRCs are not checked.
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not a batch of magic 2. CRCs are not checked.
     """
     view = memoryview(buffer)
     position = 0
@@ -189,14 +189,21 @@ def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, mem
         position = end
 
 
+class NotOneBatchError(KafkaError):
+    """INVALID_RECORD: a producer has sent something other than one batch of magic 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
 def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
     """Check the one batch that a producer sent for a partition and return its header. The records are not decoded.
 
     A second batch that is cut off may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size
     of the batch as it was sent, compressed or not.
 
-    Raises KafkaError: INVALID_RECORD for none or several batches, an older magic, a base offset other than 0, a range
-    of offsets that does not fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
+    Raises NotOneBatchError; KafkaError: INVALID_RECORD for a base offset other than 0, a range of offsets that does not
+    fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
     UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
     """
     size_bytes = len(records)
@@ -254,9 +261,9 @@ def _check_only_batch(records: ReadBuffer) -> None:
     if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
         raise _corrupt(f"A batch cannot have {size_bytes} bytes and magic {magic}.")
     if size_bytes > len(records):
-        raise _invalid("The records hold no complete batch.")
+        raise NotOneBatchError("The records hold no complete batch.")
     if magic != MAGIC:
-        raise _invalid(f"Batches have magic {MAGIC}, not {magic}.")
+        raise NotOneBatchError(f"Batches have magic {MAGIC}, not {magic}.")
     if size_bytes < HEADER_BYTES:
         raise _corrupt(f"A batch cannot have {size_bytes} bytes.")
     if size_bytes != len(records):
@@ -276,7 +283,7 @@ def _check_cut_batch(rest: ReadBuffer) -> None:
     if not 0 <= magic <= MAGIC:
         raise _corrupt(f"A batch cannot have magic {magic}.")
     if batch_length + LOG_OVERHEAD_BYTES <= len(rest):
-        raise _invalid("The records hold more than one batch.")
+        raise NotOneBatchError("The records hold more than one batch.")
 
 
 def _no_batch(records: ReadBuffer) -> KafkaError:
@@ -285,7 +292,7 @@ def _no_batch(records: ReadBuffer) -> KafkaError:
             _check_only_batch(records)
         except KafkaError as error:
             return error
-    return _invalid("The records hold no complete batch.")
+    return NotOneBatchError("The records hold no complete batch.")
 
 
 def assign_offset(batch: bytearray | memoryview, base_offset: int, partition_leader_epoch: int) -> None:

@@ -14,7 +14,7 @@ from klamm.wire.error_responses import error_response
 from klamm.wire.headers import decode_request_header, response_header_size
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from klamm.wire.primitives import WireError
+from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
 from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _NOT_A_CLIENT: Final = (
 )
 _MAX_FRAME_BYTES: Final = 8 * 1024
 """Largest frame before authentication, but for tokens: they have `sasl.server.max.receive.size`."""
+_MAX_ELEMENTS: Final = 1000
+"""Most elements of arrays and tagged fields in one frame before authentication."""
 _LASTING: Final = SaslProof(None, lambda: None)
 """The proof of a session that ends only by its time."""
 
@@ -177,7 +179,7 @@ class SaslServerAuthenticator(Authenticator):
         self._revoked = reason
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
-        self._transport.abort()
+        self._transport.end_session(reason)
 
     # ---- requests
 
@@ -248,7 +250,7 @@ class SaslServerAuthenticator(Authenticator):
             request = self._request = _Request(frame)
             if request.api_key != ApiKey.SASL_AUTHENTICATE:
                 raise _unexpected(request)
-            token = SaslAuthenticateRequest.decode(request.version, frame, request.body_offset).auth_bytes
+            token = _decoded(request, SaslAuthenticateRequest).auth_bytes
             self._knows_sessions = self._knows_sessions or request.version > 0
         result = self._evaluated(lambda: server.evaluate(token))
         if not isinstance(result, SaslTask):
@@ -374,13 +376,21 @@ def _claimed_by(server: SaslServer | None) -> str:
     return f"User:{server.claimed}" if server is not None and server.claimed else ""
 
 
+def _decoded(request: _Request, message_class: Any) -> Any:
+    decode = message_class.decode
+    return decode_limited(decode, request.version, request.frame, request.body_offset, _MAX_ELEMENTS)
+
+
 def _unexpected(request: _Request) -> AuthenticationFailedError:
     message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
     if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
         # An answer has the shape of the request, and its cost.
         return AuthenticationFailedError(message)
     module = load(request.api_key)
-    body = vars(module)[f"{module.NAME}Request"].decode(request.version, request.frame, request.body_offset)
+    try:
+        body = _decoded(request, vars(module)[f"{module.NAME}Request"])
+    except TooManyElementsError:
+        return AuthenticationFailedError(message)
     response = error_response(body, request.version, ErrorCode.ILLEGAL_SASL_STATE, message)
     return AuthenticationFailedError(message, [request.answer(response)] if response is not None else ())
 

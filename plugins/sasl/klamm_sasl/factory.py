@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, SessionRegistry, bind_handlers
 from klamm.metrics import Counter
@@ -90,6 +90,20 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
                 failure = error
         if failure is not None:
             raise failure
+
+    def reconfigure_parts(self, settings: SaslSettings, parts: Mapping[str, tuple[Any, ...]]) -> bool:
+        """Lets mechanisms take other settings, if nothing else has changed."""
+        own = [one.settings for one in self._stores if not isinstance(one, InlineStore)]
+        if settings != self.settings or list(parts.get("credential_stores", ())) != own:
+            return False
+        pairs = zip(self._mechanisms.values(), parts["mechanisms"], strict=True)
+        changed = [(mechanism, mechanism.settings, new) for mechanism, new in pairs if new != mechanism.settings]
+        for number, (mechanism, _old, new) in enumerate(changed):
+            if not mechanism.reconfigure(new):
+                for earlier, old, _new in changed[:number]:
+                    earlier.reconfigure(old)
+                return False
+        return True
 
     def close(self) -> None:
         self._opened.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 try:
@@ -12,7 +14,16 @@ except ImportError as missing:
     raise ImportError(f"the SASL mechanism GSSAPI needs klamm[gssapi]: {missing}") from missing
 
 from klamm import KafkaPrincipal
-from klamm.sasl import SaslChallenge, SaslContext, SaslError, SaslMechanism, SaslServer, SaslSuccess, SaslTask
+from klamm.sasl import (
+    SaslChallenge,
+    SaslContext,
+    SaslError,
+    SaslMechanism,
+    SaslProof,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
 from klamm_sasl.kerberos_names import KerberosShortNamer, NoMatchingRuleError
 from klamm_sasl.settings import GssapiSettings
 
@@ -20,6 +31,8 @@ if TYPE_CHECKING:
     from klamm import ConnectionContext, TransportLayer
 
 _NO_LAYER: Final = 1
+_NAMED: Final = object()
+"""The key of all sessions whose principal the rules have named."""
 _OFFER: Final = bytes([_NO_LAYER, 0, 0, 0])
 """No security layer after authentication, and so no size of what it may wrap."""
 
@@ -53,10 +66,43 @@ class GssapiMechanism(SaslMechanism):
             )
         except GSSError as error:
             raise ValueError(f"no key for {settings.principal or 'any principal'}: {error}") from error
-        self.namer = KerberosShortNamer(settings.principal_to_local_rules, settings.default_realm or _default_realm())
+        self._sessions = context.sessions
+        self.namer = _namer(settings)
+
+    def reconfigure(self, settings: GssapiSettings) -> bool:
+        """Takes other `principal_to_local_rules`, if nothing else has changed."""
+        if replace(settings, principal_to_local_rules=self.settings.principal_to_local_rules) != self.settings:
+            return False
+        self.settings = settings
+        self.namer = _namer(settings)
+        self._sessions.recheck([_NAMED])
+        return True
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> GssapiServer:
-        return GssapiServer(self.credentials, self.namer)
+        return GssapiServer(self.credentials, self.principal_of)
+
+    def principal_of(self, kerberos_name: str) -> tuple[KafkaPrincipal, SaslProof]:
+        """A client's principal, and what it counts by. Raises NoMatchingRuleError."""
+        named_by = self.namer
+        name = named_by.short_name(kerberos_name)
+
+        def revoked_because() -> str | None:
+            if self.namer is named_by or _short_name(self.namer, kerberos_name) == name:
+                return None
+            return "the rules give the Kerberos principal another name"
+
+        return KafkaPrincipal(name), SaslProof(_NAMED, revoked_because)
+
+
+def _namer(settings: GssapiSettings) -> KerberosShortNamer:
+    return KerberosShortNamer(settings.principal_to_local_rules, settings.default_realm or _default_realm())
+
+
+def _short_name(namer: KerberosShortNamer, kerberos_name: str) -> str | None:
+    try:
+        return namer.short_name(kerberos_name)
+    except NoMatchingRuleError:
+        return None
 
 
 def _default_realm() -> str:
@@ -70,9 +116,9 @@ def _default_realm() -> str:
 class GssapiServer(SaslServer):
     """One exchange. The context is accepted on the authenticator's threads: that reads and writes files."""
 
-    def __init__(self, credentials: Any, namer: KerberosShortNamer) -> None:
+    def __init__(self, credentials: Any, principal_of: Callable[[str], tuple[KafkaPrincipal, SaslProof]]) -> None:
         self._context: Any = gssapi.SecurityContext(creds=credentials, usage="accept")
-        self._namer = namer
+        self._principal_of = principal_of
         self._state = _State.CONTEXT
 
     def evaluate(self, token: bytes) -> SaslTask:
@@ -111,4 +157,5 @@ class GssapiServer(SaslServer):
         choice = self._context.unwrap(token).message
         if len(choice) < 4 or choice[0] != _NO_LAYER:
             raise SaslError("the client asks for a security layer, which is not offered")
-        return SaslSuccess(KafkaPrincipal(self._namer.short_name(str(self._context.initiator_name))))
+        principal, proof = self._principal_of(str(self._context.initiator_name))
+        return SaslSuccess(principal, proof=proof)

@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -54,6 +55,7 @@ _RECORD_BYTES: Final = 16 * 1024
 _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _DAY_MS: Final = 86_400_000
+_FILES: Final = ("certificate", "chain", "private_key", "keystore", "trust_store")
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
@@ -138,7 +140,9 @@ class SslTransport(Transport):
             self._contexts.context,
             self._mapper,
             lambda name: self._note_unknown_name(name, peer),
-            functools.partial(self._begin_session, self._client_trust) if self._sessions is not None else None,
+            functools.partial(self._begin_session, self._client_trust, self._mapper)
+            if self._sessions is not None
+            else None,
         )
 
     def _trust_of(self, contexts: SslContexts) -> ClientTrust:
@@ -147,7 +151,12 @@ class SslTransport(Transport):
         return ClientTrust(list(certificates_of(pem)), list(revocation_lists_of(pem)), leaf_only=leaf_only)
 
     def _begin_session(
-        self, checked_by: ClientTrust, layer: SslTransportLayer, ders: Sequence[bytes], is_whole: bool
+        self,
+        checked_by: ClientTrust,
+        named_by: SslPrincipalMapper,
+        layer: SslTransportLayer,
+        ders: Sequence[bytes],
+        is_whole: bool,
     ) -> Callable[[], object]:
         """Start the session of a client whose certificate `checked_by` trusts; returns a function that removes it.
 
@@ -162,6 +171,8 @@ class SslTransport(Transport):
         def revoked_because() -> str | None:
             if clock.wall_ms() >= chain[0].not_after_ms:
                 return "the client certificate has expired"
+            if self._mapper is not named_by and _name_by(self._mapper, ders[0]) != layer.principal.name:
+                return "the rules give the client certificate another principal"
             trust = self._client_trust
             return None if trust is checked_by else trust.rejection_reason(chain, is_whole=is_whole)
 
@@ -181,6 +192,23 @@ class SslTransport(Transport):
             peer.port,
             name,
         )
+
+    def reconfigure(self, settings: SslSettings) -> bool:
+        """Takes other files and `principal_mapping_rules`, if nothing else has changed. Raises SslFilesError."""
+        changeable = {name: getattr(self.settings, name) for name in (*_FILES, "principal_mapping_rules")}
+        if replace(settings, **changeable) != self.settings:
+            return False
+        before, self.settings = self.settings, settings
+        try:
+            self.reload()
+        except SslFilesError:
+            self.settings = before
+            raise
+        if settings.principal_mapping_rules != before.principal_mapping_rules:
+            self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+            if self._sessions is not None:
+                self._sessions.recheck()
+        return True
 
     def reload(self) -> None:
         """Load changed files. Raises SslFilesError if they cannot be used; then the old content stays in use.
@@ -247,9 +275,16 @@ class SslTransport(Transport):
         self._remove_metrics()
 
 
+def _name_by(mapper: SslPrincipalMapper, certificate: bytes) -> str | None:
+    try:
+        return mapper.name(subject_name(certificate))
+    except (NoMatchingRuleError, ValueError):
+        return None
+
+
 def _end_session(layer: SslTransportLayer, reason: str) -> None:
     log.info("principal=%s:%s: connection ends: %s", layer.principal.type, clipped(layer.principal.name), reason)
-    layer.abort()
+    layer.end_session(reason)
 
 
 class SslTransportLayer(TransportLayer):
@@ -495,7 +530,7 @@ class SslTransportLayer(TransportLayer):
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
     """The peer's certificate and the authorities above it, in DER; empty where a session was resumed."""
-    # Python 3.13 has it in public.
+    # Public from Python 3.13 on.
     owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
     chain = owner.get_verified_chain() or ()
     return [one if isinstance(one, bytes) else one.public_bytes(_DER) for one in chain]

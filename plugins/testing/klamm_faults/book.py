@@ -31,6 +31,7 @@ class FaultBook:
     """Rules in order; the first that concerns a request decides. From any thread."""
 
     def __init__(self) -> None:
+        # Protects the numbering and changes of `faults`; readers take the tuple as it is.
         self._lock = threading.Lock()
         self._number = 0
         self.seed = 0

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from klamm.wire.records import decode_records
 from klamm_broker.log import FileOperations, PartitionLog
-from tests.faults.crash_states.workload import ACLS, GROUP, Event, Incarnation, QuietHarness, Workload
+from tests.faults.crash_states.workload import DEFAULT_BROKERS, GROUP, Event, Incarnation, QuietHarness, Workload
 from tests.unit.log.playbook import fetch_batches
+
+TOPICS = "topics, their ids and partitions"
+CONFIGS = "configs of topics and of the broker"
+ROWS = "ACLs, SCRAM credentials, quotas, delegation tokens"
+IDS = "cluster id, producer ids: none is given twice"
+DELETED_RECORDS = "DeleteRecords: what was deleted stays deleted"
+DELETED_TOPICS = "DeleteTopics: a topic of the same name starts empty"
+RECORDS = "records"
+FLUSHED_RECORDS = "records of a topic with `flush.messages=1`"
+ROLLED_RECORDS = "records before the last rolled segment, once that is synced"
+OFFSETS = "committed offsets, `offsets.commit.fsync=false`, the default"
+SYNCED_OFFSETS = "committed offsets, `offsets.commit.fsync=true`"
+ROWS_OF_THE_TABLE = (
+    TOPICS,
+    CONFIGS,
+    ROWS,
+    IDS,
+    DELETED_RECORDS,
+    DELETED_TOPICS,
+    RECORDS,
+    FLUSHED_RECORDS,
+    ROLLED_RECORDS,
+    OFFSETS,
+    SYNCED_OFFSETS,
+)
+"""The promises of `docs/durability.md`, each line of its table."""
 
 
 class UnsyncedDisk(FileOperations):
@@ -29,7 +56,9 @@ class Promises:
         self._work = work
         self._index = index
         self._power_cut = power_cut
-        self._events = [event for event in work.events if event.begun_at <= index]
+        self.held: Counter[str] = Counter()
+        """Promise → how many items were found that it covers."""
+        self._events = [event for event in work.events if event.started_at <= index]
 
     def _is_certain(self, event: Event) -> bool:
         return event.acknowledged_at is not None and event.acknowledged_at <= self._index
@@ -67,11 +96,19 @@ class Promises:
     def _check_metadata(self, harness: QuietHarness) -> None:
         cluster_ids = {event.value for event in self._of("cluster", None) if self._is_certain(event)}
         assert not cluster_ids or {harness.broker.cluster_id} == cluster_ids, "another cluster id"
-        rows = harness.listener.services.shared.table(ACLS).rows
-        for key in {event.key for event in self._events if event.kind == "acl"}:
-            assert (key if key in rows else None) in self._possible("acl", key), f"ACL {key}"
+        for table, key in {event.key for event in self._events if event.kind == "row"}:
+            rows = harness.listener.services.shared.table(table).rows
+            possible = self._possible("row", (table, key))
+            assert (key if key in rows else None) in possible, f"row {key} of {table}"
+            self.held[ROWS] += None not in possible
+        for key in {event.key for event in self._events if event.kind == "broker config"}:
+            possible = self._possible("broker config", key)
+            found = harness.broker.configs._dynamic[DEFAULT_BROKERS].get(key)
+            assert found in possible, f"the broker's {key} is {found}"
+            self.held[CONFIGS] += None not in possible
         given = {event.value for event in self._of("producer id", None) if self._is_certain(event)}
         assert harness.broker.producer_ids.allocate() not in given, "a producer id is given twice"
+        self.held[IDS] += bool(given)
 
     def _topics(self, harness: QuietHarness) -> Iterable[tuple[Incarnation, Any]]:
         names = {event.key for event in self._events if event.kind == "topic"}
@@ -90,9 +127,14 @@ class Promises:
             fitting = [each for each in known or fitting if len(topic.partitions) in counts[each]]
             assert fitting, f"{name} has {len(topic.partitions)} partitions, not {list(counts.values())}"
             incarnation = fitting[-1]
+            self.held[TOPICS] += None not in possible
+            self.held[DELETED_TOPICS] += any(
+                event.value is None and self._is_certain(event) for event in self._of("topic", name)
+            )
             for key in {event.key for event in self._events if event.kind == "config" and event.key[0] is incarnation}:
                 values = self._possible("config", key)
                 assert topic.overrides.get(key[1]) in values, f"{name}: {key[1]} is {topic.overrides.get(key[1])}"
+                self.held[CONFIGS] += None not in values
             yield incarnation, topic
 
     def _check_log(self, incarnation: Incarnation, partition: int, log: PartitionLog) -> int:
@@ -103,13 +145,14 @@ class Promises:
         first = max((event.value for event in moves if self._is_certain(event)), default=0)
         last = max((event.value for event in moves), default=0)
         assert first <= start <= last, f"{where} starts at {start}, not within {first} and {last}"
+        self.held[DELETED_RECORDS] += first > 0
         found = _records(log)
         offsets = [offset for offset, _value in found]
         assert offsets == sorted(set(offsets)), f"{where}: offsets {offsets}"
         if not incarnation.is_compacted and not self._power_cut:
             assert offsets == list(range(start, end)), f"{where} has a hole: {offsets} of {start} to {end}"
         sent = [each for each in self._work.sent if each.incarnation is incarnation and each.partition == partition]
-        by_value = {each.value: each for each in sent if each.event.begun_at <= self._index}
+        by_value = {each.value: each for each in sent if each.event.started_at <= self._index}
         values = [value for _offset, value in found]
         assert len(set(values)) == len(values), f"{where}: a record is there twice"
         keys_from: dict[bytes | None, int] = {}
@@ -125,7 +168,14 @@ class Promises:
             if each.offset not in there:
                 is_superseded = incarnation.is_compacted and keys_from.get(each.key, -1) > each.offset
                 assert is_superseded, f"{where}: {each.value!r} at {each.offset} is lost"
+            self._note_record(incarnation)
         return end
+
+    def _note_record(self, incarnation: Incarnation) -> None:
+        self.held[RECORDS] += 1
+        if self._power_cut:
+            is_flushed = incarnation.configs.get("flush.messages") == "1"
+            self.held[FLUSHED_RECORDS if is_flushed else ROLLED_RECORDS] += 1
 
     def _durable_below(self, incarnation: Incarnation, partition: int) -> float:
         if not self._power_cut:
@@ -144,6 +194,8 @@ class Promises:
             else:
                 possible = self._possible("offset", key)
             assert offset in possible, f"offset of {key} is {offset}, not one of {possible}"
+            synced = bool(self._work.settings.get("offsets_commit_fsync"))
+            self.held[SYNCED_OFFSETS if synced else OFFSETS] += offset is not None
 
 
 def _records(log: PartitionLog) -> list[tuple[int, bytes]]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from klamm import ErrorCode, KafkaError, ServerServices
+from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS
+from klamm.shared import CLIENT_QUOTAS
 from klamm.wire.messages import (
     create_partitions,
     create_topics,
@@ -28,8 +30,11 @@ from tests.faults.crash_states.recorded_disk import RecordedDisk, RecordedStore,
 from tests.unit.broker.broker_harness import BrokerHarness
 
 GROUP = "group"
-ACLS = "acls"
+TABLES = ("acls", SCRAM_CREDENTIALS, CLIENT_QUOTAS, DELEGATION_TOKENS)
+"""What the broker keeps for other parts."""
+DEFAULT_BROKERS = ""
 _TOPIC_RESOURCE = 2
+_BROKER_RESOURCE = 4
 _SET = 0
 
 
@@ -53,7 +58,7 @@ class Event:
     kind: str
     key: Any
     value: Any
-    begun_at: int
+    started_at: int
     acknowledged_at: int | None = None
 
 
@@ -192,7 +197,7 @@ class Workload:
             self._check(answers[0])
         committed = {each.key for each in self.events if each.kind == "offset" and each.key[1] == name}
         for key in committed:
-            self.events.append(Event("offset", key, None, event.begun_at, event.acknowledged_at))
+            self.events.append(Event("offset", key, None, event.started_at, event.acknowledged_at))
 
     def add_partitions(self, name: str, count: int) -> None:
         if name in self._topics:
@@ -205,11 +210,19 @@ class Workload:
     def set_config(self, name: str, key: str, value: str) -> None:
         if name in self._topics:
             with self._event("config", (self._topics[name], key), value):
-                change = incremental_alter_configs.AlterableConfig(key, _SET, value)
-                request = incremental_alter_configs.IncrementalAlterConfigsRequest(
-                    [incremental_alter_configs.AlterConfigsResource(_TOPIC_RESOURCE, name, [change])]
-                )
-                self._check(self.harness.call(request, 1).responses[0])
+                self._alter_config(_TOPIC_RESOURCE, name, key, value)
+
+    def set_broker_config(self, key: str, value: str) -> None:
+        """As a dynamic default of all brokers."""
+        with self._event("broker config", key, value):
+            self._alter_config(_BROKER_RESOURCE, DEFAULT_BROKERS, key, value)
+
+    def _alter_config(self, resource_type: int, name: str, key: str, value: str) -> None:
+        change = incremental_alter_configs.AlterableConfig(key, _SET, value)
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            [incremental_alter_configs.AlterConfigsResource(resource_type, name, [change])]
+        )
+        self._check(self.harness.call(request, 1).responses[0])
 
     # Records
 
@@ -257,13 +270,15 @@ class Workload:
 
     # The rest
 
-    def put_acl(self, key: str) -> None:
-        with self._event("acl", key, key):
-            self.harness.listener.services.shared.table(ACLS).update({key: {"name": key}})
+    def put_rows(self, key: str) -> None:
+        for table in TABLES:
+            with self._event("row", (table, key), key):
+                self.harness.listener.services.shared.table(table).update({key: {"name": key}})
 
-    def take_acl(self, key: str) -> None:
-        with self._event("acl", key, None):
-            self.harness.listener.services.shared.table(ACLS).update({key: None})
+    def take_rows(self, key: str) -> None:
+        for table in TABLES:
+            with self._event("row", (table, key), None):
+                self.harness.listener.services.shared.table(table).update({key: None})
 
     def take_producer_id(self) -> None:
         with self._event("producer id", None, None) as event:
@@ -282,19 +297,21 @@ class Workload:
         self.events.append(Event("flushed", key, offset, now, now))
 
     def checkpoint(self) -> None:
-        self.harness.broker.logs.checkpoint(self.harness.clock.wall_ms())
+        now_ms = self.harness.clock.wall_ms()
+        self.harness.broker.logs.checkpoint(now_ms)
+        self.harness.broker.logs.checkpoint_start_offsets(now_ms)
 
     def clean(self) -> None:
         self.harness.broker.logs.compaction.clean(self.harness.clock.wall_ms())
 
     def retain(self) -> None:
         """Apply retention. Where logs may start is known once it has run."""
-        begun_at = len(self.recording)
+        started_at = len(self.recording)
         self.harness.broker.logs.delete_old_segments(self.harness.clock.wall_ms())
         for name, topic in self._topics.items():
             found = self.harness.broker.topics.get(name)
             for partition in found.partitions if found is not None else ():
-                event = Event("start", (topic, partition.index), partition.log.log_start_offset, begun_at)
+                event = Event("start", (topic, partition.index), partition.log.log_start_offset, started_at)
                 self.events.append(event)
 
 
@@ -312,7 +329,8 @@ def run(work: Workload) -> None:
         work.produce("synced")
         work.produce("compacted", key=b"ab"[number % 2 : number % 2 + 1], count=2)
         work.produce("bounded", count=2)
-    work.put_acl("first")
+    work.put_rows("first")
+    work.set_broker_config("message.max.bytes", "2000000")
     work.commit("rolling", 3)
     work.flush()
     work.checkpoint()
@@ -331,8 +349,9 @@ def run(work: Workload) -> None:
     work.add_partitions("synced", 3)
     work.produce("synced", 2, count=3)
     work.set_config("bounded", "retention.bytes", "300")
-    work.take_acl("first")
-    work.put_acl("second")
+    work.take_rows("first")
+    work.put_rows("second")
+    work.set_broker_config("message.max.bytes", "3000000")
     work.commit("rolling", 4)
     work.take_producer_id()
     work.flush()

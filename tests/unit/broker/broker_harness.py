@@ -184,7 +184,11 @@ class BrokerHarness:
 
     def produce(self, topic: str, *values: bytes, partition: int = 0, acks: int = -1, **batch: Any) -> Any:
         """Append one batch with these values; the partition's response."""
-        data = produce.PartitionProduceData(partition, records(*values, **batch))
+        return self.produce_batches(topic, records(*values, **batch), partition=partition, acks=acks)
+
+    def produce_batches(self, topic: str, batches: bytes | None, *, partition: int = 0, acks: int = -1) -> Any:
+        """Append these bytes; the partition's response."""
+        data = produce.PartitionProduceData(partition, batches)
         response = self.call(
             produce.ProduceRequest(None, acks, 1000, [produce.TopicProduceData(topic, partition_data=[data])]), 9
         )

@@ -49,11 +49,15 @@ def tokens(tmp_path: Path, key_file: Path) -> Iterator[BrokerHarness]:
     harness.broker.close()
 
 
-def create(harness: BrokerHarness, *renewers: str, max_lifetime_ms: int = -1, owner: str | None = None):
+def create(
+    harness: BrokerHarness, *renewers: str, max_lifetime_ms: int = -1, owner: str | None = None, version: int = 3
+):
     request = CreateDelegationTokenRequest(
-        "User" if owner else None, owner, [CreatableRenewers("User", name) for name in renewers], max_lifetime_ms
+        renewers=[CreatableRenewers("User", name) for name in renewers], max_lifetime_ms=max_lifetime_ms
     )
-    return harness.call(request, 3)
+    if version >= 3:
+        request.owner_principal_type, request.owner_principal_name = "User" if owner else None, owner
+    return harness.call(request, version)
 
 
 def seen(harness: BrokerHarness, *owners: str, by: KafkaPrincipal = ALICE) -> list[str]:
@@ -88,6 +92,13 @@ def test_a_token_has_kafkas_hmac_times_and_credentials(tokens: BrokerHarness) ->
     for mechanism in ScramMechanism:
         credential = cached(tokens)[token.token_id].credentials[mechanism]
         assert credential.verifies(base64.b64encode(token.hmac).decode())
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_every_version_creates_tokens(tokens: BrokerHarness, version: int) -> None:
+    token = create(tokens, version=version)
+    assert (token.error_code, token.principal_name) == (0, "alice")
+    assert token.token_requester_principal_name == ("alice" if version == 3 else "")
 
 
 def test_a_shorter_life_can_be_asked_for_and_a_longer_cannot(tokens: BrokerHarness) -> None:

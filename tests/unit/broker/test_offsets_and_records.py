@@ -116,11 +116,25 @@ def test_list_offsets_errors(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert find(harness, LATEST, partition_index=1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert find(harness, LATEST, current_leader_epoch=1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert find(harness, LATEST, current_leader_epoch=-2)[0] == ErrorCode.FENCED_LEADER_EPOCH
     assert find(harness, LATEST, current_leader_epoch=0)[0] == 0
     once = list_offsets.ListOffsetsPartition(timestamp=LATEST)
     request = list_offsets.ListOffsetsRequest(-1, 0, [list_offsets.ListOffsetsTopic("t", [once, once])])
     codes = [each.error_code for each in harness.call(request, 7).topics[0].partitions]
     assert codes == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_topic_that_is_listed_twice_is_answered_once(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    wanted = [
+        list_offsets.ListOffsetsTopic("t", [list_offsets.ListOffsetsPartition(index, timestamp=LATEST)])
+        for index in (1, 0, 0)
+    ]
+    (topic,) = harness.call(list_offsets.ListOffsetsRequest(-1, 0, wanted), 7).topics
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        (1, ErrorCode.NONE),
+        (0, ErrorCode.INVALID_REQUEST),
+    ]
 
 
 @pytest.mark.parametrize("version", range(2, 5))
@@ -138,6 +152,8 @@ def test_offset_for_leader_epoch(harness: BrokerHarness, version: int) -> None:
     assert end(0, 0) == (0, 0, 2)
     assert end(0, 1) == (0, -1, -1)
     assert end(0, -1) == (0, -1, -1)
+    assert end(0, -2) == (0, -2, 0)
+    assert end(0, 0, current=-2) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert end(0, 0, current=5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert end(9, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 

@@ -103,9 +103,12 @@ def test_no_acks_and_an_error_closes_the_connection(harness: BrokerHarness) -> N
 @pytest.mark.parametrize("acks", [2, -2])
 def test_invalid_required_acks(harness: BrokerHarness, acks: int) -> None:
     harness.create_topic("t")
-    response = harness.call(request(acks, ("t", 0, records(b"x"))), 9)
-    (partition,) = response.responses[0].partition_responses
+    wanted = request(acks, ("t", 0, records(b"x")), ("t", 7, records(b"x")), ("none", 0, records(b"x")))
+    known, unknown = harness.call(wanted, 9).responses
+    partition, unknown_partition = known.partition_responses
     assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert unknown_partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.fetch("t").high_watermark == 0
 
 
@@ -124,6 +127,24 @@ def test_errors_are_per_partition(harness: BrokerHarness) -> None:
         [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
     ]
+
+
+@pytest.mark.parametrize("is_invalid", [True, False])
+def test_the_start_of_the_log_goes_with_errors_of_its_records(harness: BrokerHarness, is_invalid: bool) -> None:
+    harness.create_topic("t")
+    harness.produce("t", b"a", b"b", b"c")
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    topic.partitions[0].log.delete_records(2)
+    bad = bytearray(records(b"x", b"y"))
+    if is_invalid:
+        struct.pack_into(">i", bad, 57, 1)
+        struct.pack_into(">I", bad, 17, batch_checksum(bad))
+    else:
+        bad[-1] ^= 1
+    answer = harness.produce_batches("t", bytes(bad))
+    code = ErrorCode.INVALID_RECORD if is_invalid else ErrorCode.CORRUPT_MESSAGE
+    assert (answer.error_code, answer.log_start_offset) == (code, 2 if is_invalid else -1)
 
 
 def test_unknown_topic_id(harness: BrokerHarness) -> None:
@@ -176,10 +197,10 @@ def test_idempotent_producer_is_deduplicated(harness: BrokerHarness) -> None:
     assert harness.fetch("t").high_watermark == 2
 
 
-def test_transactional_batches_are_refused(harness: BrokerHarness) -> None:
+def test_transactional_batches_need_a_transactional_id(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     result = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
-    assert result.error_code == ErrorCode.INVALID_TXN_STATE
+    assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_log_append_time(harness: BrokerHarness) -> None:

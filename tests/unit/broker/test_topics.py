@@ -188,6 +188,12 @@ def test_delete_refused(harness: BrokerHarness, state: Any, error: ErrorCode) ->
     assert harness.broker.topics.get("t") is not None
 
 
+def test_delete_of_nothing_is_answered_each_time(harness: BrokerHarness) -> None:
+    nothing = delete_topics.DeleteTopicState(None)
+    results = delete(harness, nothing, nothing)
+    assert [(each.name, each.error_code) for each in results] == [(None, ErrorCode.INVALID_REQUEST)] * 2
+
+
 def test_delete_named_twice(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     state = delete_topics.DeleteTopicState("t")

@@ -11,6 +11,7 @@ from klamm.config.plugin_registry import PluginRegistry
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "SECURITY.md",
     ROOT / "spark" / "README.md",
     *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("examples/**/*.md"),

@@ -197,6 +197,53 @@ def test_heartbeats_arm_no_timers(play: Playbook) -> None:
     assert len(play.scheduler._heap) == before
 
 
+def test_a_session_does_not_end_while_heartbeats_may_lie_unread(play: Playbook) -> None:
+    first, second = play.stable_group(2)
+    generation = 1
+    play.lag_ms = 60_000
+    play.advance(SESSION_MS + 20_000)
+    assert play.state() == "Stable", "what came in time may still be unread"
+    assert play.heartbeat(first, generation) is ErrorCode.NONE
+    play.lag_ms = 0
+    play.advance(100)
+    assert play.heartbeat(first, generation) is ErrorCode.REBALANCE_IN_PROGRESS, "the other one has been silent"
+    assert play.heartbeat(second, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_short_lag_puts_the_end_of_a_session_off_by_no_more(play: Playbook) -> None:
+    (member_id,) = play.stable_group(1)
+    play.lag_ms = 300
+    play.advance(SESSION_MS + 290)
+    assert play.state() == "Stable"
+    play.advance(70)
+    assert play.state() == "Empty"
+    assert play.heartbeat(member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_join_phase_does_not_end_while_joins_may_lie_unread(play: Playbook) -> None:
+    first, second = play.stable_group(2)
+    join = play.ask_join(first)
+    play.lag_ms = 600_000
+    for _ in range(10):
+        play.advance(REBALANCE_MS // 5)
+        play.heartbeat(second, 1)
+    assert join.waits
+    other = play.ask_join(second)
+    assert [call.result.error_code for call in (join, other)] == [ErrorCode.NONE] * 2
+
+
+def test_members_are_not_removed_while_their_syncs_may_lie_unread(play: Playbook) -> None:
+    ids = [play.promised_id() for _ in range(2)]
+    joins = [play.ask_join(member_id) for member_id in ids]
+    play.await_joins(joins)
+    play.lag_ms = 600_000
+    play.advance(2 * REBALANCE_MS)
+    assert play.state() == "CompletingRebalance"
+    play.lag_ms = 0
+    play.advance(100)
+    assert play.state() in ("Empty", "PreparingRebalance")
+
+
 def test_a_new_members_join_may_wait_longer_than_its_session(play: Playbook) -> None:
     (first,) = play.stable_group(1, rebalance_timeout_ms=600_000)
     join = play.ask_join(play.promised_id(), rebalance_timeout_ms=600_000)

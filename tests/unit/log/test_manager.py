@@ -169,6 +169,7 @@ def test_checkpoint_keeps_those_not_yet_open(managed: Managed) -> None:
     managed.log(1)
 
     managed.manager.checkpoint(START_MS)
+    managed.manager.checkpoint_start_offsets(START_MS)
 
     assert read_offsets(managed.data_dir / "log-start-offset-checkpoint") == {("topic", 0): 1}
     assert read_offsets(managed.data_dir / "recovery-point-offset-checkpoint") == {("topic", 0): 2, ("topic", 1): 2}
@@ -306,9 +307,10 @@ def test_long_topic_names(managed: Managed) -> None:
         LogManager.flush_due,
         LogManager.delete_old_segments,
         LogManager.checkpoint,
+        LogManager.checkpoint_start_offsets,
         lambda manager, now_ms: manager.compaction.clean(now_ms),
     ],
-    ids=["flush_due", "delete_old_segments", "checkpoint", "clean"],
+    ids=["flush_due", "delete_old_segments", "checkpoint", "checkpoint_start_offsets", "clean"],
 )
 def test_one_broken_log_does_not_keep_the_others_from_their_work(
     managed: Managed, work: Callable[[LogManager, int], None]

@@ -56,6 +56,15 @@ def test_largest_timestamp_is_reported_once(open_log: OpenLog) -> None:
     assert book.log.max_timestamp() == (START_MS + 9, 1, 0)
 
 
+def test_largest_timestamp_of_a_record_before_the_start(open_log: OpenLog) -> None:
+    book = open_log()
+    append_at(book, 1, 9, 2)
+    append_at(book, 4)
+    book.log.delete_records(3)
+
+    assert book.log.max_timestamp() == (START_MS + 9, 1, 0)
+
+
 def test_largest_timestamp_in_an_old_segment(open_log: OpenLog) -> None:
     book = open_log()
     append_at(book, 9)

@@ -103,7 +103,7 @@ def test_a_write_started_before_a_deletion_does_not_bring_its_entries_back(
         original(disk, source, target)
 
     monkeypatch.setattr(FailingDisk, "rename", rename)
-    managed.manager.checkpoint(START_MS)
+    managed.manager.checkpoint_start_offsets(START_MS)
     managed.manager.delete("topic", 0)
 
     assert deleted

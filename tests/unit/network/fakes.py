@@ -13,6 +13,7 @@ from klamm.network.peer_failures import PeerFailureLog
 from klamm.network.poller import HANG_UP
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.network.selector import Selector
+from klamm.requests.limits import request_limits
 from klamm.requests.listener_parts import RequestParts
 from klamm.requests.request_channel import RequestChannel
 from klamm.requests.routes import Routes
@@ -101,13 +102,15 @@ class FakeWaker:
 
 def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filters=(), **parts):
     """What requests of a listener need, without observers or a slow-request log."""
+    limits = parts.get("limits") or request_limits()
     return RequestParts(
         listener=listener,
-        routes=Routes(handlers, mode, filters),
+        routes=Routes(handlers, mode, filters, limits),
         clock=clock,
         observers=parts.get("observers"),
         slow_log=parts.get("slow_log"),
         failures=RateLimitedLog(logging.getLogger("klamm.requests"), scheduler.schedule),
+        limits=limits,
         may_cache=parts.get("may_cache", False),
     )
 

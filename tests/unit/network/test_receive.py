@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.receive import InvalidReceiveError, NetworkReceive
+from klamm.requests.limits import request_limits
+from klamm.wire.api_keys import ApiKey
 
 MAX = 200_000
 
@@ -99,3 +101,52 @@ def test_discard_gives_everything_back():
     assert pool.used_bytes == 12
     receive.discard()
     assert pool.used_bytes == 0
+
+
+def large(api_key, size):
+    return struct.pack(">ih", size, api_key) + bytes(10)
+
+
+def test_each_api_has_its_own_largest_frame():
+    limits = request_limits(socket_max_bytes=10 << 20, max_bytes={"Metadata": 70_000})
+    for api_key, size in ((ApiKey.PRODUCE, 10 << 20), (ApiKey.METADATA, 70_000), (ApiKey.HEARTBEAT, 4 << 20)):
+        receive = NetworkReceive(100 << 20)
+        receive.limits = limits
+        receive.feed(memoryview(large(api_key, size)), 16)
+        assert receive.target is not None, "it is on its way"
+        receive = NetworkReceive(100 << 20)
+        receive.limits = limits
+        with pytest.raises(InvalidReceiveError, match=f"{size + 1} bytes of .*request_max_bytes") as caught:
+            receive.feed(memoryview(large(api_key, size + 1)), 16)
+        assert caught.value.reason == "request_too_large"
+        assert receive.target is None, "no memory is taken for it"
+    assert limits.counts.counters["request_bytes"].value == 3
+
+
+@pytest.mark.parametrize("api_key", [-1, -32768, 127, 128, 32767])
+def test_a_key_that_no_api_has_gets_the_default(api_key):
+    receive = NetworkReceive(100 << 20)
+    receive.limits = request_limits()
+    with pytest.raises(InvalidReceiveError, match=f"key {api_key}, which may have 4194304"):
+        receive.feed(memoryview(large(api_key, 5 << 20)), 16)
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_the_limit_holds_wherever_the_first_bytes_are_cut(cut):
+    receive = NetworkReceive(100 << 20)
+    receive.limits = request_limits(max_bytes={"Heartbeat": 99_999})
+    data = memoryview(large(ApiKey.HEARTBEAT, 100_000))
+    if cut:
+        receive.feed(data[:cut], cut)
+    with pytest.raises(InvalidReceiveError, match="of Heartbeat"):
+        receive.feed(data[cut:], 16 - cut)
+
+
+@given(cuts=st.lists(st.integers(0, 200_000), max_size=6))
+def test_large_frames_within_the_limit_come_whole_however_they_are_cut(cuts):
+    body = struct.pack(">h", ApiKey.METADATA) + random.Random(2).randbytes(90_000)
+    receive = NetworkReceive(MAX)
+    receive.limits = request_limits()
+    data = framed([body, b"x", body])
+    feed_in_pieces(receive, data, [min(cut, len(data)) for cut in cuts], 64)
+    assert [bytes(frame) for frame in receive.frames] == [body, b"x", body]

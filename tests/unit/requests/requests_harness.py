@@ -51,7 +51,9 @@ def handler(module, handle, **options):
 class Line:
     """A listener with one connection. `queue` holds what waits for a handler, `delivered` what has come back."""
 
-    def __init__(self, *handlers, mode="hybrid", filters=(), observed=True, counted=True, cached=False, throttles=()):
+    def __init__(
+        self, *handlers, mode="hybrid", filters=(), observed=True, counted=True, cached=False, throttles=(), limits=None
+    ):
         self.clock = ManualClock()
         self.services = ServerServices(self.clock)
         self.connection = connection_context()
@@ -60,7 +62,10 @@ class Line:
         self.events = Events()
         self.queue, self.delivered = deque(), deque()
         scheduler = self.services.scheduler
-        parts = request_parts(self.listener, self.clock, scheduler, with_api_versions(handlers), mode, filters)
+        handlers = with_api_versions(handlers)
+        parts = request_parts(self.listener, self.clock, scheduler, handlers, mode, filters, limits=limits)
+        self.limits = parts.limits
+        self.listener.max_answer_bytes = parts.limits.max_answer_bytes
         if observed:
             observers = RequestObservers([self.events], self.listener.failures)
             parts = type(parts)(**{name: getattr(parts, name) for name in parts.__slots__} | {"observers": observers})

@@ -1,5 +1,6 @@
 """What a change of the trust store, of revocation lists and of time means for certificates that were accepted."""
 
+import functools
 from datetime import UTC, datetime
 
 import pytest
@@ -95,10 +96,10 @@ class Layer:
     principal = KafkaPrincipal("alice")
 
     def __init__(self):
-        self.aborted = False
+        self.ended = None
 
-    def abort(self):
-        self.aborted = True
+    def end_session(self, reason):
+        self.ended = reason
 
 
 def test_a_certificate_that_expires_ends_its_connection_with_an_event(tmp_path):
@@ -113,17 +114,18 @@ def test_a_certificate_that_expires_ends_its_connection_with_an_event(tmp_path):
     transport.open(listener)
     soon = files.issue("soon", "CN=alice", days=1)
     layer, other = Layer(), Layer()
-    transport._begin_session(transport._client_trust, layer, [der(soon.identity.certificate)], True)
-    forget = transport._begin_session(transport._client_trust, other, [der(soon.identity.certificate)], True)
+    begin = functools.partial(transport._begin_session, transport._client_trust, transport._mapper)
+    begin(layer, [der(soon.identity.certificate)], True)
+    forget = begin(other, [der(soon.identity.certificate)], True)
     forget()
     left_ms = int(soon.identity.certificate.not_valid_after_utc.timestamp() * 1000) - clock.wall_ms()
     clock.advance_ms(left_ms - 1)
     services.scheduler.run_due()
-    assert not layer.aborted
+    assert layer.ended is None
     clock.advance_ms(1)
     services.scheduler.run_due()
-    assert layer.aborted
-    assert not other.aborted
+    assert layer.ended == "the client certificate has expired"
+    assert other.ended is None
     ended = [event.detail for event in events if event.action == "sessions_ended"]
     assert ended == ["the client certificate has expired: connections of User:alice (1)"]
     transport.close()

@@ -19,9 +19,11 @@ from klamm.wire.primitives import (
     read_array_length,
     read_compact_array_length,
     read_compact_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_string,
@@ -369,7 +371,7 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -396,7 +398,10 @@ def _read_api_versions_response_compact(b: ReadBuffer, p: int, version: int) -> 
             elif _tag == 3:
                 (zk_migration_ready,) = _unpack_B_(b, p)
                 p += 1
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return ApiVersionsResponse(

@@ -23,9 +23,11 @@ from klamm.wire.primitives import (
     read_compact_string,
     read_nullable_string,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_nullable_string,
@@ -553,7 +555,7 @@ def _read_begin_quorum_epoch_response_compact(
         topics_item, p = _read_response_topic_data_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -566,7 +568,10 @@ def _read_begin_quorum_epoch_response_compact(
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                     node_endpoints.append(node_endpoints_item)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return BeginQuorumEpochResponse(error_code, topics, node_endpoints), p

@@ -17,9 +17,11 @@ from klamm.wire.primitives import (
     not_in_version,
     null_not_allowed,
     read_compact_array_length,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_compact_array_length,
     write_tagged,
 )
@@ -148,7 +150,7 @@ def _read_broker_heartbeat_request_compact(b: ReadBuffer, p: int, version: int) 
     broker_id, broker_epoch, current_metadata_offset, want_fence, want_shut_down = _unpack_iqqB_B_(b, p)
     p += 22
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -172,7 +174,10 @@ def _read_broker_heartbeat_request_compact(b: ReadBuffer, p: int, version: int) 
                         (cordoned_log_dirs_item,) = _unpack_u(b, p)
                         p += 16
                         cordoned_log_dirs.append(cordoned_log_dirs_item)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return BrokerHeartbeatRequest(

@@ -23,9 +23,11 @@ from klamm.wire.primitives import (
     read_compact_string,
     read_nullable_string,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_nullable_string,
@@ -531,7 +533,7 @@ def _read_creatable_topic_result_compact(b: ReadBuffer, p: int, version: int) ->
             configs_item, p = _read_creatable_topic_configs_compact(b, p, version)
             configs.append(configs_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -539,7 +541,10 @@ def _read_creatable_topic_result_compact(b: ReadBuffer, p: int, version: int) ->
             if _tag == 0:
                 (topic_config_error_code,) = _unpack_h(b, p)
                 p += 2
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return CreatableTopicResult(

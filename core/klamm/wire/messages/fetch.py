@@ -26,9 +26,11 @@ from klamm.wire.primitives import (
     read_compact_string,
     read_data,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_nullable_string,
@@ -517,7 +519,7 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
     )
     p += 32
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -528,7 +530,10 @@ def _read_fetch_partition_compact(b: ReadBuffer, p: int, version: int) -> tuple[
             elif _tag == 1 and version >= 18:
                 (high_watermark,) = _unpack_q(b, p)
                 p += 8
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return FetchPartition(
@@ -776,7 +781,7 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
         forgotten_topics_data.append(forgotten_topics_data_item)
     rack_id, p = read_compact_string(b, p)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -785,7 +790,10 @@ def _read_fetch_request_compact(b: ReadBuffer, p: int, version: int) -> tuple[Fe
                 cluster_id, p = read_compact_nullable_string(b, p)
             elif _tag == 1 and version >= 15:
                 replica_state, p = _read_replica_state_compact(b, p, version)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return FetchRequest(
@@ -1036,7 +1044,7 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
     p += 4
     records, p = read_compact_data(b, p)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -1047,7 +1055,10 @@ def _read_partition_data_compact(b: ReadBuffer, p: int, version: int) -> tuple[P
                 current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
             elif _tag == 2:
                 snapshot_id, p = _read_snapshot_id_compact(b, p, version)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return PartitionData(
@@ -1255,7 +1266,7 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
         responses_item, p = _read_fetchable_topic_response_compact(b, p, version)
         responses.append(responses_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -1268,7 +1279,10 @@ def _read_fetch_response_compact(b: ReadBuffer, p: int, version: int) -> tuple[F
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                     node_endpoints.append(node_endpoints_item)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return FetchResponse(throttle_time_ms, error_code, session_id, responses, node_endpoints), p

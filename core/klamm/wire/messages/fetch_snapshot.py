@@ -23,9 +23,11 @@ from klamm.wire.primitives import (
     read_compact_data,
     read_compact_nullable_string,
     read_compact_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_compact_array_length,
     write_compact_nullable_string,
     write_compact_records,
@@ -311,7 +313,7 @@ def _read_request_partition_snapshot_compact(
     (position,) = _unpack_q(b, p)
     p += 8
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -319,7 +321,10 @@ def _read_request_partition_snapshot_compact(
             if _tag == 0 and version >= 1:
                 (replica_directory_id,) = _unpack_u(b, p)
                 p += 16
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return RequestPartitionSnapshot(partition, current_leader_epoch, snapshot_id, position, replica_directory_id), p
@@ -376,14 +381,17 @@ def _read_fetch_snapshot_request_compact(b: ReadBuffer, p: int, version: int) ->
         topics_item, p = _read_request_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
             _end = skip(b, p, _size)
             if _tag == 0:
                 cluster_id, p = read_compact_nullable_string(b, p)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return FetchSnapshotRequest(cluster_id, replica_id, max_bytes, topics), p
@@ -448,14 +456,17 @@ def _read_response_partition_snapshot_compact(
     if unaligned_records is None:
         raise null_not_allowed("unaligned_records")
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
             _end = skip(b, p, _size)
             if _tag == 0:
                 current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return ResponsePartitionSnapshot(
@@ -552,7 +563,7 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
         topics_item, p = _read_response_topic_snapshot_compact(b, p, version)
         topics.append(topics_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -565,7 +576,10 @@ def _read_fetch_snapshot_response_compact(b: ReadBuffer, p: int, version: int) -
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                     node_endpoints.append(node_endpoints_item)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return FetchSnapshotResponse(throttle_time_ms, error_code, topics, node_endpoints), p

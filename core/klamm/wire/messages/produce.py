@@ -28,9 +28,11 @@ from klamm.wire.primitives import (
     read_data,
     read_nullable_string,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_nullable_string,
@@ -713,14 +715,17 @@ def _read_partition_produce_response_compact(
         record_errors.append(record_errors_item)
     error_message, p = read_compact_nullable_string(b, p)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
             _end = skip(b, p, _size)
             if _tag == 0 and version >= 10:
                 current_leader, p = _read_leader_id_and_epoch_compact(b, p, version)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return PartitionProduceResponse(
@@ -906,7 +911,7 @@ def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple
     (throttle_time_ms,) = _unpack_i(b, p)
     p += 4
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -919,7 +924,10 @@ def _read_produce_response_compact(b: ReadBuffer, p: int, version: int) -> tuple
                 for _ in range(_n):
                     node_endpoints_item, p = _read_node_endpoint_compact(b, p, version)
                     node_endpoints.append(node_endpoints_item)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return ProduceResponse(responses, throttle_time_ms, node_endpoints), p

@@ -23,9 +23,11 @@ from klamm.wire.primitives import (
     read_compact_string,
     read_nullable_string,
     read_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_array_length,
     write_compact_array_length,
     write_compact_nullable_string,
@@ -638,7 +640,7 @@ def _read_update_metadata_request_compact(b: ReadBuffer, p: int, version: int) -
         live_brokers_item, p = _read_update_metadata_broker_compact(b, p, version)
         live_brokers.append(live_brokers_item)
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
@@ -646,7 +648,10 @@ def _read_update_metadata_request_compact(b: ReadBuffer, p: int, version: int) -
             if _tag == 0 and version >= 8:
                 (type,) = _unpack_b(b, p)
                 p += 1
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return UpdateMetadataRequest(

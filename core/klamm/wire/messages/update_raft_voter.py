@@ -19,9 +19,11 @@ from klamm.wire.primitives import (
     read_compact_array_length,
     read_compact_nullable_string,
     read_compact_string,
+    read_tag_count,
     read_unsigned_varint,
     skip,
     skip_tagged_fields,
+    tag_size_differs,
     write_compact_array_length,
     write_compact_nullable_string,
     write_compact_string,
@@ -288,14 +290,17 @@ def _read_update_raft_voter_response_compact(
     throttle_time_ms, error_code = _unpack_ih(b, p)
     p += 6
     if b[p]:
-        _count, p = read_unsigned_varint(b, p)
+        _count, p = read_tag_count(b, p)
         for _ in range(_count):
             _tag, p = read_unsigned_varint(b, p)
             _size, p = read_unsigned_varint(b, p)
             _end = skip(b, p, _size)
             if _tag == 0:
                 current_leader, p = _read_current_leader_compact(b, p, version)
-            p = _end
+            else:
+                p = _end
+            if p != _end:
+                raise tag_size_differs(_tag, _size)
     else:
         p += 1
     return UpdateRaftVoterResponse(throttle_time_ms, error_code, current_leader), p

@@ -27,7 +27,8 @@ from klamm_broker.groups.state import (
 from klamm_broker.groups.views import join_result
 
 if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
+    from klamm.runtime import Clock
+    from klamm_broker.groups.expiration import ExpirationScheduler
     from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
@@ -39,9 +40,9 @@ _NAMED_MEMBERS = 10
 class Rebalancer:
     """Join phase, sync phase, sessions."""
 
-    def __init__(self, clock: Clock, scheduler: Scheduler, store: Store, settings: GroupSettings) -> None:
+    def __init__(self, clock: Clock, timers: ExpirationScheduler, store: Store, settings: GroupSettings) -> None:
         self._clock = clock
-        self._scheduler = scheduler
+        self._timers = timers
         self._store = store
         self._settings = settings
 
@@ -124,7 +125,7 @@ class Rebalancer:
                     group.remove(member_id)
                     self._complete_if_all_joined(group)
 
-        timer = group.pending_joins[member_id] = self._scheduler.schedule(session_timeout_ms, give_up)
+        timer = group.pending_joins[member_id] = self._timers.schedule(session_timeout_ms, give_up)
 
     def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
         """Remove a member, and begin or continue the rebalance that this causes."""
@@ -194,7 +195,7 @@ class Rebalancer:
                     then(group)
 
         cancel_timer(group.join_timer)
-        timer = group.join_timer = self._scheduler.schedule(delay_ms, fire)
+        timer = group.join_timer = self._timers.schedule(delay_ms, fire)
 
     def _complete_join(self, group: ClassicGroup) -> None:
         """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins."""
@@ -267,7 +268,7 @@ class Rebalancer:
                     self.prepare(group, f"removed members that have not synced: {names_for_log(late)}")
 
         cancel_timer(group.sync_timer)
-        timer = group.sync_timer = self._scheduler.schedule(group.rebalance_timeout_ms, fire)
+        timer = group.sync_timer = self._timers.schedule(group.rebalance_timeout_ms, fire)
 
     def _reset_assignments(self, group: ClassicGroup, error_code: ErrorCode) -> None:
         for member in group.members.values():
@@ -304,7 +305,7 @@ class Rebalancer:
 
         cancel_timer(member.timer)
         remaining_ns = member.deadline_ns - self._clock.monotonic_ns()
-        timer = member.timer = self._scheduler.schedule(remaining_ns / _NS_PER_MS, fire)
+        timer = member.timer = self._timers.schedule(remaining_ns / _NS_PER_MS, fire)
 
     def _check_session(self, group: ClassicGroup, member: Member) -> None:
         if group.state is DEAD or group.members.get(member.member_id) is not member:

@@ -5,7 +5,7 @@ earliest (-2), the record with the largest timestamp (-3, from version 7), earli
 (-5, 9), earliest pending upload (-6, 11). Follows `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset`
 and `UnifiedLog.fetchOffsetByTimestamp`.
 
-- `read_committed`: latest is the last stable offset, and a record found behind it is none.
+- `read_committed`: latest is the last stable offset, and a record behind it is not found.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition named twice: INVALID_REQUEST, answered once.
 - Authorization: DESCRIBE on each topic.
@@ -60,11 +60,11 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
     twice = {key for key, times in Counter(asked).items() if times > 1}
     answered: set[tuple[str, int]] = set()
-    topics = []
+    found: dict[str, list[ListOffsetsPartitionResponse]] = {}
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)
         denied = not may_topic(context, AclOperation.DESCRIBE, wanted.name)
-        results = []
+        results = found.setdefault(wanted.name, [])
         for each in wanted.partitions:
             key = (wanted.name, each.partition_index)
             if key in answered:
@@ -82,8 +82,7 @@ def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: R
                 results.append(_find(partition, each, context.api_version, committed_only))
             except KafkaError as error:
                 results.append(ListOffsetsPartitionResponse(each.partition_index, error.error_code))
-        topics.append(ListOffsetsTopicResponse(wanted.name, results))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*each) for each in found.items()])
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:

@@ -30,7 +30,7 @@ _GROUP, _TRANSACTION, _SHARE = range(3)
 _NO_NODE_ID = -1
 _NO_ERROR = "NONE"
 """What Kafka says in versions 1 to 3 beside an error code of 0."""
-_SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:[0-9]+")
+_SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 """Group id, topic id, partition."""
 
 

@@ -1,9 +1,9 @@
 """DeleteTopics, versions 1 to 6.
 
-By name, or from version 6 by id. A topic is gone at once; its files follow after the file delete delay. Follows
+By name, or from version 6 by id. A topic is removed at once, its files after the file delete delay. Follows
 `ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
 
-- Neither or both of name and id: INVALID_REQUEST.
+- Neither or both of name and id: INVALID_REQUEST, for each.
 - A topic asked for twice by the same name or id: INVALID_REQUEST, and nothing is deleted; by name and by id:
   INVALID_REQUEST, answered once, under its name.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
@@ -57,7 +57,10 @@ def delete_named_topics(
     every = may_cluster(context, AclOperation.DELETE, log_if_denied=False)
     ids = {topic_id for name, topic_id in times if name is None}
     named_once = {name for (name, topic_id), count in times.items() if count == 1 and topic_id == ZERO_UUID}
-    results = []
+    results = [
+        DeletableTopicResult(None, ZERO_UUID, ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
+        for _ in range(times.pop((None, ZERO_UUID), 0))
+    ]
     for (name, topic_id), count in times.items():
         try:
             if count > 1:
@@ -86,8 +89,6 @@ def delete_named_topics(
 
 def _find(broker: BrokerServices, name: str | None, topic_id: bytes) -> Topic:
     if name is None:
-        if topic_id == ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "there is neither a topic name nor an id")
         topic = broker.topics.by_id(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")

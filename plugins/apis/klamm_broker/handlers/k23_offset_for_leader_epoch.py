@@ -24,7 +24,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from klamm_broker.security.authorization import may_cluster, may_topic
-from klamm_broker.topics.topic import LEADER_EPOCH
+from klamm_broker.topics.topic import LEADER_EPOCH, NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from klamm import RequestContext
@@ -61,6 +61,8 @@ def _end_offset(topic: Topic | None, wanted: OffsetForLeaderPartition) -> EpochE
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition.check_leader_epoch(wanted.current_leader_epoch)
+    if wanted.leader_epoch < NO_LEADER_EPOCH:
+        return EpochEndOffset(0, partition.index, wanted.leader_epoch, partition.log.log_start_offset)
     if wanted.leader_epoch != LEADER_EPOCH:
         return EpochEndOffset(0, partition.index)
     return EpochEndOffset(0, partition.index, LEADER_EPOCH, partition.log.high_watermark)

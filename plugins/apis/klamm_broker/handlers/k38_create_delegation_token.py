@@ -4,7 +4,8 @@ Follows `KafkaApis.handleCreateTokenRequest` and `DelegationTokenControlManager.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - A token for another user needs CREATE_TOKENS on that user: DELEGATION_TOKEN_AUTHORIZATION_FAILED.
-- A renewer that is no User: INVALID_PRINCIPAL_TYPE. No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
+- A renewer of another type than User: INVALID_PRINCIPAL_TYPE.
+- No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
 
+_FIRST_VERSION_WITH_REQUESTERS = 3
+
 
 @handles(create_delegation_token, versions=range(1, 4))
 def create_token(
@@ -30,12 +33,10 @@ def create_token(
     requester = owner = context.principal
     if request.owner_principal_name:
         owner = KafkaPrincipal(request.owner_principal_name, request.owner_principal_type or "")
-    response = CreateDelegationTokenResponse(
-        principal_type=owner.type,
-        principal_name=owner.name,
-        token_requester_principal_type=requester.type,
-        token_requester_principal_name=requester.name,
-    )
+    response = CreateDelegationTokenResponse(principal_type=owner.type, principal_name=owner.name)
+    if context.api_version >= _FIRST_VERSION_WITH_REQUESTERS:
+        response.token_requester_principal_type = requester.type
+        response.token_requester_principal_name = requester.name
     try:
         _require_allowed(request, context, owner)
         renewers = [KafkaPrincipal(each.principal_name, each.principal_type) for each in request.renewers]

@@ -57,7 +57,7 @@ def _facts(handler: ApiHandler) -> tuple[Any, ...]:
 
 
 APIS: Final = (
-    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=131072),
+    LazyApi(ApiKey.PRODUCE, "k00_produce.produce_records", range(3, 14), inline_max_bytes=65536),
     LazyApi(ApiKey.FETCH, "k01_fetch.fetch_records", range(4, 19), blocking=False),
     LazyApi(ApiKey.LIST_OFFSETS, "k02_list_offsets.find_offsets", range(1, 12)),
     LazyApi(ApiKey.OFFSET_COMMIT, "k08_offset_commit.commit_offsets", range(2, 11), blocking=False),
@@ -75,10 +75,15 @@ APIS: Final = (
     LazyApi(ApiKey.DELETE_RECORDS, "k21_delete_records.delete_records_before", range(0, 3)),
     LazyApi(ApiKey.INIT_PRODUCER_ID, "k22_init_producer_id.new_producer_id", range(0, 6)),
     LazyApi(ApiKey.OFFSET_FOR_LEADER_EPOCH, "k23_offset_for_leader_epoch.end_offsets", range(2, 5), blocking=False),
+    LazyApi(ApiKey.ADD_PARTITIONS_TO_TXN, "k24_add_partitions_to_txn.add_partitions", range(0, 6)),
+    LazyApi(ApiKey.ADD_OFFSETS_TO_TXN, "k25_add_offsets_to_txn.add_offsets", range(0, 5), blocking=False),
+    LazyApi(ApiKey.END_TXN, "k26_end_txn.end_transaction", range(0, 6)),
+    LazyApi(ApiKey.WRITE_TXN_MARKERS, "k27_write_txn_markers.write_markers", range(1, 3)),
+    LazyApi(ApiKey.TXN_OFFSET_COMMIT, "k28_txn_offset_commit.commit_in_transaction", range(0, 6), blocking=False),
     LazyApi(ApiKey.DESCRIBE_ACLS, "k29_describe_acls.matching_acls", range(1, 4)),
     LazyApi(ApiKey.CREATE_ACLS, "k30_create_acls.create_bindings", range(1, 4)),
     LazyApi(ApiKey.DELETE_ACLS, "k31_delete_acls.delete_bindings", range(1, 4)),
-    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5), blocking=False),
+    LazyApi(ApiKey.DESCRIBE_CONFIGS, "k32_describe_configs.configs_of_resources", range(1, 5)),
     LazyApi(ApiKey.ALTER_CONFIGS, "k33_alter_configs.replace_configs", range(0, 3)),
     LazyApi(ApiKey.ALTER_REPLICA_LOG_DIRS, "k34_alter_replica_log_dirs.move_replicas", range(1, 3), blocking=False),
     LazyApi(ApiKey.DESCRIBE_LOG_DIRS, "k35_describe_log_dirs.log_directories", range(1, 6)),
@@ -116,6 +121,17 @@ APIS: Final = (
     LazyApi(ApiKey.UPDATE_FEATURES, "k57_update_features.change_levels", range(0, 3)),
     LazyApi(ApiKey.DESCRIBE_CLUSTER, "k60_describe_cluster.cluster", range(0, 3), blocking=False),
     LazyApi(ApiKey.DESCRIBE_PRODUCERS, "k61_describe_producers.active_producers", range(0, 1)),
+    LazyApi(ApiKey.DESCRIBE_TRANSACTIONS, "k65_describe_transactions.describe", range(0, 1), blocking=False),
+    LazyApi(ApiKey.LIST_TRANSACTIONS, "k66_list_transactions.list_matching", range(0, 3), blocking=False),
+    LazyApi(ApiKey.CONSUMER_GROUP_HEARTBEAT, "k68_consumer_group_heartbeat.keep_consumer", range(0, 2)),
+    LazyApi(ApiKey.CONSUMER_GROUP_DESCRIBE, "k69_consumer_group_describe.describe_consumers", range(0, 2)),
+    LazyApi(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        "k71_get_telemetry_subscriptions.telemetry_subscription",
+        range(0, 1),
+        blocking=False,
+    ),
+    LazyApi(ApiKey.PUSH_TELEMETRY, "k72_push_telemetry.take_metrics", range(0, 1)),
     LazyApi(ApiKey.LIST_CONFIG_RESOURCES, "k74_list_config_resources.config_resources", range(0, 2), blocking=False),
     LazyApi(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False

@@ -12,6 +12,7 @@ from typing import Final
 from klamm.runtime import Clock
 from klamm_broker.log.files import FileOperations, OpenFiles
 from klamm_broker.log.flusher import Flushable
+from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
 
 log = logging.getLogger("klamm.broker.log")
 
@@ -53,12 +54,14 @@ class LogContext:
 
     `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
-    `validates_records`: the records of produced batches are looked at, not only their headers.
+    `validates_records`: the records of produced batches are checked, not only their headers.
+    `batch_limits` hold for those batches.
     """
 
     __slots__ = (
         "clock",
         "deletions",
+        "batch_limits",
         "flush_later",
         "open_files",
         "operations",
@@ -77,6 +80,7 @@ class LogContext:
         flush_later: Callable[[Flushable, int], None] = lambda _log, _offset: None,
         *,
         validates_records: bool = True,
+        batch_limits: BatchLimits = DEFAULT_LIMITS,
     ) -> None:
         self.clock = clock
         self.operations = operations or FileOperations()
@@ -86,6 +90,7 @@ class LogContext:
         self.start_offset_moved = start_offset_moved
         self.flush_later = flush_later
         self.validates_records = validates_records
+        self.batch_limits = batch_limits
 
     def remove(self, path: Path) -> None:
         """Remove a file or a directory, if it is there; a failure is logged."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,8 @@ from klamm_broker.log.files import DEFAULT_MAX_OPEN_FILES, FileOperations, OpenF
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
+from klamm_broker.log.recovery import bytes_from
 from klamm_broker.log.serial_worker import SerialWorker
 
 log = logging.getLogger("klamm.broker.log")
@@ -39,6 +43,7 @@ _STRAY_SUFFIX: Final = "-stray"
 _DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _MAX_NAME_BYTES: Final = 255
+_QUICKLY_CHECKED_BYTES: Final = 65_536
 
 
 class LogManager:
@@ -57,6 +62,7 @@ class LogManager:
         max_open_files: int = DEFAULT_MAX_OPEN_FILES,
         random_below: Callable[[int], int] = random_below,
         validates_records: bool = True,
+        batch_limits: BatchLimits = DEFAULT_LIMITS,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
@@ -68,9 +74,10 @@ class LogManager:
             operations,
             OpenFiles(max_open_files),
             random_below,
-            self._checkpoint_start_offsets,
+            partial(self._write_checkpoint, LOG_START_OFFSETS),
             self.flusher.request,
             validates_records=validates_records,
+            batch_limits=batch_limits,
         )
         # Protects the map of logs, and the directories of partitions while they come and go.
         self._lock = threading.Lock()
@@ -97,7 +104,8 @@ class LogManager:
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
-        names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
+        with os.scandir(self.data_dir) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
         self._context.deletions.add(leftovers, due_ms=0)
@@ -123,6 +131,22 @@ class LogManager:
     def highest_producer_id(self) -> int:
         """Of the producers that the logs remember; -1 if there are none."""
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
+
+    def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
+        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check.
+
+        Also if there is no directory, which opening creates.
+        """
+        key = (topic, partition)
+        if self._is_clean or key in self._logs:
+            return False
+        try:
+            doubtful_bytes = bytes_from(
+                self.data_dir / f"{topic}-{partition}", self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
+            )
+        except FileNotFoundError:
+            return True
+        return doubtful_bytes > _QUICKLY_CHECKED_BYTES
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
@@ -179,7 +203,7 @@ class LogManager:
             self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
 
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
-        aside = self._unused_path(*key, _STRAY_SUFFIX)
+        aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
         log.warning("%s is of another topic: set aside as %s", directory, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
@@ -228,7 +252,7 @@ class LogManager:
     def _delete(self, key: TopicPartition) -> None:
         with self._lock:
             directory = self.data_dir / f"{key[0]}-{key[1]}"
-            renamed = self._unused_path(*key, _DELETE_SUFFIX)
+            renamed = _unused_path(self.data_dir, key, self._context.random_below, _DELETE_SUFFIX)
             is_there = directory.is_dir()
             try:
                 if is_there:
@@ -242,11 +266,6 @@ class LogManager:
             if is_there:
                 self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
 
-    def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
-        """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
-        ending = f"-{partition}.{self._context.random_below(2**128):032x}{suffix}"
-        return self.data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
-
     # Periodic work
 
     def flush_due(self, now_ms: int) -> None:
@@ -258,14 +277,16 @@ class LogManager:
         self._for_each(lambda each: each.delete_old_segments(now_ms))
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write the checkpoints, remove dropped files that are due, free indexes that are not in use."""
+        """Write the recovery points, remove dropped files that are due, free indexes that are not in use."""
         self._context.deletions.run_due(now_ms)
         self._for_each(PartitionLog.release_indexes)
-        try:
-            self._checkpoint_recovery_points()
-            self._checkpoint_start_offsets()
-        except OSError as error:
-            log.error("%s: the checkpoints cannot be written: %s", self.data_dir, error)
+        with _failures_logged(self.data_dir):
+            self._write_checkpoint(RECOVERY_POINTS)
+
+    def checkpoint_start_offsets(self, _now_ms: int) -> None:
+        """Write the log start offsets."""
+        with _failures_logged(self.data_dir):
+            self._write_checkpoint(LOG_START_OFFSETS)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
         """Run it for every log; one that fails does not stop the others."""
@@ -275,20 +296,15 @@ class LogManager:
             except KafkaError as error:
                 log.error("%s: %s", each.directory, error)
 
-    def _checkpoint_recovery_points(self) -> None:
-        def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
-            points = {key: each.recovery_point for key, each in self._table().items()}
-            return points, points
-
-        self._checkpoints.replace(RECOVERY_POINTS, collect)
-
-    def _checkpoint_start_offsets(self) -> None:
+    def _write_checkpoint(self, name: str) -> None:
         def collect() -> tuple[Iterable[TopicPartition], dict[TopicPartition, int]]:
             table = self._table()
+            if name == RECOVERY_POINTS:
+                return table, {key: each.recovery_point for key, each in table.items()}
             # Also where the first segment starts there: the removal of those before it may not be on the disk yet.
             return table, {key: each.log_start_offset for key, each in table.items() if each.log_start_offset}
 
-        self._checkpoints.replace(LOG_START_OFFSETS, collect)
+        self._checkpoints.replace(name, collect)
 
     def _table(self) -> dict[TopicPartition, PartitionLog]:
         # Without the lock, whose holders may wait for a checkpoint; a dictionary is copied in one step.
@@ -311,8 +327,8 @@ class LogManager:
                 each.close_files()
                 is_clean = False
         with contextlib.suppress(OSError):
-            self._checkpoint_recovery_points()
-            self._checkpoint_start_offsets()
+            self._write_checkpoint(RECOVERY_POINTS)
+            self._write_checkpoint(LOG_START_OFFSETS)
             if is_clean:
                 self._context.operations.replace_content(
                     self.data_dir / CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_CONTENT, sync=True
@@ -320,3 +336,18 @@ class LogManager:
         with self._lock:
             self._logs = {}
         self._directory_lock.release()
+
+
+def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:
+    """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
+    topic, partition = key
+    ending = f"-{partition}.{random_below(2**128):032x}{suffix}"
+    return data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
+
+
+@contextlib.contextmanager
+def _failures_logged(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.error("%s: a checkpoint cannot be written: %s", data_dir, error)

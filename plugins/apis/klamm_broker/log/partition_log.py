@@ -21,9 +21,9 @@ from klamm.wire.records import (
     validate_produced,
 )
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.produce_validation import prepare
+from klamm_broker.log.produce_validation import is_costly_to_prepare, prepare
 from klamm_broker.log.producer_state import BatchMetadata, ProducerStateEntry
-from klamm_broker.log.record_check import check_count, check_records
+from klamm_broker.log.record_check import UnpacksToMoreError, check_count, check_records
 from klamm_broker.log.segment import LogSegment, aborted_transaction
 from klamm_broker.log.segmented_log import SegmentedLog, storage_error
 
@@ -88,11 +88,15 @@ class PartitionLog(SegmentedLog):
         size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         if size_bytes != len(batch):
             batch = memoryview(batch)[:size_bytes]
+        limits = self._context.batch_limits
+        if header.records_count > limits.max_records or not self._context.validates_records:
+            check_count(header, limits)
+        prepares = config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms
+        if prepares and max_unpacked_bytes < MAX_UNCOMPRESSED_BYTES and is_costly_to_prepare(header, config, now_ms):
+            raise UnpacksToMoreError
         if self._context.validates_records:
-            check_records(batch, header, max_unpacked_bytes)
-        else:
-            check_count(header)
-        if config.prepares_all or header.max_timestamp_ms > now_ms + config.message_timestamp_after_max_ms:
+            check_records(batch, header, max_unpacked_bytes, limits)
+        if prepares:
             batch, header = prepare(batch, header, config, now_ms)
             size_bytes = len(batch)
         if size_bytes > config.segment_bytes:

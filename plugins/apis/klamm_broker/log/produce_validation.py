@@ -1,7 +1,7 @@
-"""What a topic's settings demand of a produced batch beyond its header. Follows Kafka's `LogValidator`.
+"""What a topic's settings check and change in a produced batch, beyond its header. Follows Kafka's `LogValidator`.
 
-Batches stay packed unless the settings ask for a look at their records: a compacted topic needs keys, a lower bound on
-timestamps needs each of them, a codec of the topic's own needs them compressed anew.
+Batches are decompressed only if the settings need their records: a compacted topic needs keys, a lower bound on
+timestamps needs each timestamp, and the topic's own codec needs the records to compress them again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.compression import Codec
 from klamm.wire.records import (
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
@@ -25,6 +26,8 @@ from klamm_broker.log.config import LogConfig
 
 _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
+_CHEAP_BYTES: Final = 1024
+"""A batch of this size has too few records to hold up a thread that others wait for."""
 
 
 class RecordValidationError(KafkaError):
@@ -43,12 +46,10 @@ def prepare(
     Unless the settings prepare all, only a batch with a timestamp in the future needs this.
 
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
-    of codec, and what unpacking raises.
+    of codec, and what decompressing raises.
     """
-    too_late_ms = now_ms + config.message_timestamp_after_max_ms
-    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
-    recompress = config.codec is not None and config.codec is not header.codec
-    if is_late or recompress or config.compact or config.has_earliest_timestamp:
+    if _needs_records(header, config, now_ms):
+        recompress = config.codec is not None and config.codec is not header.codec
         check = _RecordCheck(config, now_ms)
         records = check.checked(decode_records(batch))
         if recompress:
@@ -62,8 +63,22 @@ def prepare(
     return batch, header
 
 
+def is_costly_to_prepare(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Whether `prepare` has to look into a batch that it would unpack, or that is not small."""
+    if not _needs_records(header, config, now_ms):
+        return False
+    return header.codec is not Codec.NONE or header.size_bytes > _CHEAP_BYTES or config.codec is not None
+
+
+def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
+    too_late_ms = now_ms + config.message_timestamp_after_max_ms
+    is_late = not config.log_append_time and header.max_timestamp_ms > too_late_ms
+    recompress = config.codec is not None and config.codec is not header.codec
+    return is_late or recompress or config.compact or config.has_earliest_timestamp
+
+
 class _RecordCheck:
-    """Looks at records as they pass; they are not kept, as a small batch may unpack to many."""
+    """Checks records one by one; they are not kept, as a small batch may decompress to many."""
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
         self._config = config
@@ -71,12 +86,12 @@ class _RecordCheck:
         self._latest_ms = now_ms + config.message_timestamp_after_max_ms
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
-        """All of them; raises RecordValidationError in the end if any is not acceptable."""
+        """Yields the records; raises RecordValidationError after the last if any is not acceptable."""
         errors: list[tuple[int, str | None]] = []
         code = ErrorCode.INVALID_RECORD
         for index, record in enumerate(records):
             if self._config.compact and record.key is None:
-                errors.append((index, "A compacted topic takes no record without a key."))
+                errors.append((index, "A compacted topic accepts no record without a key."))
             elif not self._config.log_append_time and self._is_out_of_time(record.timestamp_ms):
                 code = ErrorCode.INVALID_TIMESTAMP
                 errors.append(

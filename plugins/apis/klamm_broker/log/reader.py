@@ -187,7 +187,10 @@ class LogReader:
         return None
 
     def max_timestamp(self) -> TimestampedOffset | None:
-        """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError."""
+        """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError.
+
+        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start, while its segment is there.
+        """
         return self._look_again(self._max_timestamp)
 
     def _max_timestamp(self) -> TimestampedOffset | None:
@@ -195,7 +198,7 @@ class LogReader:
         timestamp_ms, segment = max(largest, key=lambda each: each[0])
         if timestamp_ms < 0:
             return None
-        return first_record_since(segment, timestamp_ms, self.log_start_offset)
+        return first_record_since(segment, timestamp_ms, segment.base_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
         """The largest epoch not above this one and the offset where its records end; None if this one is not known yet.

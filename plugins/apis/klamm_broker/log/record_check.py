@@ -23,6 +23,9 @@ from klamm.wire.records import CODEC_MASK, HEADER_BYTES, RecordBatchHeader
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
 
+ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
+"""Up to this size, a batch may unpack to any multiple of its own."""
+
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # One large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
@@ -42,14 +45,35 @@ class UnpacksToMoreError(Exception):
     """A batch cannot be checked within the bytes that were allowed; it may be sound, or not."""
 
 
+class BatchLimits(NamedTuple):
+    """What one batch may have: records, bytes when unpacked, and these as a multiple of the packed ones.
+
+    The multiple counts above `ANY_RATIO_BYTES`.
+    """
+
+    max_records: int = 500_000
+    max_unpacked_bytes: int = MAX_UNCOMPRESSED_BYTES
+    max_ratio: int = 20_000
+
+    def unpacked_bytes(self, packed_bytes: int) -> int:
+        """What so many bytes may unpack to."""
+        return min(self.max_unpacked_bytes, max(ANY_RATIO_BYTES, packed_bytes * self.max_ratio))
+
+
+DEFAULT_LIMITS: Final = BatchLimits()
+
+
 def check_records(
-    batch: bytes | bytearray | memoryview, header: RecordBatchHeader, max_bytes: int = MAX_UNCOMPRESSED_BYTES
+    batch: bytes | bytearray | memoryview,
+    header: RecordBatchHeader,
+    max_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    limits: BatchLimits = DEFAULT_LIMITS,
 ) -> None:
-    """Check the records of one batch, which may unpack to so many bytes.
+    """Check the records of one batch, which may unpack to so many bytes here, and to no more than the limits anywhere.
 
     Raises KafkaError: INVALID_RECORD for records that are not what the header or they themselves say, CORRUPT_MESSAGE
-    for bytes that are not of the codec, or unpack to more than klamm takes. Raises UnpacksToMoreError if `max_bytes`
-    is less than that and too little. Of batches that unpack to very much, one is unpacked at a time.
+    for bytes that are not of the codec, or unpack to more than the limits. Raises UnpacksToMoreError if `max_bytes`
+    is less than those and too little. Of batches that unpack to very much, one is unpacked at a time.
     """
     codec = header.codec
     body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
@@ -58,23 +82,34 @@ def check_records(
             raise UnpacksToMoreError
         _check_body(body, header.records_count)
         return
+    allowed_bytes = limits.unpacked_bytes(len(body))
     try:
-        unpacked = decompress(codec, body, min(max_bytes, _LARGE_BYTES))
+        unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES))
     except KafkaError:
         # The library does not report whether the data are garbage or too large.
+        if allowed_bytes <= min(max_bytes, _LARGE_BYTES):
+            raise
         if max_bytes <= _LARGE_BYTES:
             raise UnpacksToMoreError from None
     else:
         _check_body(memoryview(unpacked), header.records_count)
         return
     with _one_large_at_a_time:
-        _check_body(memoryview(decompress(codec, body, max_bytes)), header.records_count)
+        _check_body(memoryview(decompress(codec, body, min(max_bytes, allowed_bytes))), header.records_count)
 
 
-def check_count(header: RecordBatchHeader) -> None:
-    """Check that a batch can have as many records as it says, without a look at them. Raises KafkaError."""
+def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
+    """Check that a batch can and may have as many records as its header says, without reading them.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
+    """
+    if header.records_count > limits.max_records:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batch has {header.records_count} records, the broker takes {limits.max_records} (record.max.count).",
+        )
     is_packed = header.attributes & CODEC_MASK
-    body_bytes = MAX_UNCOMPRESSED_BYTES if is_packed else header.size_bytes - HEADER_BYTES
+    body_bytes = limits.max_unpacked_bytes if is_packed else header.size_bytes - HEADER_BYTES
     if header.records_count * _SMALLEST_RECORD_BYTES > body_bytes:
         raise _invalid(f"{header.records_count} records do not fit in {body_bytes} bytes.")
 
@@ -86,7 +121,8 @@ def _check_body(body: memoryview, count: int) -> None:
     if plan is not None and plan.fits(body):
         return
     try:
-        end = _walk(bytes(body), count)
+        unpacked = body.obj
+        end = _walk(unpacked if type(unpacked) is bytes and len(unpacked) == len(body) else bytes(body), count)
     except IndexError:
         raise _invalid("The records are cut short.") from None
     if end != len(body):

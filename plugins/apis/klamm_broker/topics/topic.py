@@ -15,25 +15,48 @@ if TYPE_CHECKING:
 
 LEADER_EPOCH: Final = 0
 """The leader epoch of every partition: its only replica is always the leader."""
+NO_LEADER_EPOCH: Final = -1
 
 
 class Partition:
     """One partition: appends and reads go through it. Also the key under which fetches wait for it.
 
     `leader_epoch` is what appended batches carry, and what clients' epochs are held against. `wake(partition)` is
-    called after what readers may see has changed.
+    called after what readers may see has changed. The first read of `log` opens it, and raises KafkaError if that
+    fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
     """
 
-    __slots__ = ("_wake", "index", "leader_epoch", "log", "topic")
+    __slots__ = ("_open_log", "_wake", "index", "leader_epoch", "log", "topic")
+    log: PartitionLog
 
     def __init__(
-        self, topic: Topic, index: int, partition_log: PartitionLog, wake: Callable[[Partition], object]
+        self,
+        topic: Topic,
+        index: int,
+        open_log: Callable[[Partition], None],
+        wake: Callable[[Partition], object],
     ) -> None:
         self.topic = topic
         self.index = index
-        self.log = partition_log
         self.leader_epoch = LEADER_EPOCH
+        self._open_log = open_log
         self._wake = wake
+
+    def __getattr__(self, name: str) -> Any:
+        # Python comes here for an empty slot.
+        if name != "log":
+            raise AttributeError(name)
+        self._open_log(self)
+        return object.__getattribute__(self, "log")
+
+    @property
+    def opened_log(self) -> PartitionLog | None:
+        """The log, if it is open."""
+        try:
+            found: PartitionLog = object.__getattribute__(self, "log")
+        except AttributeError:
+            return None
+        return found
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -49,9 +72,11 @@ class Partition:
         return self.log.last_stable_offset
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError(UNKNOWN_LEADER_EPOCH) if the client has seen a later epoch. Negative: it has seen none."""
+        """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1: the client knows none."""
         if current_leader_epoch > self.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if current_leader_epoch < self.leader_epoch and current_leader_epoch != NO_LEADER_EPOCH:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def append(self, records: Any, *, now_ms: int, max_unpacked_bytes: int) -> AppendResult:
         """Append a producer's batch, without a sync and without waking who waits; see `PartitionLog.append`.
@@ -94,7 +119,7 @@ class Partition:
         min_one_message: bool,
         committed_only: bool,
     ) -> LogRead:
-        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that and `check_leader_epoch`."""
+        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that, and UNKNOWN_LEADER_EPOCH."""
         if current_leader_epoch > self.leader_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         return self.log.read(offset, max_bytes, min_one_message=min_one_message, committed_only=committed_only)

@@ -1,0 +1,109 @@
+"""`RequestLimits`: what one request of a listener may cost, by API: bytes, elements, and bytes of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm.metrics.registry import Counter, Labels
+from klamm.wire.api_keys import ApiKey, spec_of
+
+NAME: Final = "klamm:type=Listener,name=LimitedRequests"
+DOC: Final = "Requests refused because they, or their answers, exceeded a limit of the listener."
+MAX_KEYS: Final = 128
+DEFAULT: Final = "default"
+CHECKED_FROM_BYTES: Final = 64 * 1024
+"""The smallest limit of bytes: smaller frames are not checked."""
+
+_KIB: Final = 1024
+_MIB: Final = 1024 * 1024
+DEFAULT_MAX_BYTES: Final = 4 * _MIB
+DEFAULT_MAX_ELEMENTS: Final = 100_000
+DEFAULT_MAX_ANSWER_BYTES: Final = 32 * _MIB
+INLINE_MAX_BYTES: Final = 64 * _KIB
+INLINE_MAX_ELEMENTS: Final = 1500
+"""What a processor's thread decodes; a request with more goes to the handlers. One element may cost 20 µs."""
+
+_LARGE: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+    }
+)
+"""Requests that name many partitions, or carry bytes or texts of the client's own."""
+
+_MAX_ELEMENTS: Final = {ApiKey.DESCRIBE_CONFIGS: 20_000}
+
+
+class LimitCounts:
+    """How many requests exceeded which limit; from any thread."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self.counters = {name: Counter() for name in ("request_bytes", "request_elements", "response_bytes")}
+
+    def count(self, limit: str) -> None:
+        """Count one request."""
+        self.counters[limit].add()
+
+    def read(self) -> Iterable[tuple[Labels, float]]:
+        """For a MetricsRegistry."""
+        return [
+            ({"listener": self._listener, "limit": limit}, counter.value) for limit, counter in self.counters.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """By API key, `MAX_KEYS` long each; what has no API has the default's limit."""
+
+    max_bytes: tuple[int, ...]
+    max_elements: tuple[int, ...]
+    max_answer_bytes: tuple[int, ...]
+    counts: LimitCounts = field(default_factory=lambda: LimitCounts(""))
+
+    def bytes_of(self, api_key: int) -> int:
+        """The largest frame of an API."""
+        return self.max_bytes[api_key] if 0 <= api_key < MAX_KEYS else DEFAULT_MAX_BYTES
+
+
+def request_limits(
+    listener: str = "",
+    *,
+    socket_max_bytes: int = 100 * _MIB,
+    token_max_bytes: int | None = None,
+    max_bytes: Mapping[str, int] | None = None,
+    max_elements: Mapping[str, int] | None = None,
+    max_answer_bytes: Mapping[str, int] | None = None,
+) -> RequestLimits:
+    """The limits of one listener: klamm's own, and over them those that its tables name."""
+
+    def by_key(default: int, own: Mapping[ApiKey, int], set_to: Mapping[str, int]) -> tuple[int, ...]:
+        limits = [set_to.get(DEFAULT, default)] * MAX_KEYS
+        if DEFAULT not in set_to:
+            for key, limit in own.items():
+                limits[key] = limit
+        for key in ApiKey:
+            limits[key] = set_to.get(spec_of(key).name, limits[key])
+        return tuple(limits)
+
+    own_bytes = dict.fromkeys(_LARGE, 16 * _MIB)
+    set_bytes = dict(max_bytes or {})
+    set_bytes.setdefault("Produce", socket_max_bytes)
+    if token_max_bytes is not None:
+        set_bytes.setdefault("SaslAuthenticate", token_max_bytes)
+    return RequestLimits(
+        tuple(max(limit, CHECKED_FROM_BYTES) for limit in by_key(DEFAULT_MAX_BYTES, own_bytes, set_bytes)),
+        by_key(DEFAULT_MAX_ELEMENTS, _MAX_ELEMENTS, max_elements or {}),
+        by_key(DEFAULT_MAX_ANSWER_BYTES, {}, max_answer_bytes or {}),
+        LimitCounts(listener),
+    )

@@ -1,0 +1,34 @@
+"""`ServedUntil`: the moment up to which all requests that arrived have been handed to their handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from klamm.server.metric_tables import processors_of
+
+if TYPE_CHECKING:
+    from klamm.requests.request_channel import RequestChannel
+    from klamm.runtime.clock import Clock
+    from klamm.server.listener import Listener
+
+
+class ServedUntil:
+    """`ServerServices.served_until_ns`, in monotonic nanoseconds. Any thread may call it; it adds no work to requests.
+
+    It is the smallest of: what each processor has read up to, and when the oldest request in the request queue was
+    received. Requests of a connection whose previous request is still being answered do not count.
+    """
+
+    def __init__(self, clock: Clock, listeners: Sequence[Listener], request_channel: RequestChannel) -> None:
+        self._clock = clock
+        self._listeners = listeners
+        self._channel = request_channel
+
+    def __call__(self) -> int:
+        processors = [processor for _, processor in processors_of(self._listeners)]
+        until_ns = min((one.served_until_ns() for one in processors), default=self._clock.monotonic_ns())
+        if self._channel.size():
+            queued = (one.queued_since_ns() for one in processors)
+            until_ns = min([until_ns, *(since_ns for since_ns in queued if since_ns is not None)])
+        return until_ns

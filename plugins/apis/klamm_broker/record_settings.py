@@ -1,0 +1,40 @@
+"""The settings of a broker that say what produced batches may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm import setting
+from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """Part of `BrokerSettings`."""
+
+    record_validation: str = setting(
+        "records",
+        name="record.validation",
+        choices=("records", "headers"),
+        doc="What is checked of a produced batch: all its records, or only its header, which trusts producers."
+        " klamm's own key.",
+    )
+    record_max_count: int = setting(
+        500_000,
+        name="record.max.count",
+        minimum=1,
+        doc="Most records in a produced batch; more are refused with MESSAGE_TOO_LARGE. klamm's own key.",
+    )
+    record_max_unpacked_bytes: int = setting(
+        MAX_UNCOMPRESSED_BYTES,
+        name="record.max.unpacked.bytes",
+        minimum=1024 * 1024,
+        maximum=MAX_UNCOMPRESSED_BYTES,
+        doc="Most bytes that a compressed batch may unpack to. klamm's own key.",
+    )
+    record_max_unpacked_ratio: int = setting(
+        20_000,
+        name="record.max.unpacked.ratio",
+        minimum=1,
+        doc="Most times its own size that a compressed batch may unpack to, above 32 MiB. klamm's own key.",
+    )

@@ -1,0 +1,125 @@
+"""Sends a request in each version to both servers, and makes their answers comparable."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreateTopicsRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.primitives import ZERO_UUID, WireError
+from klamm.wire.struct_base import WireStruct
+from tests.peers.server import HOST, Server
+from tests.peers.wire_client import WireClient
+
+_IGNORED: Final = frozenset(
+    {"error_message", "batch_index_error_message", "throttle_time_ms", "cluster_id", "host", "port", "log_dir"}
+    | {"total_bytes", "usable_bytes", "is_cordoned", "documentation", "session_id", "current_leader", "node_endpoints"}
+)
+"""Words, addresses, sizes of disks: another server has others."""
+_IGNORED_CONFIGS: Final = frozenset({"min.insync.replicas"})
+"""A dynamic default of all brokers in Kafka, see docs/deviations.md."""
+
+
+class Ids:
+    """Of the topics of one server."""
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+        self.names: dict[bytes, str] = {}
+
+    def refresh(self) -> None:
+        for topic in self._client.call(MetadataRequest(topics=None), 12).topics:
+            self.names[topic.topic_id] = topic.name
+
+    def of(self, name: str) -> bytes:
+        """The id of a topic; one that no topic has for a name that no topic has."""
+        self.refresh()
+        return next((topic_id for topic_id, each in reversed(self.names.items()) if each == name), b"\7" * 16)
+
+    def comparable(self, topic_id: bytes) -> str:
+        if topic_id == ZERO_UUID:
+            return "no id"
+        if topic_id not in self.names:
+            self.refresh()
+        return f"the id of {self.names.get(topic_id, 'nothing')}"
+
+
+class Case(NamedTuple):
+    """A request, made anew for each version and server."""
+
+    name: str
+    make: Callable[[int, Ids], Any]
+    versions: range | None = None
+    differs: str = ""
+    """Why the answers may differ, in the words of docs/deviations.md."""
+
+
+class Target:
+    """One server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.client = WireClient(HOST, server.port)
+        self.ids = Ids(self.client)
+        answer = self.client.call(ApiVersionsRequest("klamm-test", "1"), 3)
+        self.served = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+
+    def ask(self, case: Case, version: int) -> Any:
+        """The comparable answer; "closed" if the connection was."""
+        request = case.make(version, self.ids)
+        # Of a topic that Kafka has just created its metadata may not know yet.
+        ignored = _IGNORED | {"topic_id"} if request.API_KEY == CreateTopicsRequest.API_KEY else _IGNORED
+        client = WireClient(HOST, self._server.port)
+        try:
+            answer = client.call(request, version)
+        except (OSError, EOFError, struct.error):
+            return "closed"
+        finally:
+            client.close()
+        return self._comparable(answer, ignored)
+
+    def _comparable(self, value: Any, ignored: frozenset[str]) -> Any:
+        if isinstance(value, WireStruct):
+            return {
+                name: self._comparable(getattr(value, name), ignored) for name in value.__slots__ if name not in ignored
+            }
+        if isinstance(value, list):
+            return [
+                self._comparable(each, ignored) for each in value if getattr(each, "name", "") not in _IGNORED_CONFIGS
+            ]
+        if isinstance(value, (bytes, memoryview, bytearray)) and len(value) == 16:
+            return self.ids.comparable(bytes(value))
+        return bytes(value) if isinstance(value, (memoryview, bytearray)) else value
+
+
+def differences(case: Case, ours: Target, theirs: Target) -> Iterator[str]:
+    """What the servers answer otherwise, version by version."""
+    for version in _versions(case, ours, theirs):
+        here, there = ours.ask(case, version), theirs.ask(case, version)
+        if here != there and _in_order(here) != _in_order(there):
+            yield f"{case.name}, version {version}:\n  klamm: {here}\n  Kafka: {there}"
+
+
+def _versions(case: Case, ours: Target, theirs: Target) -> Iterator[int]:
+    request = case.make(0, ours.ids)
+    both = [version for version in ours.served[request.API_KEY] if version in theirs.served[request.API_KEY]]
+    for version in both:
+        if case.versions is not None and version not in case.versions:
+            continue
+        try:
+            case.make(version, ours.ids).encode(version)
+        except WireError:
+            continue
+        yield version
+
+
+def _in_order(value: Any) -> Any:
+    """Lists in one order: Kafka's is often that of a hash table."""
+    if isinstance(value, dict):
+        return {name: _in_order(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return sorted((_in_order(each) for each in value), key=repr)
+    return value

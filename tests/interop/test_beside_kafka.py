@@ -1,0 +1,91 @@
+"""What klamm answers, Apache Kafka answers too: errors, defaults and edge cases of each API, in each version.
+
+What differs on purpose is in docs/deviations.md, and marked in the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests.interop.beside_kafka import admin_cases, data_cases
+from tests.interop.beside_kafka.comparison import Case, Target, differences
+from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
+from tests.peers.kafka_server import KafkaServer
+from tests.peers.klamm_server import KlammServer
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(1800)]
+Cases: TypeAlias = Callable[[], Iterator[Case]]
+ALL: list[Cases] = [data_cases.all_cases, admin_cases.all_cases]
+DIFFERING = [case for cases in ALL for case in cases() if case.differs]
+DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
+KAFKAS_OFFSETS_PARTITIONS = 3
+SETTINGS = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
+TOPICS = {
+    "data": (2, {}),
+    "empty": (1, {}),
+    "timed": (1, {}),
+    "growing": (2, {}),
+    "compacted": (1, {"cleanup.policy": "compact"}),
+    "both": (1, {"cleanup.policy": "compact,delete"}),
+    "young": (1, {"message.timestamp.before.max.ms": "10000"}),
+    "small": (1, {"max.message.bytes": "1000"}),
+    "configured-topic": (1, {"retention.ms": "12345", "cleanup.policy": "compact"}),
+    "spare": (1, {}),
+}
+
+
+def prepare(target: Target) -> None:
+    for name, (partitions, configs) in TOPICS.items():
+        made = [CreatableTopicConfig(*each) for each in configs.items()]
+        answer = target.client.call(CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=made)]), 5)
+        assert answer.topics[0].error_code == 0, answer
+    for times in ((10, 90, 20), (90, 30), (40,), (50, 45)):
+        records = batch(*[b"v"] * len(times), timestamps=tuple(NOW_MS - 10_000 + each for each in times))
+        target.client.call(produce(("timed", 0, records))(9, target.ids), 9)
+
+
+def find_coordinator(target: Target) -> None:
+    """Kafka then makes `__consumer_offsets`."""
+
+    def found() -> bool:
+        answer = target.client.call(FindCoordinatorRequest("group"), 3)
+        return bool(answer.error_code == ErrorCode.NONE)
+
+    wait_until(found, within_s=60)
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Target]]:
+    directory = tmp_path_factory.mktemp("beside")
+    with KlammServer(directory / "klamm", SETTINGS) as klamm, KafkaServer(directory / "kafka", SETTINGS) as kafka:
+        both = Target(klamm), Target(kafka)
+        for target in both:
+            prepare(target)
+            find_coordinator(target)
+        offsets = CreatableTopic("__consumer_offsets", KAFKAS_OFFSETS_PARTITIONS, 1)
+        both[0].client.call(CreateTopicsRequest([offsets]), 5)
+        yield both
+
+
+def found(cases: Iterable[Case], targets: tuple[Target, Target]) -> list[str]:
+    return [text for case in cases for text in differences(case, *targets)]
+
+
+@pytest.mark.parametrize("cases", ALL, ids=["data", "admin"])
+def test_answers_are_kafkas(targets: tuple[Target, Target], cases: Cases) -> None:
+    differ = found((case for case in cases() if not case.differs), targets)
+    assert not differ, "\n".join(differ)
+
+
+@pytest.mark.parametrize("case", DIFFERING, ids=lambda case: case.name)
+def test_what_differs_is_documented_and_does_differ(targets: tuple[Target, Target], case: Case) -> None:
+    assert case.differs in " ".join(DEVIATIONS.read_text(encoding="utf-8").split())
+    assert found([case], targets)

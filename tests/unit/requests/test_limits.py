@@ -1,0 +1,168 @@
+"""What one request may cost: where it runs, how many elements it has, how large its answer gets."""
+
+import pytest
+
+from klamm import ErrorCode, KafkaError, RequestOutcome
+from klamm.api.pending import LATER
+from klamm.requests.limits import DEFAULT_MAX_BYTES, request_limits
+from klamm.requests.pending import CloseConnection, InvalidRequestError
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.messages import describe_groups, fetch, find_coordinator, heartbeat, join_group, metadata
+from tests.unit.requests.requests_harness import Line, handler, ping, response_in
+
+
+def run(line):
+    line.pipeline.run_queued(line.queue.popleft())
+    return line.delivered.popleft()
+
+
+def answering(response):
+    calls = []
+
+    def handle(request, context):
+        calls.append(request)
+        return response
+
+    return calls, handle
+
+
+def topics(count, name="t"):
+    return metadata.MetadataRequest([metadata.MetadataRequestTopic(name=f"{name}{n}") for n in range(count)])
+
+
+@pytest.mark.parametrize(("mode", "inline"), [("hybrid", False), ("inline", True)])
+def test_a_frame_over_64_kib_does_not_run_on_the_network_thread(mode, inline):
+    calls, handle = answering(metadata.MetadataResponse())
+    line = Line(handler(metadata, handle), mode=mode)
+    request = topics(300, "n" * 240)
+    assert len(line.frame(request, 12)) > 65536
+    _, result = line.submit(request, 12)
+    assert (result is not LATER) is inline
+    assert bool(calls) is inline
+    if not inline:
+        assert response_in(run(line).result, metadata.MetadataResponse, 12) == metadata.MetadataResponse()
+        assert calls == [request]
+
+
+@pytest.mark.parametrize(("count", "inline"), [(1500, True), (1501, False)])
+def test_a_request_of_many_elements_goes_to_the_handlers(count, inline):
+    calls, handle = answering(metadata.MetadataResponse())
+    line = Line(handler(metadata, handle))
+    request, result = line.submit(topics(count), 12)
+    assert bool(calls) is inline
+    if not inline:
+        assert result is LATER
+        assert list(line.queue) == [request]
+        assert response_in(run(line).result, metadata.MetadataResponse, 12) == metadata.MetadataResponse()
+        assert calls == [topics(count)]
+    line.pipeline.end((request,), RequestOutcome.ANSWERED)
+    assert line.metric("RequestsPerSec") == {("Metadata", "12"): 1}
+    assert line.events.outcomes == [RequestOutcome.ANSWERED]
+
+
+def test_a_handler_may_leave_the_network_thread_once_it_knows_what_it_is_up_to():
+    calls = []
+
+    def handle(request, context):
+        calls.append(request)
+        context.leave_processor()
+        return heartbeat.HeartbeatResponse()
+
+    line = Line(handler(heartbeat, handle))
+    _, result = line.submit(ping())
+    assert result is LATER
+    assert len(calls) == 1
+    assert response_in(run(line).result, heartbeat.HeartbeatResponse, 4) == heartbeat.HeartbeatResponse()
+    assert calls == [ping(), ping()]
+
+
+def test_a_request_that_waits_after_all_ends_with_its_connection():
+    line = Line(handler(heartbeat, lambda request, context: context.leave_processor()))
+    request, _ = line.submit(ping())
+    line.pipeline.lose(request)
+    assert line.events.outcomes == [RequestOutcome.LOST_BEFORE]
+    line.pipeline.run_queued(line.queue.popleft())
+    assert not line.delivered
+
+
+def test_too_many_elements_are_answered_where_the_answer_has_a_place_for_an_error():
+    calls, handle = answering(join_group.JoinGroupResponse())
+    line = Line(handler(join_group, handle), limits=request_limits(max_elements={"JoinGroup": 200}))
+    protocols = [join_group.JoinGroupRequestProtocol(f"p{n}", b"") for n in range(201)]
+    request, result = line.submit(join_group.JoinGroupRequest("g", protocols=protocols), 9)
+    answer = response_in(result, join_group.JoinGroupResponse, 9)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert calls == []
+    line.pipeline.end((request,), RequestOutcome.ANSWERED)
+    assert line.events.outcomes == [RequestOutcome.FAILED]
+    assert line.limits.counts.counters["request_elements"].value == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "version", "message"),
+    [
+        (metadata, 12, topics(2000)),
+        (fetch, 4, fetch.FetchRequest(topics=[fetch.FetchTopic(f"t{n}") for n in range(2000)])),
+        (
+            find_coordinator,
+            4,
+            find_coordinator.FindCoordinatorRequest(coordinator_keys=[f"group-{n}" for n in range(2000)]),
+        ),
+    ],
+)
+def test_elsewhere_too_many_elements_close_the_connection(module, version, message):
+    line = Line(handler(module, None), limits=request_limits(max_elements={"default": 1000}))
+    with pytest.raises(InvalidRequestError, match="more than 1000 elements .request_max_elements"):
+        line.submit(message, version)
+    assert line.events.outcomes == [RequestOutcome.FAILED]
+
+
+def test_elements_are_counted_on_a_handlers_thread_too():
+    line = Line(handler(metadata, None, blocking=True), limits=request_limits(max_elements={"Metadata": 3000}))
+    line.submit(topics(3001), 12)
+    assert run(line).result == CloseConnection(
+        "Metadata v12 request has more than 3000 elements (request_max_elements)"
+    )
+
+
+def test_an_answer_that_gets_too_large_is_an_error():
+    groups = [describe_groups.DescribedGroup(group_id=f"group-{n}") for n in range(100)]
+    _, handle = answering(describe_groups.DescribeGroupsResponse(groups=groups))
+    line = Line(handler(describe_groups, handle), limits=request_limits(max_answer_bytes={"default": 500}))
+    request, result = line.submit(describe_groups.DescribeGroupsRequest(["g"]), 6)
+    (answer,) = response_in(result, describe_groups.DescribeGroupsResponse, 6).groups
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "more than 500 bytes (response_max_bytes)" in answer.error_message
+    assert line.limits.counts.counters["response_bytes"].value == 1
+
+
+def test_a_handler_may_find_early_that_its_answer_gets_too_large():
+    made = []
+
+    def handle(request, context):
+        for size_bytes in range(0, 1000, 100):
+            made.append(size_bytes)
+            try:
+                context.check_answer_bytes(size_bytes)
+            except KafkaError:
+                raise AssertionError("errors of one element are caught by handlers") from None
+
+    line = Line(handler(heartbeat, handle), limits=request_limits(max_answer_bytes={"Heartbeat": 500}))
+    _, result = line.submit(ping())
+    assert response_in(result, heartbeat.HeartbeatResponse, 4).error_code == ErrorCode.INVALID_REQUEST
+    assert made[-1] == 600
+
+
+def test_limits_by_api_over_those_of_klamm():
+    own = request_limits(socket_max_bytes=50 << 20, token_max_bytes=300_000)
+    assert own.bytes_of(ApiKey.PRODUCE) == 50 << 20
+    assert own.bytes_of(ApiKey.SASL_AUTHENTICATE) == 300_000
+    assert own.bytes_of(ApiKey.HEARTBEAT) == 4 << 20
+    assert own.bytes_of(ApiKey.FETCH) == 16 << 20
+    assert own.bytes_of(ApiKey.METADATA) == own.bytes_of(-5) == own.bytes_of(999) == DEFAULT_MAX_BYTES
+    set_to = request_limits(max_bytes={"default": 1 << 20, "Metadata": 5, "Produce": 200_000})
+    assert set_to.bytes_of(ApiKey.PRODUCE) == 200_000
+    assert set_to.bytes_of(ApiKey.METADATA) == 65536, "the least there is"
+    assert set_to.bytes_of(ApiKey.FETCH) == 1 << 20
+    assert request_limits().max_elements[ApiKey.DESCRIBE_CONFIGS] == 20_000
+    assert request_limits(max_elements={"default": 7}).max_elements[ApiKey.DESCRIBE_CONFIGS] == 7
