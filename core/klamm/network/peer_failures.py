@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from klamm.api.context import ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
+from klamm.runtime.scheduler import Scheduler
 from klamm.shared.addresses import source_of
 
 SUPPRESSED_NAME: Final = "klamm:type=Listener,name=SuppressedFailureLines"
@@ -32,3 +34,11 @@ class PeerFailureLog:
     def log(self, host: str, level: int, message: str, *arguments: object) -> None:
         """A line about a connection from `host`."""
         self._lines.log(source_of(host), level, message, *arguments)
+
+
+def failure_log_of(listener: ListenerContext, lines_per_minute: int, scheduler: Scheduler) -> PeerFailureLog:
+    """The log of a listener, and the metric of what it leaves out."""
+    made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines_per_minute)
+    labels = {"listener": listener.name}
+    listener.services.metrics.register(SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),))
+    return made

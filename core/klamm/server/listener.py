@@ -24,7 +24,7 @@ from klamm.network.acceptor_thread import AcceptorThread
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer
 from klamm.network.memory_pool import MemoryPool
-from klamm.network.peer_failures import SUPPRESSED_DOC, SUPPRESSED_NAME, PeerFailureLog
+from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
 from klamm.network.runtime import Limits, ListenerRuntime
 from klamm.requests.api_versions import ApiVersionsAnswerer, with_api_versions
@@ -173,14 +173,13 @@ class Listener:
             pool=pool,
             handshakers=self._start_handshakers(parts),
             failures=self._connection_failures(),
-            failure_log=self._failure_log(scheduler),
+            failure_log=failure_log_of(self.context, self.plan.settings.failure_log_lines_per_minute, scheduler),
             outcomes=GateOutcomes(),
             counts=self.counts,
             new_recorder=new_recorder,
         )
-        count = self.plan.settings.processors
-        self.processors = [Processor(index, runtime) for index in range(count)]
-        self._next_index = count
+        self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
+        self._next_index = len(self.processors)
         self._balancer = LoadBalancer(self.name, parts.assigner, clock)
         self._balancer.processors = self.processors
         with parts.needed(parts.assigner):
@@ -260,15 +259,6 @@ class Listener:
         failures = ConnectionFailures(self.name)
         self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
         return failures
-
-    def _failure_log(self, scheduler: Scheduler) -> PeerFailureLog:
-        lines = self.plan.settings.failure_log_lines_per_minute
-        made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines)
-        labels = {"listener": self.name}
-        self.context.services.metrics.register(
-            SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),)
-        )
-        return made
 
     def _close_least_recently_used(self) -> bool:
         fullest = max(self.all_processors, key=lambda processor: processor.connection_count)
