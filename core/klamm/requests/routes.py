@@ -62,7 +62,8 @@ class Route:
     than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits of a
     request and its answer, wherever it runs. `flexible_from` is the first version with a flexible response header.
     `on_request` and `on_response` are the filters that want this API, in the order of their calls; after them,
-    `on_request` notifies observers. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be answered from the response cache.
+    `on_request` notifies observers. `unchanged_while` is `ApiHandler.unchanged_while` where equal requests may be
+    answered from the response cache.
     """
 
     __slots__ = (
