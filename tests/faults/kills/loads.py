@@ -145,7 +145,8 @@ class Survivor:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 200,
-            "session.timeout.ms": 6000,
+            # A member that expires between two deaths may be fenced: what was stored of the group names its former id.
+            "session.timeout.ms": 30_000,
             **IMPATIENT,
         }
         if instance_id is not None:
