@@ -31,14 +31,19 @@ class WireClient:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._correlation_id = 0
 
-    def call(self, request: Message, version: int) -> Any:
-        """The decoded response. Raises OSError when the server closes, ValueError for another request's answer."""
+    def exchange(self, request: Message, version: int) -> bytes:
+        """The response frame. Raises OSError when the server closes, ValueError for another request's answer."""
         self._correlation_id += 1
         self._socket.sendall(encode_frame(request, version, self._correlation_id))
         frame = receive_frame(self._socket)
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != self._correlation_id:
             raise ValueError(f"asked {self._correlation_id}, answered {correlation_id}")
+        return frame
+
+    def call(self, request: Message, version: int) -> Any:
+        """The decoded response. Raises as `exchange`."""
+        frame = self.exchange(request, version)
         module, name = _MODULES[request.API_KEY]
         response = getattr(import_module(f"klamm.wire.messages.{module}"), f"{name}Response")
         return response.decode(version, frame, response_header_size(request.API_KEY, version))

@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 
 class DescribedConfig(NamedTuple):
-    """One setting: Kafka's name, the value in force, the default, its Python type, its documentation."""
+    """One setting: Kafka's name, the value in force, the default, its Python type, its documentation.
+
+    `dynamic` is "cluster-wide" or "per-broker" for a setting that `ServerContext.change_configs` takes, else empty.
+    """
 
     name: str
     value: Any
     default: Any
-    kind: type
+    kind: Any
     doc: str
+    dynamic: str = ""

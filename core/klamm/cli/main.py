@@ -11,7 +11,7 @@ from klamm.api.contracts import command_problem
 from klamm.api.provider import ProviderKind
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.config.problems import ConfigError
-from klamm.config.settings import LOG_LEVELS
+from klamm.config.settings import AS_VERSIONS, LOG_LEVELS
 from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
@@ -43,7 +43,18 @@ def parser() -> argparse.ArgumentParser:
     )
 
     serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
+    serve.add_argument(
+        "--as-version",
+        metavar="RELEASE",
+        choices=AS_VERSIONS,
+        help="offer the API versions of that release of Apache Kafka: " + ", ".join(AS_VERSIONS),
+    )
     serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
+    serve.add_argument(
+        "--ephemeral",
+        action="store_true",
+        help="for tests: a free port, no waiting for members of a group, and faults, recording and time over HTTP",
+    )
     check = commands.add_parser(
         "check", parents=[common, settings], help="report all problems of a file, without binding"
     )

@@ -6,17 +6,20 @@ The names listed here are public: what a plugin needs to describe, check or read
 from klamm.api.described_config import DescribedConfig
 from klamm.config.checks import check_networks, check_private
 from klamm.config.listener_security import ListenerSecurity
-from klamm.config.setting import SettingSpec, specs_of
+from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
 from klamm.config.table_loader import check_table, load_settings
 from klamm.config.tables import read_tables
 
 __all__ = [
+    "CLUSTER_WIDE",
+    "PER_BROKER",
     "ListenerSecurity",
     "DescribedConfig",
     "SettingSpec",
     "check_networks",
     "check_private",
     "check_table",
+    "check_value",
     "load_settings",
     "read_tables",
     "specs_of",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from klamm.config import toml_positions as positions
 from klamm.config.problems import Problem
@@ -14,6 +14,14 @@ from klamm.config.setting import UNKNOWN_KEY, convert, flatten, specs_of
 _TABLE_HINTS: Final[dict[tuple[str, ...], str]] = {
     ("listeners",): ': write [listeners.NAME] and below it bind = "HOST:PORT"'
 }
+
+
+class Put(NamedTuple):
+    """A value for a path in the configuration, over what the file and the command line say; `key` is its Kafka name."""
+
+    path: tuple[str, ...]
+    value: str
+    key: str
 
 
 class ConfigTables:

@@ -1,24 +1,36 @@
-"""The server's own settings by Kafka's names, as DescribeConfigs of a broker lists them."""
+"""The server's own settings by Kafka's names, as DescribeConfigs of a broker lists them and AlterConfigs changes them.
+
+A setting of a listener has Kafka's plain name, which stands for all listeners, and `listener.name.NAME.key` for one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.api.described_config import DescribedConfig
-from klamm.config.setting import specs_of
+from klamm.config.config_tables import Put
+from klamm.config.setting import SettingSpec, specs_of
 
 if TYPE_CHECKING:
     from klamm.config.plan import ServerPlan
 
 _NUMBERS: Final = (bool, int, float)
+_OWN_NAME: Final = "listener.name.NAME."
+
+
+class DynamicSetting(NamedTuple):
+    """A setting that changes while the server runs, and the paths in the configuration that it stands for."""
+
+    described: DescribedConfig
+    paths: tuple[tuple[str, ...], ...]
 
 
 def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
-    """The numbers among the settings of the server and its listeners that Kafka has a name for.
+    """The numbers among the settings of the server and its listeners that Kafka has a name for, and what is dynamic.
 
     Settings of the first listener have Kafka's plain name; those of other listeners are `listener.name.NAME.key`,
-    and are listed where the value differs.
+    and are listed where the value differs, or where they are dynamic.
     """
     configs = list(_numbers_of(plan.server))
     if plan.listeners:
@@ -31,6 +43,9 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
                 for own, other in zip(_numbers_of(listener.settings), first, strict=True)
                 if own.value != other.value
             ]
+    listed = {config.name for config in configs}
+    # Of parts; of listeners, also where the value is that of the first.
+    configs += [each.described for name, each in dynamic_settings(plan).items() if name not in listed]
     return configs
 
 
@@ -38,4 +53,59 @@ def _numbers_of(settings: Any) -> Iterator[DescribedConfig]:
     for spec in specs_of(type(settings)).values():
         # Settings with a name of klamm's own have that as `kafka` too.
         if spec.kafka is not None and "." in spec.kafka and spec.kind in _NUMBERS:
-            yield DescribedConfig(spec.kafka, getattr(settings, spec.attribute), spec.default, spec.kind, spec.doc)
+            yield _described(spec.kafka, settings, spec)
+
+
+def _described(name: str, settings: Any, spec: SettingSpec) -> DescribedConfig:
+    return DescribedConfig(name, getattr(settings, spec.attribute), spec.default, spec.kind, spec.doc, spec.dynamic)
+
+
+def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
+    """Every setting of the server, its listeners and their parts that changes while it runs, by Kafka's name."""
+    found: dict[str, DynamicSetting] = {}
+
+    def add(name: str, path: tuple[str, ...], settings: Any, spec: SettingSpec) -> None:
+        before = found.get(name)
+        described = _described(name, settings, spec) if before is None else before.described
+        found[name] = DynamicSetting(described, (*(before.paths if before is not None else ()), path))
+
+    for spec in _dynamic_of(plan.server):
+        add(str(spec.kafka), ("server", spec.name), plan.server, spec)
+    for listener in plan.listeners:
+        own = f"listener.name.{listener.name.lower()}."
+        top = ("listeners", listener.name)
+        tables: list[tuple[tuple[str, ...], Any]] = [(top, listener.settings)]
+        tables += [((*top, part.name), part.settings) for part in listener.all_parts if part.settings is not None]
+        for path, settings in tables:
+            for spec in _dynamic_of(settings):
+                name = str(spec.kafka)
+                if name.startswith(_OWN_NAME):
+                    add(own + name.removeprefix(_OWN_NAME), (*path, spec.name), settings, spec)
+                    continue
+                add(name, (*path, spec.name), settings, spec)
+                if not spec.per_server:
+                    add(own + name, (*path, spec.name), settings, spec)
+    return found
+
+
+def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
+    """Of two settings with one name in Kafka, as for the kinds of key stores, the one that is set."""
+    by_name: dict[str | None, SettingSpec] = {}
+    for spec in specs_of(type(settings)).values():
+        if spec.dynamic and (spec.kafka not in by_name or getattr(settings, spec.attribute) is not None):
+            by_name[spec.kafka] = spec
+    yield from by_name.values()
+
+
+def puts_of(plan: ServerPlan, values: Mapping[str, str]) -> list[Put]:
+    """The values of dynamic settings, by their paths: those of one listener after those of all, so that they count.
+
+    Raises ValueError for a name that is no dynamic setting.
+    """
+    known = dynamic_settings(plan)
+    puts = []
+    for name in sorted(values, key=lambda name: (name.startswith("listener.name."), name)):
+        if name not in known:
+            raise ValueError(f"{name}: is no setting that changes while the server runs")
+        puts += [Put(path, values[name].strip(), name) for path in known[name].paths]
+    return puts

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import Provider, ProviderKind
-from klamm.config.config_tables import ConfigTables
+from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.part_resolver import default_parts
 from klamm.config.plugin_registry import PluginError, PluginRegistry
 from klamm.config.problems import Problem, did_you_mean
@@ -20,10 +20,15 @@ _NAME: Final = "NAME"
 
 
 def apply_overrides(
-    config: ConfigTables, plugins: PluginRegistry, overrides: Sequence[str], bind: str | None, data_dir: str | None
+    config: ConfigTables,
+    plugins: PluginRegistry,
+    overrides: Sequence[str],
+    bind: str | None,
+    data_dir: str | None,
+    puts: Sequence[Put] = (),
 ) -> None:
-    """Apply the arguments of the command line to the tables; problems are reported."""
-    _Overrides(config, plugins).apply(overrides, bind, data_dir)
+    """Apply the arguments of the command line to the tables, and then `puts`; problems are reported."""
+    _Overrides(config, plugins).apply(overrides, bind, data_dir, puts)
 
 
 class _Overrides:
@@ -31,7 +36,7 @@ class _Overrides:
         self._config = config
         self._plugins = plugins
 
-    def apply(self, overrides: Sequence[str], bind: str | None, data_dir: str | None) -> None:
+    def apply(self, overrides: Sequence[str], bind: str | None, data_dir: str | None, puts: Sequence[Put]) -> None:
         of_parts = []
         listeners = list(self._config.table(("listeners",)) or {"default": {}})
         for text in overrides:
@@ -53,6 +58,8 @@ class _Overrides:
             self._put(("listeners", first, "bind"), bind, f"--bind {bind}")
         if data_dir is not None:
             self._put(("server", "data_dir"), str(Path(data_dir).absolute()), f"--data-dir {data_dir}")
+        for put in puts:
+            self._put(put.path, put.value, put.key)
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
         """Report listeners that only the command line names and that have no address: they are misspelled."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from klamm.api.contracts import contract_of, contract_problem, factory_problem
 from klamm.api.part import Part
 from klamm.api.provider import ProviderKind
+from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.settings import ListenerSettings, ServerSettings
@@ -160,6 +161,8 @@ class ServerPlan:
     extensions: tuple[PartPlan, ...]
     source: Path | None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
+    """Makes the plan again, of the same file and command line with other values; raises ConfigError."""
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
         """The scheduler, handler set or extension of the same provider and name, whatever its settings."""

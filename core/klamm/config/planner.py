@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
-from klamm.config.config_tables import ConfigTables
+from klamm.config.config_tables import ConfigTables, Put
 from klamm.config.misplaced_keys import PART_KEYS, place_of
 from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults
@@ -43,19 +44,23 @@ def load_plan(
     name can be used. A start and `klamm check` ask for that; a reload does not, as parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
     current directory, unlike paths in the file. `defaults` count for handler sets that have the setting, where neither
-    the file nor the command line gives a value. `more_parts` are parts that every listener has beside those that it
-    names, and before them, by the key that names them, e.g. `filters`.
+    the file nor the command line gives a value. `more_parts` are parts that every listener, or the server, has
+    beside those that it names, and before them, by the key that names them, e.g. `filters`.
     """
     tables, text = read_tables(file)
-    config = ConfigTables(file, tables, text)
-    name_defaults(config, plugins)
-    apply_overrides(config, plugins, overrides, bind, data_dir)
-    # For listeners of the command line.
-    name_defaults(config, plugins)
-    planner = _Planner(config, plugins, files)
-    planner.set_defaults(defaults or {})
-    planner.add_parts(more_parts or {})
-    return planner.plan()
+
+    def plan_with(puts: Sequence[Put] = (), *, files: bool = files) -> ServerPlan:
+        config = ConfigTables(file, copy.deepcopy(tables), text)
+        name_defaults(config, plugins)
+        apply_overrides(config, plugins, overrides, bind, data_dir, puts)
+        # For listeners of the command line.
+        name_defaults(config, plugins)
+        planner = _Planner(config, plugins, files)
+        planner.set_defaults(defaults or {})
+        planner.add_parts(more_parts or {})
+        return replace(planner.plan(), changed=lambda puts: plan_with(puts, files=True))
+
+    return plan_with()
 
 
 class _Planner:
@@ -75,11 +80,13 @@ class _Planner:
                     self.config.set_default((name, key), value)
 
     def add_parts(self, parts: Mapping[str, Sequence[str]]) -> None:
-        """Have every listener name further parts, before its own."""
+        """Have every listener, and the server, name further parts, before its own."""
         listeners = self.config.tables.get("listeners")
-        for table in listeners.values() if isinstance(listeners, dict) else ():
-            for key, names in parts.items() if isinstance(table, dict) else ():
-                own = table.get(key, [])
+        tables = [*listeners.values()] if isinstance(listeners, dict) else []
+        of_server = specs_of(ServerSettings)
+        for key, names in parts.items():
+            for table in [self.config.tables.setdefault("server", {})] if key in of_server else tables:
+                own = table.get(key, []) if isinstance(table, dict) else None
                 if isinstance(own, list):
                     table[key] = [*(name for name in names if name not in own), *own]
 
@@ -176,7 +183,7 @@ class _Planner:
         )
 
     def unused_table(self, name: str, used: Collection[str]) -> str:
-        """The problem with a table below a listener that is no part's."""
+        """The problem with a table below a listener that no part uses."""
         for kind, form in PART_KEYS.items():
             if any(found.provider.name == name for found in self.plugins.providers(kind)):
                 return f"is of a {kind.label} that this listener does not name; add {form.format(name)}"

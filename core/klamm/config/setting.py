@@ -19,6 +19,8 @@ from klamm.config.problems import did_you_mean
 
 _KEY: Final = "klamm"
 REQUIRED: Final[Any] = MISSING
+CLUSTER_WIDE: Final = "cluster-wide"
+PER_BROKER: Final = "per-broker"
 UNKNOWN_KEY: Final = "unknown key"
 
 
@@ -45,6 +47,7 @@ class SettingSpec(NamedTuple):
     private: bool = False
     provider: ProviderKind | None = None
     deprecated: str = ""
+    dynamic: str = ""
 
 
 def setting(
@@ -63,6 +66,7 @@ def setting(
     private: bool = False,
     provider: ProviderKind | None = None,
     deprecated: str = "",
+    dynamic: str = "",
 ) -> Any:
     """A field of a settings class, which is a frozen dataclass.
 
@@ -73,6 +77,8 @@ def setting(
     `per_server` says that all listeners that have the part must have the same value, `names_listeners` that the value
     names listeners, `private` that the file or directory is the server's alone: a wider mode is a warning.
     `provider` says that the value names one provider of a kind; unset, it is the kind's default.
+    `dynamic` says that AlterConfigs changes the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one
+    broker or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
     `deprecated` says what to use instead; a configuration that has the key works, with a warning.
 
     A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
@@ -84,7 +90,8 @@ def setting(
     them.
     """
     flags = (per_server, names_listeners, private)
-    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *flags, provider, deprecated)}
+    more = (*flags, provider, deprecated, dynamic)
+    metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *more)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)
     if isinstance(default, (dict, list)):
@@ -97,12 +104,12 @@ _SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
 
 
 def specs_of(settings: type) -> Mapping[str, SettingSpec]:
-    """The settings of a class, by their names in TOML. Raises TypeError for what is no settings class."""
+    """The settings of a class, by their names in TOML. Raises TypeError for a class that is not a settings class."""
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
     if not isinstance(settings, type) or not dataclasses.is_dataclass(settings):
-        raise TypeError(f"{settings!r} is no settings class: a frozen dataclass was expected")
+        raise TypeError(f"{settings!r} is not a settings class: a frozen dataclass was expected")
     kinds = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
         if _KEY not in field.metadata:
@@ -228,7 +235,7 @@ def _convert(kind: Any, value: Any, base: Path, lenient: bool) -> Any:
 
 
 def _pairs(text: str) -> Any:
-    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. The text itself if it is none."""
+    """`KEY:VALUE,KEY:VALUE`, as Kafka writes tables: keys may have colons. Other text is returned as it is."""
     pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text
 

@@ -9,9 +9,11 @@ from typing import Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
-from klamm.config.setting import setting
+from klamm.config.setting import CLUSTER_WIDE, setting
 from klamm.wire.api_keys import ApiKey, spec_of
 
+AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3")
+"""Releases whose API versions a server can keep to: those of `klamm.wire.releases`."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -35,7 +37,7 @@ def _check_api_names(table: Mapping[str, int]) -> str | None:
     names = {spec_of(key).name for key in ApiKey}
     for name in table:
         if name != "default" and name not in names:
-            return f'"{name}" is no API; write it as Kafka does, e.g. Produce, or "default" for all others'
+            return f'"{name}" is not an API; write it as Kafka does, e.g. Produce, or "default" for all others'
     return None
 
 
@@ -55,7 +57,11 @@ class ServerSettings:
         kafka="authorizer.class.name",
     )
     io_threads: int = setting(
-        8, doc="Request handler threads, which run handlers that may block.", kafka="num.io.threads", minimum=1
+        8,
+        doc="Request handler threads, which run handlers that may block.",
+        kafka="num.io.threads",
+        minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     queued_max_requests: int = setting(
         500,
@@ -80,6 +86,12 @@ class ServerSettings:
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always there.",
     )
     metrics_max_clients: int = setting(20, doc="Clients that metrics name, those with most requests first.", minimum=0)
+    as_version: str | None = setting(
+        None,
+        doc="Serve the APIs and versions that brokers of this release of Apache Kafka offer, and no others: for tests"
+        " of old clients and of upgrades. Unset: all that there are.",
+        choices=AS_VERSIONS,
+    )
     shutdown_deadline_ms: int = setting(30_000, doc="How long a stop waits for requests in flight.", minimum=0)
     log_level: str = setting(
         "WARNING",
@@ -149,6 +161,7 @@ class ListenerSettings:
         doc="Network threads of the listener. One is faster than Kafka's three where threads share an interpreter.",
         kafka="num.network.threads",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     handshake_threads: int = setting(
         1,
@@ -222,7 +235,7 @@ class ListenerSettings:
     )
     poller: str = setting(
         "auto",
-        doc="What watches sockets: epoll where the system has it, else the module selectors.",
+        doc="How sockets are polled: epoll where the system has it, else Python's module selectors.",
         choices=("auto", "epoll", "selectors"),
     )
     slow_log: dict[str, int] = setting(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from klamm.api.api_set import ApiHandler
@@ -54,10 +55,12 @@ class _PreparedResponse(ApiVersionsResponse):
         ).encode(version)
 
 
-def api_versions_response(handlers: Iterable[ApiHandler]) -> ApiVersionsResponse:
-    """The API versions that clients are offered, ordered by API key."""
+def api_versions_response(
+    handlers: Iterable[ApiHandler], own_versions: range = api_versions.VERSIONS
+) -> ApiVersionsResponse:
+    """The API versions that clients are offered, ordered by API key; `own_versions` are those of ApiVersions."""
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
-    ranges.setdefault(api_versions.API_KEY, (api_versions.VERSIONS.start, api_versions.VERSIONS.stop - 1))
+    ranges.setdefault(api_versions.API_KEY, (own_versions.start, own_versions.stop - 1))
     if _PRODUCE in ranges:
         # Because of a bug in librdkafka, Produce is listed from version 0 on, as Kafka does (KAFKA-18659).
         ranges[_PRODUCE] = (0, ranges[_PRODUCE][1])
@@ -158,23 +161,42 @@ class _NoResponder:
 _NO_RESPONDER: Final = _NoResponder()
 
 
-def with_api_versions(handlers: Iterable[ApiHandler], features: Features | None = None) -> list[ApiHandler]:
-    """The handlers of a set, with ApiVersions if it has none of its own."""
-    complete: list[ApiHandler] = list(handlers)
+def with_api_versions(
+    handlers: Iterable[ApiHandler],
+    features: Features | None = None,
+    limits: Mapping[int, tuple[int, int]] | None = None,
+) -> list[ApiHandler]:
+    """The handlers of a set, with ApiVersions if it has none of its own.
+
+    `limits` are the oldest and the latest version by API key: APIs and versions that they leave out are not served.
+    """
+    complete: list[ApiHandler] = list(handlers if limits is None else _within(limits, handlers))
     if not any(handler.api_key == api_versions.API_KEY for handler in complete):
-        complete.append(_default_api_versions(complete, features or Features()))
+        latest = api_versions.VERSIONS.stop - 1
+        if limits is not None:
+            latest = min(latest, limits[api_versions.API_KEY][1])
+        complete.append(_default_api_versions(complete, features or Features(), latest))
     return complete
 
 
-def _default_api_versions(handlers: Sequence[ApiHandler], features: Features) -> ApiHandler:
-    """ApiVersions for these handlers."""
+def _within(limits: Mapping[int, tuple[int, int]], handlers: Iterable[ApiHandler]) -> Iterator[ApiHandler]:
+    for handler in handlers:
+        oldest, latest = limits.get(handler.api_key, (0, -1))
+        oldest, latest = max(oldest, handler.min_version), min(latest, handler.max_version)
+        if oldest <= latest:
+            yield replace(handler, min_version=oldest, max_version=latest)
+
+
+def _default_api_versions(handlers: Sequence[ApiHandler], features: Features, latest: int) -> ApiHandler:
+    """ApiVersions for these handlers, up to its version `latest`."""
     module: Any = api_versions
-    handle = api_versions_handler(api_versions_response(handlers), features)
+    oldest = api_versions.VERSIONS.start
+    handle = api_versions_handler(api_versions_response(handlers, range(oldest, latest + 1)), features)
     return ApiHandler(
         api_key=api_versions.API_KEY,
         name=api_versions.NAME,
-        min_version=api_versions.VERSIONS.start,
-        max_version=api_versions.VERSIONS.stop - 1,
+        min_version=oldest,
+        max_version=latest,
         load=lambda: (module, handle),
         blocking=False,
         unchanged_while=lambda: features.current,

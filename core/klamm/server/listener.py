@@ -62,8 +62,9 @@ class Listener:
     """Built in phases, as the server's two-phase start needs: `bind`, `open_parts`, `start`; then `stop_accepting`,
     `close`."""
 
-    def __init__(self, plan: ListenerPlan) -> None:
+    def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
         self._plan = plan
+        self._as_version = as_version
         self.name = plan.name
         self.processors: list[Processor] = []
         self.retired: list[Processor] = []
@@ -84,6 +85,10 @@ class Listener:
     def plan(self) -> ListenerPlan:
         """The plan in use."""
         return self._plan if self._parts is None else self._parts.plan
+
+    def adopt(self, plan: ListenerPlan) -> None:
+        """Take another plan, before `open_parts`."""
+        self._plan = plan
 
     @property
     def parts(self) -> list[ListenerPart]:
@@ -141,7 +146,7 @@ class Listener:
     ) -> None:
         """Make and open every part that the plan names, and the processors over them. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
-        handlers = with_api_versions(parts.with_authenticator_handlers(handlers), features)
+        handlers = _complete(parts.with_authenticator_handlers(handlers), features, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
         parts.open()
         limits = self._request_limits(parts)
@@ -347,6 +352,16 @@ class Listener:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
+
+
+def _complete(handlers: Iterable[ApiHandler], features: Features, release: str | None) -> list[ApiHandler]:
+    """The handlers with ApiVersions, and only what a release of Kafka offers."""
+    if release is None:
+        return with_api_versions(handlers, features)
+    # For tests: few servers need it.
+    from klamm.wire.releases import RELEASES
+
+    return with_api_versions(handlers, features, RELEASES[release])
 
 
 def _never(_: int) -> bool:

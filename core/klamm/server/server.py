@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
-from klamm.config.described_config import described_configs
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
 from klamm.network.memory_pool import MemoryPool
@@ -22,6 +22,7 @@ from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.scheduler import Scheduler
+from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import BindError, Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.parts import ServerParts, StartError
@@ -56,6 +57,11 @@ class SocketServer:
         self.extensions: list[ServerExtension] = []
         self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
+        self.changing = threading.Lock()
+        """Held while the settings of a running server change."""
+        self.dynamic = DynamicConfigs(
+            plan, self.scheduler, current=lambda: self.plan, adopt=self._adopt, apply=self._apply
+        )
         self._parts = ServerParts(self.services)
         self._temporary = temporary
         self.data_dir = Path()
@@ -86,7 +92,7 @@ class SocketServer:
     def _start(self) -> None:
         settings = self.plan.server
         for listener_plan in self.plan.listeners:
-            listener = Listener(listener_plan)
+            listener = Listener(listener_plan, settings.as_version)
             self.listeners.append(listener)
             listener.bind(self.services)
         self._prepare_data_dir()
@@ -132,10 +138,11 @@ class SocketServer:
         for part in self.plan.extensions:
             self._open_extension(part)
         self.scheduler.start()
-        self.handler_pool.resize(settings.io_threads)
+        self.handler_pool.resize(self.plan.server.io_threads)
         self._handlers_started = True
         for listener in self.listeners:
             listener.start()
+        self.dynamic.started()
         self._report_parts()
         self.services.emit_admin_event("server_started", f"klamm {__version__}")
         for part, extension in zip(self.plan.extensions, self.extensions, strict=True):
@@ -188,7 +195,8 @@ class SocketServer:
                 os.urandom,
                 temporary_data=self._temporary is not None,
                 services=self.services,
-                configs=lambda: described_configs(self.plan),
+                configs=self.dynamic.configs,
+                change_configs=self.dynamic.change,
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
@@ -226,6 +234,22 @@ class SocketServer:
             listener.close()
         if self._temporary is not None and not keep_data:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _adopt(self, plan: ServerPlan) -> None:
+        """Take another plan before the parts of the listeners are made; only dynamic settings may differ."""
+        self.plan = plan
+        for listener, listener_plan in zip(self.listeners, plan.listeners, strict=True):
+            listener.adopt(listener_plan)
+
+    def _apply(self, plan: ServerPlan) -> None:
+        """Take another plan that clients have asked for."""
+        with self.changing:
+            changes = self.resize(plan)
+            taken, problems = self.reconfigure(plan)
+        for change in [*changes, *taken]:
+            log.info("changed by a client: %s", change)
+        for problem in problems:
+            log.error("cannot be changed by a client: %s", problem)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
         """Apply the settings of a new plan that parts can take; returns their tables, and the problems.

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm import ApiHandler, ApiSet
-from klamm.runtime import Purgatory, Scheduler
+from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
-from klamm_broker.configs.registry import ConfigRegistry, server_keys
-from klamm_broker.features import FeatureRegistry
+from klamm_broker.configs.broker_keys import server_keys
+from klamm_broker.configs.group_configs import GroupConfigs
+from klamm_broker.configs.registry import ConfigRegistry
+from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator
+from klamm_broker.groups import GroupCoordinator, GroupWorld
+from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
-from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.live_settings import LiveSettings
+from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -28,9 +32,12 @@ from klamm_broker.storage import meta_properties
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
+from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
+from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.topics.topic import Topic
+from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
     from klamm import ServerContext
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
+_TELEMETRY_EXPIRY_MS: Final = 60_000
 
 
 class Broker(ApiSet):
@@ -63,6 +71,7 @@ class Broker(ApiSet):
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
+        self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
@@ -72,17 +81,24 @@ class Broker(ApiSet):
         self.scheduler: Scheduler
         self.store: Store
         self.logs: LogManager
+        self.live: LiveSettings
         self.configs: ConfigRegistry
+        self.group_configs: GroupConfigs
+        self.telemetry: ClientTelemetry
+        self.assigning: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
         self.auto_creation: AutoTopicCreation
         self.groups: GroupCoordinator
         self.producer_ids: ProducerIds
+        self.transactions: TransactionCoordinator
+        self.transaction_markers: TransactionMarkers
         self.scram_credentials: Table
         self.delegation_tokens: DelegationTokens
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
+        self._cleaner_timer: Timer
         # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
         self._recovered_in_ms = 0.0
@@ -96,6 +112,8 @@ class Broker(ApiSet):
         self.data_dir = server.data_dir
         self.clock = server.clock
         self.scheduler = server.scheduler
+        if server.temporary_data and self._may_skip_syncs:
+            self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
         self.logs = LogManager(
             server.data_dir,
@@ -116,6 +134,7 @@ class Broker(ApiSet):
             self._give_up()
             raise
         self.logs.flusher.start()
+        self.transactions.resume()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
@@ -127,17 +146,20 @@ class Broker(ApiSet):
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
+        self.store.is_temporary = server.temporary_data
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
         self.registered_features = FeatureRegistry(self.store)
         self.registered_features.load()
+        self.live = LiveSettings(settings)
         self.configs = ConfigRegistry(
-            settings,
+            self.live,
             self.store,
             self._configs_changed,
             lambda: ((topic.name, topic.overrides) for topic in self.topics.all()),
             lambda: server_keys(server, self.node_id),
+            server.change_configs,
         )
         self.configs.load()
         self.fetch_purgatory = Purgatory(server.scheduler)
@@ -157,17 +179,10 @@ class Broker(ApiSet):
             replication_factor=settings.default_replication_factor,
         )
         broker_metrics.register(self.topics, server.services.metrics)
-        services = server.services
-        self.groups = GroupCoordinator(
-            server.clock,
-            server.scheduler,
-            self.store,
-            settings,
-            server.random_bytes,
-            lambda: services.served_until_ns(),
-        )
-        self.groups.load()
+        self._open_groups(server)
+        self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
+        self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
         key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
         self.delegation_tokens = DelegationTokens(
@@ -178,6 +193,37 @@ class Broker(ApiSet):
             settings.max_incremental_fetch_session_cache_slots, server.clock, server.random_bytes
         )
 
+    def _open_transactions(self, server: ServerContext) -> None:
+        self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
+        self.transactions = TransactionCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            self.settings,
+            self.producer_ids,
+            self.transaction_markers,
+            self.groups.transactional_offsets,
+            lambda: self.registered_features.level(TRANSACTION_VERSION),
+        )
+        self.transactions.load()
+
+    def _open_groups(self, server: ServerContext) -> None:
+        self.group_configs = GroupConfigs(self.settings, self.store)
+        self.group_configs.load()
+        self.assigning = Workers("klamm-group-assignor", 1)
+        services = server.services
+        self.groups = GroupCoordinator(
+            server.clock,
+            server.scheduler,
+            self.store,
+            self.settings,
+            server.random_bytes,
+            GroupWorld(self.topics, self.group_configs, self.assigning.submit),
+            lambda: services.served_until_ns(),
+        )
+        self.groups.load()
+        group_metrics.register(self.groups, server.services.metrics)
+
     def _give_up(self) -> None:
         self.logs.close()
         # Logs may have been left unrecovered.
@@ -187,27 +233,39 @@ class Broker(ApiSet):
             self.store.close()
 
     def _schedule_periodic_work(self) -> None:
-        settings = self.settings
+        settings = self.live.current
         logs = self.logs
         self.maintenance = Scheduler(self.clock)
 
-        def every(period_ms: int, work: Callable[[int], None]) -> None:
-            self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))
+        def every(period_ms: int, work: Callable[[int], None]) -> Timer:
+            return self.maintenance.every(period_ms, lambda: work(self.clock.wall_ms()))
 
         every(settings.log_retention_check_interval_ms, logs.delete_old_segments)
         every(settings.log_flush_scheduler_interval_ms, logs.flush_due)
         every(settings.log_flush_offset_checkpoint_interval_ms, logs.checkpoint)
         every(settings.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_start_offsets)
         every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
+        every(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.transactions.abort_timed_out)
+        every(settings.transaction_remove_expired_transaction_cleanup_interval_ms, self.transactions.expire)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
+        every(_TELEMETRY_EXPIRY_MS, self.telemetry.expire)
         if settings.log_cleaner_enable:
-            every(settings.log_cleaner_backoff_ms, self._clean)
+            self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
+            self.live.subscribe(self._set_cleaner_backoff)
+        if self.topics.partition_count:
+            OpeningInBackground(self.topics.all(), self.clock, self.maintenance)
         self.maintenance.start("klamm-log-maintenance")
 
+    def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
+        self._cleaner_timer.cancel()
+        self._cleaner_timer = self.maintenance.every(
+            settings.log_cleaner_backoff_ms, lambda: self._clean(self.clock.wall_ms())
+        )
+
     def _expire_producers(self, now_ms: int) -> None:
-        for topic in self.topics.all():
-            for partition in topic.partitions:
-                partition.log.expire_producers(now_ms, self.settings.producer_id_expiration_ms)
+        # Logs that are not open yet forget them when they are.
+        for each in self.logs.logs():
+            each.expire_producers(now_ms, self.live.current.producer_id_expiration_ms)
 
     def _clean(self, now_ms: int) -> None:
         if not self.logs.compaction.has_cleanable(now_ms) or not self._cleaning.acquire(blocking=False):
@@ -227,7 +285,9 @@ class Broker(ApiSet):
         """Close the groups, write everything to disk, and mark the directory as cleanly shut down."""
         self.maintenance.stop()
         self.auto_creation.close()
+        self.transactions.close()
         self.groups.close()
+        self.assigning.close()
         self.logs.compaction.stop()
         with self._cleaning:
             self.logs.close()
@@ -248,18 +308,23 @@ class Broker(ApiSet):
     def handlers(self) -> Iterable[ApiHandler]:
         """One per module `klamm_broker.handlers.k…`."""
         services = BrokerServices(
-            settings=self.settings,
+            live=self.live,
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
+            log_dir=self.data_dir.resolve(),
             clock=self.clock,
             logs=self.logs,
             topics=self.topics,
             auto_creation=self.auto_creation,
             configs=self.configs,
+            group_configs=self.group_configs,
+            telemetry=self.telemetry,
             features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,
+            transactions=self.transactions,
+            transaction_markers=self.transaction_markers,
             scram_credentials=self.scram_credentials,
             delegation_tokens=self.delegation_tokens,
             fetch_sessions=self.fetch_sessions,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from klamm.metrics import MetricsRegistry
 
 if TYPE_CHECKING:
+    from klamm_broker.log import PartitionLog
     from klamm_broker.topics.registry import TopicRegistry
-    from klamm_broker.topics.topic import Partition, TopicTraffic
+    from klamm_broker.topics.topic import TopicTraffic
 
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000
@@ -23,13 +24,15 @@ _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 
 
 def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
-    """Register them all. Of more than 1,000 topics or partitions, the first are reported."""
+    """Register them all. Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones."""
 
-    def of_logs(read: Callable[[Partition], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
+    def of_logs(read: Callable[[PartitionLog], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:
         def samples() -> Iterator[tuple[dict[str, str], float]]:
             partitions = (partition for topic in topics.all() for partition in topic.partitions)
             for partition in itertools.islice(partitions, MAX_REPORTED_PARTITIONS):
-                yield {"topic": partition.topic.name, "partition": str(partition.index)}, read(partition)
+                opened = partition.opened_log
+                if opened is not None:
+                    yield {"topic": partition.topic.name, "partition": str(partition.index)}, read(opened)
 
         return samples
 
@@ -61,10 +64,10 @@ def register(topics: TopicRegistry, registry: MetricsRegistry) -> None:
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)
     registry.gauge(_REPLICAS + "LeaderCount", "Partitions that this broker leads: all.", lambda: topics.partition_count)
-    logs: dict[str, tuple[str, Callable[[Partition], int]]] = {
-        "Size": ("Bytes of a partition's segments.", lambda partition: partition.log.size_bytes),
-        "LogEndOffset": ("The offset that the next record gets.", lambda partition: partition.log.end_offset),
-        "LogStartOffset": ("The first offset of the log.", lambda partition: partition.log.log_start_offset),
+    logs: dict[str, tuple[str, Callable[[PartitionLog], int]]] = {
+        "Size": ("Bytes of a partition's segments.", lambda opened: opened.size_bytes),
+        "LogEndOffset": ("The offset that the next record gets.", lambda opened: opened.end_offset),
+        "LogStartOffset": ("The first offset of the log.", lambda opened: opened.log_start_offset),
     }
     for name, (doc, read) in logs.items():
         registry.register(_LOG + name, "gauge", doc, of_logs(read))

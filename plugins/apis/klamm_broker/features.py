@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+GROUP_VERSION: Final = "group.version"
+"""1: the consumer protocol of KIP-848 is served."""
 
 SUPPORTED: Final = (
     Feature(METADATA_VERSION, 7, 30, 30),
     Feature(TRANSACTION_VERSION, 0, 2, 2),
+    Feature(GROUP_VERSION, 0, 1, 1),
 )
 """With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays."""
 

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.registry import ConfigRegistry
 from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
+from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.producer_ids import ProducerIds
+from klamm_broker.telemetry.clients import ClientTelemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.registry import TopicRegistry
+from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +31,30 @@ class BrokerServices:
     processors and from request handler threads at once.
     """
 
-    settings: BrokerSettings
+    live: LiveSettings
     node_id: int
     cluster_id: str
     data_dir: Path
+    log_dir: Path
+    """The data directory as clients see it: its absolute path, without symbolic links."""
     clock: Clock
     logs: LogManager
     topics: TopicRegistry
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
+    group_configs: GroupConfigs
+    telemetry: ClientTelemetry
     features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    transaction_markers: TransactionMarkers
     scram_credentials: Table
     delegation_tokens: DelegationTokens
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings in force."""
+        return self.live.current

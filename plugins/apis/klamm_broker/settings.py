@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm.config import CLUSTER_WIDE
+from klamm_broker.consumer_group_settings import ConsumerGroupSettings
 from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
+from klamm_broker.transaction_settings import TransactionSettings
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -17,7 +20,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(RecordSettings):
+class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings):
     """`[broker]`. A field's key in TOML is Kafka's name; the attribute is that name with underscores."""
 
     node_id: int = setting(
@@ -85,6 +88,7 @@ class BrokerSettings(RecordSettings):
         name="producer.id.expiration.ms",
         minimum=1,
         doc="How long the state of an idempotent producer is kept after its last append.",
+        dynamic=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         600_000,
@@ -232,11 +236,21 @@ class BrokerSettings(RecordSettings):
         doc="Accepted and described; with one replica there is nothing to elect.",
     )
 
+    # Telemetry of clients
+
+    telemetry_max_bytes: int = setting(
+        1_048_576, name="telemetry.max.bytes", minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
+    )
+
     # Logs: compaction
 
     log_cleaner_enable: bool = setting(True, name="log.cleaner.enable", doc="Compact logs whose policy says so.")
     log_cleaner_backoff_ms: int = setting(
-        15_000, name="log.cleaner.backoff.ms", minimum=1, doc="Time between two searches for logs to compact."
+        15_000,
+        name="log.cleaner.backoff.ms",
+        minimum=1,
+        doc="Time between two searches for logs to compact.",
+        dynamic=CLUSTER_WIDE,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         0.5,
@@ -290,6 +304,7 @@ class BrokerSettings(RecordSettings):
                 f"{self.log_cleaner_min_compaction_lag_ms} is greater than log.cleaner.max.compaction.lag.ms"
                 f" ({self.log_cleaner_max_compaction_lag_ms})",
             )
+        yield from self.group_problems()
         file = self.delegation_token_secret_key_file
         key = "delegation.token.secret.key." + ("env" if file is None else "file")
         try:

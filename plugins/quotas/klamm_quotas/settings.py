@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm import setting
-from klamm.config import check_networks
+from klamm.config import CLUSTER_WIDE, check_networks
 from klamm.shared import IPV6_SOURCE_PREFIX_LENGTH
 
 UNLIMITED: Final = 2_147_483_647
@@ -47,18 +47,21 @@ class ConnectionQuotaSettings:
         doc="Connections of one address, on all listeners together; further ones are closed at once.",
         kafka="max.connections.per.ip",
         minimum=0,
+        dynamic=CLUSTER_WIDE,
     )
     overrides: dict[str, int] = setting(
         {},
         doc="Other limits for some addresses or CIDR networks; the longest prefix counts.",
         kafka="max.connections.per.ip.overrides",
         check=_check_limits,
+        dynamic=CLUSTER_WIDE,
     )
     max_connections: int = setting(
         UNLIMITED,
         doc="Connections of the listener; at the limit it accepts no more until one is closed.",
         kafka="listener.name.NAME.max.connections",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     broker_max_connections: int = setting(
         UNLIMITED,
@@ -66,6 +69,7 @@ class ConnectionQuotaSettings:
         kafka="max.connections",
         per_server=True,
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     protected: bool = setting(
         False,
@@ -97,6 +101,7 @@ class CreationRateSettings:
         doc="Rate at which the listener accepts; beyond it, it waits.",
         kafka="listener.name.NAME.max.connection.creation.rate",
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     broker_max_connection_creation_rate: int = setting(
         UNLIMITED,
@@ -104,6 +109,7 @@ class CreationRateSettings:
         kafka="max.connection.creation.rate",
         per_server=True,
         minimum=1,
+        dynamic=CLUSTER_WIDE,
     )
     protected: bool = setting(
         False,

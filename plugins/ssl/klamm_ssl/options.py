@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
+from klamm.config import PER_BROKER
 from klamm_ssl.principal_mapper import InvalidRuleError, SslPrincipalMapper
 
 
@@ -46,6 +47,7 @@ class SslOptions:
         None,
         doc="PEM file with the server's certificate, its chain after it, and perhaps its key.",
         kafka="ssl.keystore.location",
+        dynamic=PER_BROKER,
     )
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain, if `certificate` has none.")
     private_key: Path | None = setting(
@@ -56,7 +58,11 @@ class SslOptions:
     )
     private_key_pem: str | None = setting(None, doc="The private key itself, in PEM.", kafka="ssl.keystore.key")
     keystore: Path | None = setting(
-        None, doc="PKCS#12 file with key, certificate and chain.", kafka="ssl.keystore.location", private=True
+        None,
+        doc="PKCS#12 file with key, certificate and chain.",
+        kafka="ssl.keystore.location",
+        private=True,
+        dynamic=PER_BROKER,
     )
     key_password_file: Path | None = setting(
         None,
@@ -71,6 +77,7 @@ class SslOptions:
         None,
         doc="PEM or PKCS#12 file with the authorities of client certificates.",
         kafka="ssl.truststore.location",
+        dynamic=PER_BROKER,
     )
     trust_store_pem: str | None = setting(
         None, doc="These authorities themselves, in PEM.", kafka="ssl.truststore.certificates"

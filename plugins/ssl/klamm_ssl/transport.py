@@ -55,6 +55,7 @@ _RECORD_BYTES: Final = 16 * 1024
 _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _DAY_MS: Final = 86_400_000
+_FILES: Final = ("certificate", "chain", "private_key", "keystore", "trust_store")
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
@@ -193,13 +194,20 @@ class SslTransport(Transport):
         )
 
     def reconfigure(self, settings: SslSettings) -> bool:
-        """Takes other `principal_mapping_rules`, if nothing else has changed."""
-        if replace(settings, principal_mapping_rules=self.settings.principal_mapping_rules) != self.settings:
+        """Takes other files and `principal_mapping_rules`, if nothing else has changed. Raises SslFilesError."""
+        changeable = {name: getattr(self.settings, name) for name in (*_FILES, "principal_mapping_rules")}
+        if replace(settings, **changeable) != self.settings:
             return False
-        self.settings = settings
-        self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
-        if self._sessions is not None:
-            self._sessions.recheck()
+        before, self.settings = self.settings, settings
+        try:
+            self.reload()
+        except SslFilesError:
+            self.settings = before
+            raise
+        if settings.principal_mapping_rules != before.principal_mapping_rules:
+            self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
+            if self._sessions is not None:
+                self._sessions.recheck()
         return True
 
     def reload(self) -> None:
@@ -522,7 +530,7 @@ class SslTransportLayer(TransportLayer):
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
     """The peer's certificate and the authorities above it, in DER; empty where a session was resumed."""
-    # Python 3.13 has it in public.
+    # Public from Python 3.13 on.
     owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
     chain = owner.get_verified_chain() or ()
     return [one if isinstance(one, bytes) else one.public_bytes(_DER) for one in chain]

@@ -21,6 +21,8 @@ from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from klamm.wire.messages.create_acls import CreateAclsRequest
 from klamm.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -74,6 +76,7 @@ from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm.wire.messages.update_features import UpdateFeaturesRequest
 from klamm_authorizers.settings import StaticSettings
 from klamm_authorizers.static import StaticAuthorizer
+from tests.unit.broker import transactional_requests as transactional
 from tests.unit.broker.broker_harness import BrokerHarness, records
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "authorization.md"
@@ -120,6 +123,13 @@ def fetch_offsets() -> OffsetFetchRequest:
 
 READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
+    # Before what ends the open transaction.
+    "DescribeTransactions": Asked(
+        transactional.DESCRIBE,
+        0,
+        {TRANSACTIONAL_ID},
+        ("allow User:* DESCRIBE transactional_id:x", "allow User:* DESCRIBE topic:t"),
+    ),
     "Produce": Asked(produce(), 9, {TOPIC}, ("allow User:* WRITE topic:t",)),
     "Produce with a transaction": Asked(
         produce("x", in_transaction=True),
@@ -180,6 +190,13 @@ ASKED = {
         {TOPIC},
         ("allow User:* CREATE,DESCRIBE_CONFIGS topic:new",),
     ),
+    "ConsumerGroupHeartbeat": Asked(
+        ConsumerGroupHeartbeatRequest("c", "m", 0, None, None, 1000, ["t"], topic_partitions=[]),
+        1,
+        {GROUP},
+        ("allow User:* READ group:c", "allow User:* DESCRIBE topic:t"),
+    ),
+    "ConsumerGroupDescribe": Asked(ConsumerGroupDescribeRequest(["c"]), 1, {GROUP}, ("allow User:* DESCRIBE group:c",)),
     "DeleteTopics": Asked(DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE topic:t",)),
     "DeleteTopics by the cluster": Asked(
         DeleteTopicsRequest(topic_names=["t"]), 5, {TOPIC}, ("allow User:* DELETE cluster",)
@@ -333,12 +350,36 @@ ASKED = {
         {CLUSTER},
         ("allow User:* ALTER cluster",),
     ),
+    "AddPartitionsToTxn": Asked(
+        transactional.ADD,
+        3,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
+    ),
+    "AddPartitionsToTxn of brokers": Asked(
+        transactional.ADD_OF_BROKERS, 5, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)
+    ),
+    "AddOffsetsToTxn": Asked(
+        transactional.ADD_OFFSETS, 4, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x", *READ_GROUP)
+    ),
+    "EndTxn": Asked(transactional.END, 5, {TRANSACTIONAL_ID}, ("allow User:* WRITE transactional_id:x",)),
+    "WriteTxnMarkers": Asked(transactional.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* CLUSTER_ACTION cluster",)),
+    "WriteTxnMarkers of an administrator": Asked(
+        transactional.WRITE_MARKER, 2, {CLUSTER}, ("allow User:* ALTER cluster",)
+    ),
+    "TxnOffsetCommit": Asked(
+        transactional.COMMIT_OFFSETS,
+        5,
+        {TRANSACTIONAL_ID},
+        ("allow User:* WRITE transactional_id:x", *READ_GROUP, "allow User:* READ topic:t"),
+    ),
     "UpdateFeatures": Asked(UpdateFeaturesRequest(1000), 2, {CLUSTER}, ("allow User:* ALTER cluster",)),
 }
 
 
 ASKED_WHEN_DENIED = [
     (ListGroupsRequest(), 4),
+    (transactional.LIST, 2),
     (DescribeClusterRequest(include_cluster_authorized_operations=True), 1),
     (DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3),
     (CreateAclsRequest([]), 3),
@@ -358,7 +399,9 @@ def denials(value: Any) -> set[int]:
     slots = getattr(type(value), "__slots__", ())
     found = {code for slot in slots for code in denials(getattr(value, slot))}
     return found | {
-        code for name in ("error_code", "topic_config_error_code") if (code := getattr(value, name, 0)) in DENIALS
+        code
+        for name in ("error_code", "topic_config_error_code", "partition_error_code")
+        if (code := getattr(value, name, 0)) in DENIALS
     }
 
 
@@ -393,6 +436,22 @@ def test_what_only_the_topic_denies(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* ALL group:*")
     assert denials(guarded.call(commit(), 8)) == {TOPIC}
     assert denials(guarded.call(fetch_offsets(), 8)) == {TOPIC}
+
+
+def test_consumer_groups_do_not_disclose_topics(guarded: BrokerHarness) -> None:
+    join = ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 1000, ["t"], topic_partitions=[])
+    guard(guarded, "allow User:* ALL group:*")
+    assert denials(guarded.call(join, 1)) == {TOPIC}
+    join.subscribed_topic_names, join.subscribed_topic_regex = None, ".*"
+    reply = guarded.send(join, 1)
+    guarded.broker.store.write_and_wait([])
+    assert reply.response.assignment.topic_partitions == []
+    guarded.listener.authorizer = None
+    join.member_id, join.subscribed_topic_names, join.subscribed_topic_regex = "n", ["t"], None
+    guarded.send(join, 1)
+    guard(guarded, "allow User:* ALL group:*")
+    (group,) = guarded.call(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert (group.error_code, group.members) == (TOPIC, [])
 
 
 def test_lists_are_filtered(guarded: BrokerHarness) -> None:
@@ -508,6 +567,10 @@ def permissions_in_the_documentation() -> dict[str, set[str]]:
 def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.send(commit(), 8)
+    guarded.send(InitProducerIdRequest("x", 1000), 4)
+    guarded.broker.store.write_and_wait([])
+    guarded.send(transactional.ADD, 3)
+    guarded.send(ASKED["ConsumerGroupHeartbeat"].request, 1)
     guarded.broker.store.write_and_wait([])
     policies: list[Callable[[ResourceType], bool]] = [
         lambda _: False,
@@ -521,12 +584,12 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         found[type(request).__name__.removesuffix("Request")] = recorder.asked
     for asked in ASKED.values():
         # If it is allowed, this API also returns the authorized operations, so it authorizes each of them.
-        tells_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
-        for policy in policies[:1] if tells_operations else policies:
+        returns_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
+        for policy in policies[:1] if returns_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)
             guarded.send(asked.request, asked.version)
             found.setdefault(type(asked.request).__name__.removesuffix("Request"), set()).update(recorder.asked)
     assert found == permissions_in_the_documentation()
-    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry"}
     tokens = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
     assert {handler.name for handler in guarded.broker.handlers()} - free - tokens == found.keys()

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
+from klamm.testing import EmbeddedServer
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import elect_leaders, init_producer_id, list_partition_reassignments
 from klamm_broker import klamm_api_sets
 from klamm_broker.broker import Broker
-from klamm_broker.log import DataDirectoryLockedError
+from klamm_broker.log import DataDirectoryLockedError, UnsyncedFileOperations
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.meta_properties import MetaPropertiesError, random_uuid, uuid_bytes, uuid_text
 from klamm_broker.storage.store import StoreError
@@ -37,7 +38,8 @@ def test_what_is_served(harness: BrokerHarness) -> None:
     assert served[ApiKey.PRODUCE] == (3, 13)
     assert served[ApiKey.FETCH] == (4, 18)
     assert served[ApiKey.METADATA] == (0, 13)
-    assert ApiKey.END_TXN not in served
+    assert served[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+    assert ApiKey.LEADER_AND_ISR not in served
 
 
 def test_meta_properties_are_kept(harness: BrokerHarness) -> None:
@@ -66,7 +68,7 @@ def test_directory_of_another_node(harness: BrokerHarness) -> None:
         ("", "version is None"),
         ("version=0\nbroker.id=1\n", "version is 0"),
         ("version=1\nnode.id=1\n", r"cluster\.id is missing"),
-        ("version=1\ncluster.id=x\nnode.id=one\n", "'one' is no number"),
+        ("version=1\ncluster.id=x\nnode.id=one\n", "'one' is not a number"),
     ],
 )
 def test_meta_properties_that_cannot_be_understood(tmp_path: Path, text: str, complaint: str) -> None:
@@ -141,12 +143,9 @@ def test_producer_ids_are_never_given_twice(harness: BrokerHarness) -> None:
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "error"), [("", ErrorCode.INVALID_REQUEST), ("tx", ErrorCode.UNSUPPORTED_VERSION)]
-)
-def test_transactional_ids_are_refused(harness: BrokerHarness, transactional_id: str, error: ErrorCode) -> None:
-    response = new_producer_id(harness, transactional_id)
-    assert (response.error_code, response.producer_id) == (error, -1)
+def test_an_empty_transactional_id_is_refused(harness: BrokerHarness) -> None:
+    response = new_producer_id(harness, "")
+    assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 def test_nothing_to_elect(harness: BrokerHarness) -> None:
@@ -202,3 +201,12 @@ def test_describe(harness: BrokerHarness) -> None:
     harness.create_topic("a", 2)
     harness.create_topic("b")
     assert harness.broker.describe().startswith("node 1, 2 topics, 3 partitions, recovered in ")
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_what_goes_away_with_the_server_is_not_synced(tmp_path: Path, temporary: bool) -> None:
+    with EmbeddedServer(data_dir=None if temporary else tmp_path) as server:
+        broker = server.api_set()
+        assert isinstance(broker._operations, UnsyncedFileOperations) is temporary
+        assert broker.store.is_temporary is temporary
+        assert broker.store._connection.execute("PRAGMA synchronous").fetchone() == ((0 if temporary else 2),)

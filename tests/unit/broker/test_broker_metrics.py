@@ -86,7 +86,7 @@ def test_what_no_partition_is_asked_is_no_produce_request(
     transactional = records(b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
     assert produced(None) == (ErrorCode.INVALID_RECORD, 0, 0)
     assert produced(zstd, version=6) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 0, 0)
-    assert produced(transactional) == (ErrorCode.INVALID_TXN_STATE, 0, 0)
+    assert produced(transactional) == (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0, 0)
     assert produced(records(b"a"), acks=5) == (ErrorCode.INVALID_REQUIRED_ACKS, 0, 0)
     assert produced(records(b"a"), index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
     assert produced(records(b"a"), topic="nope") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
@@ -125,8 +125,8 @@ def test_reads_are_counted_and_the_unexpected_as_failed(
     ):
         monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(raised), raising=True)
         assert fetched() == (error, 1, failed)
-    monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(ValueError("rubbish")))
-    with pytest.raises(ValueError, match="rubbish"):
+    monkeypatch.setattr(topic.partitions[0].log, "_tail", _Unreadable(ValueError("garbage")))
+    with pytest.raises(ValueError, match="garbage"):
         fetched()
     monkeypatch.undo()
     assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 6

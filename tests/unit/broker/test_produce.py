@@ -197,10 +197,10 @@ def test_idempotent_producer_is_deduplicated(harness: BrokerHarness) -> None:
     assert harness.fetch("t").high_watermark == 2
 
 
-def test_transactional_batches_are_refused(harness: BrokerHarness) -> None:
+def test_transactional_batches_need_a_transactional_id(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     result = harness.produce("t", b"a", producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
-    assert result.error_code == ErrorCode.INVALID_TXN_STATE
+    assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_log_append_time(harness: BrokerHarness) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from groups_playbook import Playbook
@@ -12,7 +13,7 @@ def make_playbook(tmp_path: Path) -> Iterator[Callable[..., Playbook]]:
     """Makes a coordinator with given settings; what it made is closed after the test."""
     made: list[Playbook] = []
 
-    def make(**settings: int) -> Playbook:
+    def make(**settings: Any) -> Playbook:
         playbook = Playbook(tmp_path / "klamm.db", **settings)
         made.append(playbook)
         return playbook

@@ -15,7 +15,10 @@ from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
 from klamm_broker.groups import (
     CommitRequest,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
     GroupCoordinator,
+    GroupWorld,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -43,9 +46,64 @@ class Settings:
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
+    group_consumer_max_size: int = 2_147_483_647
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_regex_refresh_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
+
+
+class Topic:
+    """A topic whose id is made of its name."""
+
+    def __init__(self, name: str, partitions: int) -> None:
+        self.name = name
+        self.id = topic_id(name)
+        self.partitions = [None] * partitions
+
+
+class Topics:
+    """Topics that tests create, change and delete."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._by_name: dict[str, Topic] = {}
+
+    def set(self, name: str, partitions: int) -> None:
+        """Create a topic or give it more partitions; 0 deletes it."""
+        self.generation += 1
+        if partitions:
+            self._by_name[name] = Topic(name, partitions)
+        else:
+            self._by_name.pop(name, None)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return next((topic for topic in self._by_name.values() if topic.id == topic_id), None)
+
+    def all(self) -> list[Topic]:
+        return list(self._by_name.values())
+
+
+def topic_id(name: str) -> bytes:
+    """The id of a topic of that name."""
+    return name.encode().ljust(16, b"-")
+
+
+class Timeouts:
+    """The same for all groups."""
+
+    session_ms = 45_000
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self.session_ms
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return 5_000
 
 
 @dataclass(slots=True)
@@ -79,10 +137,12 @@ def subscription(*topics: str) -> bytes:
 class Playbook:
     """A coordinator, its store and its time, and short ways to ask it."""
 
-    def __init__(self, path: Path, **settings: int) -> None:
+    def __init__(self, path: Path, **settings: Any) -> None:
         self.path = path
         self.settings = Settings(**settings)
         self.clock = ManualClock()
+        self.topics = Topics()
+        self.timeouts = Timeouts()
         self._ids = itertools.count(1)
         self.lag_ms = 0
         """How far the server is behind with what clients have sent."""
@@ -98,6 +158,7 @@ class Playbook:
             self.store,
             self.settings,
             lambda size: next(self._ids).to_bytes(size, "big"),
+            GroupWorld(self.topics, self.timeouts, lambda work: work()),
             lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
         )
         self.loaded = self.coordinator.load()
@@ -199,6 +260,28 @@ class Playbook:
         """The group's state as an administrator sees it, None if there is no group."""
         described = self.coordinator.administration.describe(group_id)
         return described.state if described is not None else None
+
+    def state_of_group(self, group_id: str = GROUP) -> str | None:
+        """The group's state as a list of groups has it, whatever its type."""
+        listed = self.coordinator.administration.list_groups()
+        return next((group.state for group in listed if group.group_id == group_id), None)
+
+    # Members that speak the consumer protocol
+
+    def ask_beat(self, member: str, at: int, /, **changes: Any) -> Call[ConsumerHeartbeatResult]:
+        """Send a heartbeat; with epoch 0 a full one, for topic "t" by default."""
+        request = ConsumerHeartbeat(GROUP, member, at, "client", "/127.0.0.1")
+        if at == 0:
+            request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["t"], owned={})
+        call: Call[ConsumerHeartbeatResult] = Call()
+        self.coordinator.consumers.heartbeat(request._replace(**changes), call)
+        return call
+
+    def beat(self, member_id: str, epoch: int, **changes: Any) -> ConsumerHeartbeatResult:
+        """The answer to a heartbeat, once it is durable."""
+        call = self.ask_beat(member_id, epoch, **changes)
+        self.settle()
+        return call.result
 
     # Whole scenes
 

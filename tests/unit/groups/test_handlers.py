@@ -47,6 +47,8 @@ from klamm_broker.handlers import (
     k16_list_groups,
     k42_delete_groups,
     k47_offset_delete,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
 )
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -61,6 +63,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     k16_list_groups.list_all,
     k42_delete_groups.delete,
     k47_offset_delete.delete_offsets,
+    k68_consumer_group_heartbeat.keep_consumer,
+    k69_consumer_group_describe.describe_consumers,
 )
 TOPIC_ID = bytes(range(16))
 NO_SUCH_ID = bytes(16)
@@ -111,7 +115,12 @@ class Desk:
 
     def __init__(self, play: Playbook) -> None:
         self.play = play
-        broker = types.SimpleNamespace(node_id=7, groups=play.coordinator, topics=Topics())
+        features = types.SimpleNamespace(level=lambda _name: 1)
+        settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic", "consumer"))
+        broker = types.SimpleNamespace(
+            node_id=7, groups=play.coordinator, topics=Topics(), settings=settings, features=features
+        )
+        self.broker: Any = broker
         self.handlers: dict[int, ApiHandler] = {each.api_key: each for each in bind_handlers(FUNCTIONS, broker)}
         here = Address("0.0.0.0", 9092)
         listener = ListenerContext("public", here, Address("kafka.example.com", 9093))
@@ -208,7 +217,7 @@ def test_join_group(desk: Desk, version: int) -> None:
 
 def test_join_group_v0_rebalances_within_the_session_timeout(desk: Desk) -> None:
     desk.member(0)
-    group = desk.play.coordinator._registry.get(GROUP)
+    group = desk.play.coordinator._registry.classic(GROUP)
     assert group is not None
     assert group.rebalance_timeout_ms == SESSION_MS
 

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation
+from klamm_broker.configs.broker_keys import text_of, topic_key_of
+from klamm_broker.configs.loggers import check_levels, set_levels
 from klamm_broker.configs.registry import (
-    DYNAMIC_KEYS,
     Operation,
     ResourceType,
     check_topic_configs,
-    check_value,
     is_list,
-    text_of,
-    topic_key_of,
 )
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.telemetry.subscriptions import LISTS, parse
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
@@ -103,11 +102,30 @@ def replace(
 def alter(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
     """Change some configs of a resource and leave the others. Raises KafkaError."""
     _check_duplicates(change.name for change in changes)
+    if resource.kind == ResourceType.BROKER_LOGGER:
+        _alter_loggers(broker, resource, changes, validate_only)
+        return
     with broker.configs.changing:
         values = _current(broker, resource)
         for change in changes:
             _alter_one(resource.kind, values, change)
         _apply(broker, resource, values, validate_only)
+
+
+def _alter_loggers(broker: BrokerServices, resource: Resource, changes: Sequence[Change], validate_only: bool) -> None:
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
+    broker.configs.check_broker_name(resource.name)
+    levels: list[tuple[str, str | None]] = []
+    for change in changes:
+        if change.operation not in (Operation.SET, Operation.DELETE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"logger {change.name}: levels can be set and deleted")
+        if change.operation == Operation.SET and change.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} has no value")
+        levels.append((change.name, change.value if change.operation == Operation.SET else None))
+    check_levels(levels)
+    if not validate_only:
+        set_levels(levels)
 
 
 def _check_duplicates(names: Iterable[str]) -> None:
@@ -129,7 +147,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
         values[name] = change.value
         return
     operation = Operation(change.operation)
-    if not is_list(topic_key_of(name) if kind == ResourceType.BROKER else name):
+    if not _is_list(kind, name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
     items = [item for item in _effective(kind, values, name).split(",") if item]
     # As in Kafka, an empty value is an empty item, which few lists allow.
@@ -141,16 +159,40 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     values[name] = ",".join(items)
 
 
+def _is_list(kind: int, name: str) -> bool:
+    if kind == ResourceType.CLIENT_METRICS:
+        return name in LISTS
+    return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
+
+
+def _check_group(resource: Resource) -> None:
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+def _check_subscription(resource: Resource) -> None:
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription must not be empty")
+
+
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
     """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
+    if kind == ResourceType.CLIENT_METRICS:
+        return ""
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
 
 
 def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
     if resource.kind == ResourceType.BROKER:
         return broker.configs.dynamic(resource.name)
+    if resource.kind == ResourceType.GROUP:
+        _check_group(resource)
+        return broker.group_configs.own(resource.name)
+    if resource.kind == ResourceType.CLIENT_METRICS:
+        _check_subscription(resource)
+        return broker.telemetry.configs.own(resource.name)
     _check_kind(resource)
     topic = broker.topics.get(resource.name)
     return dict(topic.overrides) if topic is not None else {}
@@ -159,16 +201,24 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
 def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str], validate_only: bool) -> None:
     if resource.kind == ResourceType.BROKER:
         broker.configs.check_broker_name(resource.name)
-        for name, value in values.items():
-            if name not in DYNAMIC_KEYS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
-            _check_broker_value(name, value)
         try:
             broker.configs.check_dynamic(resource.name, values)
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
         if not validate_only:
             broker.configs.set_dynamic(resource.name, values)
+        return
+    if resource.kind == ResourceType.GROUP:
+        _check_group(resource)
+        broker.group_configs.check(values)
+        if not validate_only:
+            broker.group_configs.replace(resource.name, values)
+        return
+    if resource.kind == ResourceType.CLIENT_METRICS:
+        _check_subscription(resource)
+        parse(values)
+        if not validate_only:
+            broker.telemetry.configs.replace(resource.name, values)
         return
     _check_kind(resource)
     if not resource.name:
@@ -182,13 +232,6 @@ def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str]
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {resource.name}")
     if not validate_only:
         broker.topics.set_overrides(topic, values)
-
-
-def _check_broker_value(name: str, value: str) -> None:
-    try:
-        check_value(topic_key_of(name), value)
-    except KafkaError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 
 
 def _check_kind(resource: Resource) -> None:

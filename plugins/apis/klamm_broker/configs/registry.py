@@ -13,17 +13,24 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
-from klamm.config import specs_of
+from klamm.config import PER_BROKER
+from klamm_broker.configs.broker_keys import (
+    INHERITED_KEYS,
+    LISTENER_PREFIX,
+    SPECS,
+    BrokerKey,
+    broker_keys,
+    text_of,
+    topic_key_of,
+)
 from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, ConfigType, parse
+from klamm_broker.live_settings import DYNAMIC, LiveSettings
 from klamm_broker.log import LogConfig
-from klamm_broker.settings import BrokerSettings
 
 if TYPE_CHECKING:
-    from klamm import ServerContext
     from klamm_broker.storage.store import Store
 
 
@@ -49,6 +56,8 @@ class ConfigSource(enum.IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 class Operation(enum.IntEnum):
@@ -81,11 +90,6 @@ class ConfigEntry:
     doc: str
 
 
-_SPECS: Final = specs_of(BrokerSettings)
-_TOPIC_KEY_OF: Final = {entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in _SPECS}
-DYNAMIC_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, name in _TOPIC_KEY_OF.items()}
-"""Broker configs that can be changed while the broker runs, and their types: those that topics inherit."""
-
 DEFAULT_BROKERS: Final = ""
 """Resource name of the dynamic defaults of all brokers."""
 
@@ -99,57 +103,7 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 }
 """Broker keys that replace one that is not set, with the factor from their unit to milliseconds."""
 
-_LONG_KEYS: Final = frozenset(
-    {
-        "connections.max.idle.ms",
-        "queued.max.request.bytes",
-        "log.cleaner.backoff.ms",
-        "log.flush.interval.ms",
-        "log.flush.scheduler.interval.ms",
-        "log.retention.check.interval.ms",
-        "log.retention.ms",
-        "log.roll.jitter.ms",
-        "log.roll.ms",
-        "delegation.token.expiry.check.interval.ms",
-        "delegation.token.expiry.time.ms",
-        "delegation.token.max.lifetime.ms",
-        "offsets.retention.check.interval.ms",
-    }
-)
-
-
-_LEVELS: Final = {
-    logging.DEBUG: "DEBUG",
-    logging.INFO: "INFO",
-    logging.WARNING: "WARN",
-    logging.ERROR: "ERROR",
-    logging.CRITICAL: "FATAL",
-}
-"""Kafka's words for levels."""
-
-_KINDS: Final = (
-    (bool, ConfigType.BOOLEAN),
-    (int, ConfigType.INT),
-    (float, ConfigType.DOUBLE),
-    (str, ConfigType.STRING),
-    (Path, ConfigType.STRING),
-)
-
-
-def text_of(value: Any) -> str | None:
-    """A value as Kafka writes it."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (tuple, list)):
-        return ",".join(value)
-    return str(value)
-
-
-def topic_key_of(broker_name: str) -> str:
-    """The topic config that a dynamic broker config is the default of; the name itself if there is none."""
-    return _TOPIC_KEY_OF.get(broker_name, broker_name)
+_OF_LISTENER: Final = re.compile(re.escape(LISTENER_PREFIX) + r"[^.]+\.")
 
 
 def check_value(name: str, text: str) -> None:
@@ -168,95 +122,35 @@ def is_list(name: str) -> bool:
     return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].kind is ConfigType.LIST
 
 
-class BrokerKey(NamedTuple):
-    """One broker config: its value in the settings (None: not set), and its description."""
-
-    name: str
-    value: str | None
-    default: str | None
-    kind: ConfigType
-    doc: str
-
-
-def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
-    """Configs of the server that the broker runs in: its addresses, its directory and its own settings."""
-    listeners = server.listeners.values()
-    described = [
-        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
-        ("process.roles", "broker,controller", "", ConfigType.LIST, "The roles of this node."),
-        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
-        (
-            "listeners",
-            ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
-            "PLAINTEXT://:9092",
-            ConfigType.LIST,
-            "Addresses that the server is bound to.",
-        ),
-        (
-            "advertised.listeners",
-            ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
-            None,
-            ConfigType.LIST,
-            "Addresses that clients connect to.",
-        ),
-        (
-            "listener.security.protocol.map",
-            ",".join(f"{one.name.upper()}:{one.security_protocol}" for one in listeners),
-            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-            ConfigType.STRING,
-            "The security protocol of each listener.",
-        ),
-    ]
-    keys = [BrokerKey(*each) for each in described]
-    for each in server.configs():
-        # A listener's own key has the type of the server's.
-        kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
-        keys.append(BrokerKey(each.name, text_of(each.value), text_of(each.default), kind, each.doc))
-    return keys
-
-
-def logger_levels() -> list[ConfigEntry]:
-    """The loggers that write the log, and their levels, in Kafka's words."""
-    names = ["root", *sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] == "klamm")]
-    return [
-        ConfigEntry(
-            name,
-            _LEVELS.get(level := logging.getLogger(name).getEffectiveLevel(), logging.getLevelName(level)),
-            ConfigType.UNKNOWN,
-            ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
-            True,
-            (),
-            "",
-        )
-        for name in names
-    ]
-
-
 class ConfigRegistry:
     """Dynamic broker configs, and the effective configs of topics.
 
-    `server_keys` gives the server's configs, which are read-only here.
-    Dynamic are those broker configs that topics inherit. `on_change` is called once changed ones are in force.
-    `topic_overrides` gives the configs of each topic, which changed defaults must fit.
+    Dynamic are the broker configs that topics inherit, settings of the broker (`live`), and settings of the server:
+    `server_keys` gives the server's configs, `change_server` checks and changes those of them that are dynamic.
+    `on_change` is called once changed ones are in force. `topic_overrides` gives the configs of each topic, which
+    changed defaults must fit.
     """
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        live: LiveSettings,
         store: Store,
         on_change: Callable[[], None],
         topic_overrides: Callable[[], Iterable[tuple[str, Mapping[str, str]]]] = tuple,
         server_keys: Callable[[], Iterable[BrokerKey]] = tuple,
+        change_server: Callable[[Mapping[str, str], bool], None] = lambda values, validate_only: None,
     ) -> None:
         self.changing = threading.Lock()
         """Held from reading the configs that a change starts from until it is stored."""
         self._store = store
         self._topic_overrides = topic_overrides
         self._server_keys = server_keys
+        self._change_server = change_server
         self._on_change = on_change
-        self._node_name = str(settings.node_id)
+        self._live = live
+        self._node_name = str(live.current.node_id)
         self._dynamic: dict[str, dict[str, str]] = {self._node_name: {}, DEFAULT_BROKERS: {}}
-        self._keys = {key.name: key for key in _broker_keys(settings)}
+        self._keys = {key.name: key for key in broker_keys(live.current)}
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
 
@@ -270,18 +164,46 @@ class ConfigRegistry:
                 continue
             wanted = {**self._dynamic, resource: {**self._dynamic[resource], name: value}}
             try:
-                if name not in DYNAMIC_KEYS:
-                    raise KafkaError(ErrorCode.INVALID_CONFIG, "it cannot be changed while the broker runs")
+                self._check_dynamic_name(resource, name)
+                self._check_server(wanted)
                 self._apply(wanted)
             except KafkaError as error:
                 log.error("the dynamic broker config %s=%s is not in force: %s", name, value, error.message)
+        self._change_server(self._of_server(self._dynamic), False)
 
     def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
         """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
         inherited = self._inherited_with(dynamic)
-        self._default_log_config = LogConfig(inherited)
+        log_config = LogConfig(inherited)
+        settings = self._live.with_values(self._of_broker(dynamic))
+        self._default_log_config = log_config
         self._inherited = inherited
         self._dynamic = dynamic
+        self._live.take(settings)
+
+    def _merged(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        return {**dynamic[DEFAULT_BROKERS], **dynamic[self._node_name]}
+
+    def _of_broker(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        return {name: value for name, value in self._merged(dynamic).items() if name in DYNAMIC}
+
+    def _of_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        return {name: value for name, value in self._merged(dynamic).items() if name not in self._keys}
+
+    def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
+        """Raise KafkaError(INVALID_CONFIG) if the server does not take its part of these."""
+        try:
+            self._change_server(self._of_server(dynamic), True)
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def _check_dynamic_name(self, resource_name: str, name: str) -> None:
+        """Raise KafkaError(INVALID_REQUEST) for a config that this resource cannot have."""
+        key = self._keys.get(name) or next((each for each in self._server_keys() if each.name == name), None)
+        if key is None or not key.dynamic:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
+        if key.dynamic == PER_BROKER and resource_name == DEFAULT_BROKERS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can be changed of one broker, not of all")
 
     # Topics
 
@@ -323,7 +245,7 @@ class ConfigRegistry:
     def _topic_entry(self, name: str, overrides: Mapping[str, str], as_written: bool) -> ConfigEntry:
         entry = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS[name]
         synonyms = self._described_synonyms(entry.broker_name) if entry.broker_name is not None else []
-        if entry.broker_name is not None and entry.broker_name not in _SPECS:
+        if entry.broker_name is not None and entry.broker_name not in SPECS:
             synonyms = [Synonym(entry.broker_name, text_of(entry.default), ConfigSource.DEFAULT_CONFIG)]
         value = self._inherited.get(name, text_of(entry.default))
         if name in overrides:
@@ -362,9 +284,11 @@ class ConfigRegistry:
         self.check_broker_name(resource_name)
         asked = set(names) if names else None
         keys = [key for key in self._keys.values() if asked is None or key.name in asked]
+        of_server = [key for key in self._server_keys() if asked is None or key.name in asked]
         if resource_name != DEFAULT_BROKERS:
-            others = [key for key in self._server_keys() if asked is None or key.name in asked]
-            return [*map(self._broker_entry, keys), *map(_static_entry, others)]
+            others = map(self._broker_entry, of_server)
+            return [*map(self._broker_entry, keys), *(each for each in others if not _says_nothing(each))]
+        keys += of_server
         defaults = self._dynamic[DEFAULT_BROKERS]
         return [_default_entry(key, defaults[key.name]) for key in keys if key.name in defaults]
 
@@ -377,26 +301,36 @@ class ConfigRegistry:
             )
 
     def _broker_entry(self, key: BrokerKey) -> ConfigEntry:
-        synonyms = tuple(self._described_synonyms(key.name))
+        synonyms = tuple(self._described_synonyms(key.name, key))
         first = synonyms[0] if synonyms and synonyms[0].name == key.name else None
         return ConfigEntry(
             key.name,
             first.value if first is not None else key.value,
             key.kind,
             first.source if first is not None else ConfigSource.DEFAULT_CONFIG,
-            key.name not in DYNAMIC_KEYS,
+            not key.dynamic,
             synonyms,
             key.doc,
         )
 
-    def _described_synonyms(self, name: str) -> list[Synonym]:
+    def synonyms(self, name: str) -> list[Synonym]:
+        """Every source of a broker config's value, the effective one first."""
+        return self._described_synonyms(name)
+
+    def _described_synonyms(self, name: str, key: BrokerKey | None = None) -> list[Synonym]:
         """By source, without the keys in other units that come before the first of this name, as in Kafka."""
-        by_source = sorted(self._synonyms(name, self._dynamic), key=lambda each: each.source)
+        by_source = sorted(self._synonyms(name, self._dynamic, key), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
-    def _synonyms(self, name: str, dynamic: Mapping[str, Mapping[str, str]]) -> Iterable[Synonym]:
-        """Every source of a broker config's value, the effective one first."""
-        for other in (name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))):
+    def _synonyms(
+        self, name: str, dynamic: Mapping[str, Mapping[str, str]], own: BrokerKey | None = None
+    ) -> Iterable[Synonym]:
+        """Every source of a broker config's value, the effective one first; `own` is its key if it is the server's."""
+        names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
+        plain = _OF_LISTENER.sub("", name)
+        if plain != name:
+            names.append(plain)
+        for other in names:
             for resource, source in (
                 (self._node_name, ConfigSource.DYNAMIC_BROKER_CONFIG),
                 (DEFAULT_BROKERS, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -405,7 +339,9 @@ class ConfigRegistry:
                     yield Synonym(other, dynamic[resource][other], source)
             key = self._keys.get(other)
             if key is None:
-                continue
+                if own is None or other != own.name:
+                    continue
+                key = own
             if key.value != key.default:
                 yield Synonym(other, key.value, ConfigSource.STATIC_BROKER_CONFIG)
             if key.default is not None:
@@ -417,9 +353,16 @@ class ConfigRegistry:
         return dict(self._dynamic[resource_name])
 
     def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
-        """Raise KafkaError(INVALID_CONFIG) if these could not be in force: by themselves, or with a topic's own."""
-        inherited = self._inherited_with({**self._dynamic, resource_name: dict(values)})
+        """Raise KafkaError if these could not be in force: by themselves, with others, or with a topic's own."""
+        for name, value in values.items():
+            self._check_dynamic_name(resource_name, name)
+            if name in INHERITED_KEYS:
+                check_value(topic_key_of(name), value)
+        dynamic = {**self._dynamic, resource_name: dict(values)}
+        inherited = self._inherited_with(dynamic)
         LogConfig(inherited)
+        self._live.with_values(self._of_broker(dynamic))
+        self._check_server(dynamic)
         for topic, overrides in self._topic_overrides():
             if not overrides:
                 continue
@@ -458,35 +401,16 @@ class ConfigRegistry:
             ]
         )
         self._apply({**self._dynamic, resource_name: dict(values)})
+        self._change_server(self._of_server(self._dynamic), False)
         self._on_change()
 
 
-def _static_entry(key: BrokerKey) -> ConfigEntry:
-    synonyms = []
-    if key.value != key.default:
-        synonyms.append(Synonym(key.name, key.value, ConfigSource.STATIC_BROKER_CONFIG))
-    if key.default is not None:
-        synonyms.append(Synonym(key.name, key.default, ConfigSource.DEFAULT_CONFIG))
-    return ConfigEntry(key.name, key.value, key.kind, synonyms[0].source, True, tuple(synonyms), key.doc)
+def _says_nothing(entry: ConfigEntry) -> bool:
+    """Of a config of one listener, or one that is empty by default: it is not set."""
+    is_optional = entry.value is None or entry.name.startswith(LISTENER_PREFIX)
+    return is_optional and entry.source == ConfigSource.DEFAULT_CONFIG and not entry.read_only
 
 
 def _default_entry(key: BrokerKey, value: str) -> ConfigEntry:
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return ConfigEntry(key.name, value, key.kind, source, False, (Synonym(key.name, value, source),), key.doc)
-
-
-def _broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
-    for spec in _SPECS.values():
-        yield BrokerKey(
-            spec.name,
-            text_of(getattr(settings, spec.attribute)),
-            text_of(spec.default),
-            DYNAMIC_KEYS.get(spec.name) or _kind_of(spec.name, spec.kind),
-            spec.doc,
-        )
-
-
-def _kind_of(name: str, kind: Any) -> ConfigType:
-    if name in _LONG_KEYS:
-        return ConfigType.LONG
-    return next((known for python, known in _KINDS if kind in (python, python | None)), ConfigType.LIST)

@@ -1,4 +1,4 @@
-"""Consumer groups: the classic group protocol, and committed offsets.
+"""Groups of consumers: the classic protocol, the consumer protocol of KIP-848, and committed offsets.
 
 `GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
 
@@ -6,12 +6,15 @@
     classic_coordinator  the requests of members of classic groups: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
-    patience        timers that wait for what clients have sent in time
+    expiration      timers that remove silent members, once all that clients sent in time is served
     offsets         commit, fetch, delete, expire
     transactional_offsets  what open transactions would commit
     registry        group id → group
+    consumer        groups of the consumer protocol; a folder
+    assignors       which member reads which partition, where the server decides that
     group           what all kinds of groups share: id, lock, offsets
     classic_group   members and state of a classic group (`state` has its transitions, `views` what clients see of it)
+    metrics         what is counted of groups
     persistence     to and from the store
 
 A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.
@@ -19,7 +22,13 @@ A group is the unit of locking. Nothing here does I/O or waits: the store, the c
 
 from __future__ import annotations
 
-from klamm_broker.groups.coordinator import GroupCoordinator
+from klamm_broker.groups.consumer.requests import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    DescribedConsumer,
+    DescribedConsumerGroup,
+)
+from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
 from klamm_broker.groups.group import CommittedOffset
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
@@ -36,7 +45,12 @@ from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 __all__ = [
     "CommitRequest",
     "CommittedOffset",
+    "ConsumerHeartbeat",
+    "ConsumerHeartbeatResult",
+    "DescribedConsumer",
+    "DescribedConsumerGroup",
     "GroupCoordinator",
+    "GroupWorld",
     "GroupSettings",
     "JoinRequest",
     "JoinResult",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,10 @@ class GroupAdministration:
         with group:
             return describe(group) if not group.is_dead else None
 
+    def exists(self, group_id: str) -> bool:
+        """Whether there is a group of any kind."""
+        return self._registry.get(group_id) is not None
+
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
         """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
@@ -42,6 +47,14 @@ class GroupAdministration:
             if (not wanted_types or group.group_type in wanted_types)
             and (not wanted_states or group.state_name.lower() in wanted_states)
         ]
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """How many groups there are, by type and state."""
+        return Counter((group.group_type, group.state_name) for group in self._registry.all())
+
+    def offset_count(self) -> int:
+        """How many offsets are committed, in all groups."""
+        return sum(len(by_partition) for group in self._registry.all() for by_partition in list(group.offsets.values()))
 
     def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
         """Delete empty groups and their offsets. `reply` gets an error code by group id, once it is durable.

@@ -1,4 +1,4 @@
-"""Joins, syncs, heartbeats and departures of classic groups.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups.
 
 Follows Kafka's `GroupCoordinatorService` and the classic part of its `GroupMetadataManager`.
 """
@@ -75,14 +75,7 @@ class ClassicCoordinator:
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
-        settings = self._settings
-        error = ErrorCode.NONE
-        if not request.group_id:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif not (
-            settings.group_min_session_timeout_ms <= request.session_timeout_ms <= settings.group_max_session_timeout_ms
-        ):
-            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        error = self.check_join(request)
         if error is not ErrorCode.NONE:
             reply(JoinResult(error, request.member_id))
             return
@@ -101,6 +94,16 @@ class ClassicCoordinator:
             if created:
                 self._store.submit(persistence.put_group(group, {}))
             self._join_held(group, request, reply)
+
+    def check_join(self, request: JoinRequest) -> ErrorCode:
+        """What is wrong with a join, whatever the group: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT."""
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        settings = self._settings
+        shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not shortest <= request.session_timeout_ms <= longest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
 
     def _join_held(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         member_id = request.member_id

@@ -1,17 +1,26 @@
-"""The part of the embedded consumer protocol that a broker reads: the topics that a member subscribes to.
+"""The embedded consumer protocol, as far as a broker reads and writes it: subscriptions and assignments.
 
-Only the prefix that all versions of `ConsumerProtocolSubscription` share is read, as Kafka's `ClassicGroup` does.
+Of a subscription in a classic group only the prefix that all versions share is read, as Kafka's `ClassicGroup` does.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from klamm.wire.primitives import WireError
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+    from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 PROTOCOL_TYPE: Final = "consumer"
 
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
+_VERSION = struct.Struct(">h")
+_LATEST: Final = 3
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
@@ -36,3 +45,43 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
     except struct.error as error:
         raise ValueError(f"subscription cut short: {error}") from error
     return frozenset(topics)
+
+
+def version_of(data: bytes) -> int:
+    """The version of a subscription or an assignment, the latest known one for a later one. Raises ValueError."""
+    if len(data) < _VERSION.size:
+        raise ValueError("no version")
+    (version,) = _VERSION.unpack_from(data)
+    if version < 0:
+        raise ValueError(f"version {version}")
+    return int(min(version, _LATEST))
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """A whole subscription. Raises ValueError."""
+    from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+    try:
+        return ConsumerProtocolSubscription.decode(version_of(data), data, _VERSION.size)
+    except WireError as error:
+        raise ValueError(str(error)) from error
+
+
+def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """A whole assignment; one without bytes is empty. Raises ValueError."""
+    from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+
+    if not data:
+        return ConsumerProtocolAssignment()
+    try:
+        return ConsumerProtocolAssignment.decode(version_of(data), data, _VERSION.size)
+    except WireError as error:
+        raise ValueError(str(error)) from error
+
+
+def assignment_bytes(version: int, partitions: Iterable[tuple[str, Iterable[int]]]) -> bytes:
+    """An assignment of partitions by topic name."""
+    from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+
+    topics = [TopicPartition(name, sorted(indexes)) for name, indexes in partitions]
+    return _VERSION.pack(version) + ConsumerProtocolAssignment(topics).encode(version)

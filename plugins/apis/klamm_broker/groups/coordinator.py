@@ -6,24 +6,47 @@ Follows Kafka's `GroupCoordinatorService`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
 from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.classic_coordinator import ClassicCoordinator
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.assignment import TargetAssignment
+from klamm_broker.groups.consumer.classic_members import ClassicMembers
+from klamm_broker.groups.consumer.coordinator import ConsumerCoordinator
+from klamm_broker.groups.consumer.fencing import Fencing, GroupTimeouts
+from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.migration import Migration
+from klamm_broker.groups.consumer.subscriptions import Topics
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.offsets import OffsetManager
-from klamm_broker.groups.patience import PatientScheduler
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
-from klamm_broker.groups.requests import JoinReply, JoinRequest, LeaveResult, LeavingMember, SyncReply, SyncRequest
+from klamm_broker.groups.requests import (
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncReply,
+    SyncRequest,
+)
 from klamm_broker.groups.settings import GroupSettings
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 
 if TYPE_CHECKING:
     from klamm.runtime import Clock, Scheduler
     from klamm_broker.storage.store import Store
+
+
+class GroupWorld(NamedTuple):
+    """What consumer groups need of the broker: its topics, the timeouts of groups, and a thread for long work."""
+
+    topics: Topics
+    timeouts: GroupTimeouts
+    run_later: Callable[[Callable[[], object]], None]
 
 
 class GroupCoordinator:
@@ -42,6 +65,7 @@ class GroupCoordinator:
         store: Store,
         settings: GroupSettings,
         random_bytes: Callable[[int], bytes],
+        world: GroupWorld,
         served_until_ns: Callable[[], int] | None = None,
     ) -> None:
         self._settings = settings
@@ -49,9 +73,16 @@ class GroupCoordinator:
         self._store = store
         self._clock = clock
         self._registry = GroupRegistry(clock)
-        timers = PatientScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
+        timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
         rebalancer = Rebalancer(clock, timers, store, settings)
         self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
+        assignment = TargetAssignment(clock, settings, world.topics)
+        migration = Migration(clock, store, settings, world.topics, self._registry, rebalancer)
+        self._migration = migration
+        fencing = Fencing(clock, timers, store, world.timeouts, assignment, migration)
+        self._run_later = world.run_later
+        self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
+        self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
         self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
         self.administration = GroupAdministration(store, self._registry)
@@ -66,6 +97,8 @@ class GroupCoordinator:
         for group in groups:
             if isinstance(group, ClassicGroup):
                 self._classic.start(group)
+            elif isinstance(group, ConsumerGroup):
+                self.consumers.start(group)
         self._scheduler.every(self._settings.offsets_retention_check_interval_ms, self.offsets.expire)
         return len(groups)
 
@@ -74,21 +107,49 @@ class GroupCoordinator:
         for group in self._registry.all():
             if isinstance(group, ClassicGroup):
                 self._classic.stop(group)
+            elif isinstance(group, ConsumerGroup):
+                self.consumers.stop(group)
+
+    # Requests of members that speak the classic protocol, in a group of whatever kind
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
-        self._classic.join(request, reply)
+        group = self._consumer_group(request.group_id)
+        if group is not None and self._migration.downgrade_if_empty(group):
+            group = None
+        if group is None:
+            self._classic.join(request, reply)
+        elif (error := self._classic.check_join(request)) is not ErrorCode.NONE:
+            reply(JoinResult(error, request.member_id))
+        else:
+            # It may compute an assignment.
+            self._run_later(lambda: self._classic_members.join(group, request, reply))
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
-        self._classic.sync(request, reply)
+        group = self._consumer_group(request.group_id)
+        if group is None:
+            self._classic.sync(request, reply)
+        else:
+            self._classic_members.sync(group, request, reply)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
         """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin."""
-        return self._classic.heartbeat(group_id, member_id, generation_id, group_instance_id)
+        group = self._consumer_group(group_id)
+        if group is None:
+            return self._classic.heartbeat(group_id, member_id, generation_id, group_instance_id)
+        return self._classic_members.heartbeat(group, member_id, generation_id, group_instance_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]) -> None:
         """Remove members. `reply` is called once that is durable."""
-        self._classic.leave(group_id, leaving, reply)
+        group = self._consumer_group(group_id)
+        if group is None:
+            self._classic.leave(group_id, leaving, reply)
+        else:
+            self._classic_members.leave(group, leaving, reply)
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        group = self._registry.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.group import CommittedOffset
+from klamm_broker.groups.consumer import persistence as consumer_persistence
+from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.state import STABLE
 
@@ -74,6 +75,7 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
             ),
         ),
         (_DELETE_MEMBERS, (group.group_id,)),
+        *consumer_persistence.delete(group.group_id),
     ]
     if group.protocol_name is not None:
         for position, member in enumerate(group.members.values()):
@@ -97,9 +99,15 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
     return statements
 
 
+def delete_classic(group_id: str) -> list[Statement]:
+    """Forget a classic group, but not its offsets."""
+    return [(_DELETE_GROUP, (group_id,)), (_DELETE_MEMBERS, (group_id,))]
+
+
 def delete_group(group_id: str) -> list[Statement]:
-    """Forget a group and its offsets."""
-    return [(sql, (group_id,)) for sql in (_DELETE_GROUP, _DELETE_MEMBERS, _DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
+    """Forget a group of any kind and its offsets."""
+    offsets: list[Statement] = [(sql, (group_id,)) for sql in (_DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
+    return [*delete_classic(group_id), *consumer_persistence.delete(group_id), *offsets]
 
 
 def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
@@ -149,11 +157,29 @@ def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
     return (_DELETE_OFFSET, (group_id, topic, partition))
 
 
-def load(store: Store, clock: Clock) -> Iterable[ClassicGroup]:
-    """All groups as the store has them: STABLE with their members, or EMPTY.
+def load(store: Store, clock: Clock) -> Iterable[Group]:
+    """All groups as the store has them: classic ones are STABLE with their members, or EMPTY.
 
     A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
     """
+    classic = _load_classic(store, clock)
+    groups: dict[str, Group] = {**classic, **{group.group_id: group for group in consumer_persistence.load(store)}}
+    for group_id, topic, partition, *committed in store.read(
+        "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
+        " expire_timestamp_ms FROM offsets"
+    ):
+        owner = groups.get(group_id)
+        if owner is None:
+            owner = groups[group_id] = ClassicGroup(group_id, clock)
+        owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
+    _load_pending_offsets(store, clock, groups)
+    for group in groups.values():
+        if isinstance(group, ClassicGroup):
+            group.refresh_subscribed_topics()
+    return groups.values()
+
+
+def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
     groups: dict[str, ClassicGroup] = {}
     for group_id, protocol_type, generation_id, protocol_name, leader_id, timestamp_ms in store.read(
         "SELECT group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms FROM groups"
@@ -189,21 +215,10 @@ def load(store: Store, clock: Clock) -> Iterable[ClassicGroup]:
         )
         group.add(member, group.protocol_type or "")
         group.state = STABLE
-    for group_id, topic, partition, *committed in store.read(
-        "SELECT group_id, topic, partition, committed_offset, leader_epoch, metadata, commit_timestamp_ms,"
-        " expire_timestamp_ms FROM offsets"
-    ):
-        owner = groups.get(group_id)
-        if owner is None:
-            owner = groups[group_id] = ClassicGroup(group_id, clock)
-        owner.offsets.setdefault(topic, {})[partition] = CommittedOffset(*committed)
-    _load_pending_offsets(store, clock, groups)
-    for group in groups.values():
-        group.refresh_subscribed_topics()
-    return groups.values()
+    return groups
 
 
-def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, ClassicGroup]) -> None:
+def _load_pending_offsets(store: Store, clock: Clock, groups: dict[str, Group]) -> None:
     for producer_id, group_id, topic, partition, *pending in store.read(
         "SELECT producer_id, group_id, topic, partition, committed_offset, leader_epoch, metadata,"
         " commit_timestamp_ms FROM pending_offsets"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import Group
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ class GroupRegistry:
         """As `get_or_create`, None for a group of another kind."""
         group, created = self.get_or_create(group_id)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
+
+    def get_or_create_consumer(self, group_id: str) -> Group:
+        """The group, of whatever kind; a new one is a consumer group, EMPTY."""
+        with self._lock:
+            group = self._groups.get(group_id)
+            if group is None:
+                group = self._groups[group_id] = ConsumerGroup(group_id)
+            return group
+
+    def replace(self, old: Group, new: Group) -> None:
+        """Put a held group in the place of the one that it replaces."""
+        with self._lock:
+            if self._groups.get(old.group_id) is not old:
+                raise RuntimeError(f"group {old.group_id!r} is no longer in the registry")
+            self._groups[old.group_id] = new
 
     def get_or_create(self, group_id: str) -> tuple[Group, bool]:
         """The group, and whether it is new: a classic one, EMPTY, generation 0."""

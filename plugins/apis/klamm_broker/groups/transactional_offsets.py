@@ -87,6 +87,16 @@ class TransactionalOffsets:
             on_durable,
         )
 
+    def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
+        """End what the transaction of a producer would commit, apart from its coordinator; `then` once durable."""
+
+        def on_durable(error: StoreError | None) -> None:
+            if error is None:
+                self.ended(producer_id, committed=committed)
+            then(error)
+
+        self._store.submit(self.statements_of_end(producer_id, committed=committed), on_durable)
+
     def statements_of_end(self, producer_id: int, *, committed: bool) -> list[Statement]:
         """What makes the end of a transaction durable; to be committed together with the coordinator's own state."""
         return persistence.end_pending_offsets(producer_id, committed=committed)

@@ -12,9 +12,13 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
 - Authorization: WRITE on the topic, and for transactional batches on the transactional id.
 - The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
+- A transactional batch belongs to the open transaction of its producer: INVALID_PRODUCER_ID_MAPPING for an unknown id,
+  INVALID_PRODUCER_EPOCH for a producer that is fenced. Its partition takes part by AddPartitionsToTxn, from version 12
+  on (KIP-890) by this request itself; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the
+  transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
+- A transactional batch in a request without a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-Deviation: transactions are not served. A transactional batch is refused with INVALID_TXN_STATE (in Kafka too, if its
-partition was not added to a transaction).
+Deviation: `transaction.partition.verification.enable` is not there, partitions are always verified.
 """
 
 from __future__ import annotations
@@ -23,22 +27,33 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from klamm import ErrorCode, KafkaError, handles
-from klamm.acl import AclOperation, ResourceType
+from klamm.acl import AclOperation
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec
 from klamm.wire.messages import produce
 from klamm.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from klamm.wire.records import CODEC_MASK, NotOneBatchError
 from klamm_broker.handlers.produce_flush import Unflushed, answer_when_flushed
+from klamm_broker.handlers.produce_transactions import (
+    ATTRIBUTES_LOW_BYTE,
+    TRANSACTIONAL,
+    TransactionalAppends,
+    is_transactional,
+    producer_of,
+)
 from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreError
-from klamm_broker.security.authorization import may_topic
+from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
     from klamm_broker.topics.topic import Partition, Topic
@@ -48,8 +63,6 @@ _log = logging.getLogger("klamm.broker.produce")
 _FIRST_VERSION_WITH_ZSTD = 7
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _INLINE_MAX_BYTES = 64 * 1024
-_ATTRIBUTES_LOW_BYTE = 22
-_TRANSACTIONAL = 0x10
 _ADMIN_CLIENT_ID = "__admin_client"
 _NOT_COUNTED = frozenset(
     {
@@ -68,17 +81,64 @@ def produce_records(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending:
     """Append each partition's batch. Raises KafkaError for an error of the whole request."""
-    acks = request.acks
-    has_valid_acks = -1 <= acks <= 1
-    if (
-        request.transactional_id is not None
-        and _is_transactional(request)
-        and not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    ):
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    transaction = None
+    if request.transactional_id is not None and any(_transactional_batches(request)):
+        require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
+        transaction = TransactionalAppends(broker.transactions, request.transactional_id, context.api_version)
+        if transaction.adds and -1 <= request.acks <= 1 and _adds_partitions(broker, request, context, transaction):
+            return context.later()
+    return _append_all(broker, request, context, transaction)
+
+
+def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProduceData, PartitionProduceData]]:
+    return (
+        (topic, data) for topic in request.topic_data for data in topic.partition_data if is_transactional(data.records)
+    )
+
+
+def _adds_partitions(
+    broker: BrokerServices, request: ProduceRequest, context: RequestContext, transaction: TransactionalAppends
+) -> bool:
+    """Add partitions to the transaction, and go on once that is durable; whether any is missing there."""
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    producer = None
+    partitions = []
+    for wanted, data in _transactional_batches(request):
+        topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
+        if topic is None or topic.partition(data.index) is None:
+            continue
+        if may_topic(context, AclOperation.WRITE, topic.name):
+            producer = producer or producer_of(data.records)
+            partitions.append((topic.name, data.index))
+
+    def append() -> None:
+        outcome = _append_all(broker, request, context, transaction)
+        if outcome is not context.later():
+            context.respond(outcome)
+
+    def added() -> None:
+        broker.logs.record_checker.submit(append)
+
+    missing = transaction.missing(partitions)
+    if producer is None or not missing:
+        return False
+    for wanted in request.topic_data:
+        for data in wanted.partition_data:
+            if data.records is not None:
+                # Copied: the bytes of the request are not kept until the response is sent.
+                data.records = bytearray(data.records)
+    transaction.add(producer, missing, added)
+    return True
+
+
+def _append_all(
+    broker: BrokerServices, request: ProduceRequest, context: RequestContext, transaction: TransactionalAppends | None
+) -> ProduceResponse | Pending:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
-    work = _Work(broker, context, acks, sum(len(wanted.partition_data) for wanted in request.topic_data))
+    has_valid_acks = -1 <= request.acks <= 1
+    partitions = sum(len(wanted.partition_data) for wanted in request.topic_data)
+    work = _Work(broker, context, request.acks, partitions, transaction)
     for wanted in request.topic_data:
         topic = broker.topics.by_id(wanted.topic_id) if by_id else broker.topics.get(wanted.name)
         name = wanted.name if not by_id else topic.name if topic is not None else None
@@ -92,8 +152,8 @@ def produce_records(
                 if topic is None or partition is None:
                     raise _unknown(topic, by_id)
                 records = data.records
-                if records is None or (len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE]):
-                    _check_batch(records, context.api_version)
+                if records is None or (len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE]):
+                    _check_batch(records, context.api_version, request.transactional_id)
                 if not has_valid_acks:
                     raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                 topic.traffic.produce_requests += 1
@@ -134,14 +194,23 @@ class _Work:
         "_max_packed_bytes",
         "_max_unpacked_bytes",
         "_now_ms",
+        "_transaction",
         "_unflushed",
         "deferred",
         "failed",
         "responses",
     )
 
-    def __init__(self, broker: BrokerServices, context: RequestContext, acks: int, partitions: int) -> None:
+    def __init__(
+        self,
+        broker: BrokerServices,
+        context: RequestContext,
+        acks: int,
+        partitions: int,
+        transaction: TransactionalAppends | None,
+    ) -> None:
         self._broker = broker
+        self._transaction = transaction
         self._context = context
         self._acks = acks
         self._now_ms = broker.clock.wall_ms()
@@ -158,8 +227,13 @@ class _Work:
 
     def append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         """Append to one partition. Raises KafkaError, UnpacksToMoreError."""
+        if self._transaction is not None and is_transactional(records):
+            return self._transaction.append(partition, records, self._append)
+        return self._append(partition, records)
+
+    def _append(self, partition: Partition, records: Any) -> PartitionProduceResponse:
         traffic = partition.topic.traffic
-        is_packed = len(records) > _ATTRIBUTES_LOW_BYTE and records[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK
+        is_packed = len(records) > ATTRIBUTES_LOW_BYTE and records[ATTRIBUTES_LOW_BYTE] & CODEC_MASK
         max_bytes = self._max_packed_bytes if is_packed else self._max_unpacked_bytes
         try:
             result = partition.append(records, now_ms=self._now_ms, max_unpacked_bytes=max_bytes)
@@ -222,25 +296,13 @@ class _Work:
         return self._context.no_response()
 
 
-def _is_transactional(request: ProduceRequest) -> bool:
-    return any(_in_transaction(data.records) for each in request.topic_data for data in each.partition_data)
-
-
-def _in_transaction(records: Any) -> bool:
-    return (
-        records is not None
-        and len(records) > _ATTRIBUTES_LOW_BYTE
-        and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL != 0
-    )
-
-
-def _check_batch(records: Any, version: int) -> None:
+def _check_batch(records: Any, version: int, transactional_id: str | None) -> None:
     """Refuse what no log takes, before it counts as an append; for batches with attributes. Raises KafkaError."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
-    attributes = records[_ATTRIBUTES_LOW_BYTE]
-    if attributes & _TRANSACTIONAL:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+    attributes = records[ATTRIBUTES_LOW_BYTE]
+    if attributes & TRANSACTIONAL and transactional_id is None:
+        raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 

@@ -151,7 +151,10 @@ def _topic(
 
 
 def _partitions(partitions: Sequence[Partition], node_id: int) -> list[MetadataResponsePartition]:
+    # One list for all: of many thousand partitions, lists take more memory than anything else here.
+    replicas: list[int] = [node_id]
+    offline: list[int] = []
     return [
-        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, [node_id], [node_id])
+        MetadataResponsePartition(0, partition.index, node_id, LEADER_EPOCH, replicas, replicas, offline)
         for partition in partitions
     ]

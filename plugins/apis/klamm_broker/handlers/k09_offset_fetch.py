@@ -9,7 +9,8 @@ From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.hand
   UNSTABLE_OFFSET_COMMIT.
 - A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
 - Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out those of other topics.
-- Member id and epoch (v9) are ignored: as in Kafka, they matter to groups of the "consumer" type only.
+- Member id and epoch (v9) matter to groups of the type "consumer": UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (a member
+  that speaks the classic protocol: ILLEGAL_GENERATION).
 """
 
 from __future__ import annotations
@@ -126,6 +127,10 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
     for position, group in enumerate(request.groups):
         if not may_group(context, AclOperation.DESCRIBE, group.group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
+            continue
+        code = broker.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        if code is not ErrorCode.NONE:
             denied[position] = OffsetFetchResponseGroup(group.group_id, error_code=code)
             continue
         named, not_found = _named_partitions(broker, context, group, by_id)

@@ -1,7 +1,7 @@
 """DescribeGroups, versions 0 to 6.
 
-Describes classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist
-is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
+Describes classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist,
+or is of another type, is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
 
 Authorization: DESCRIBE on each group.
 """
@@ -49,7 +49,8 @@ def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> De
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if api_version >= _FIRST_VERSION_WITH_NOT_FOUND:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            dead.error_message = f"Group {group_id} not found."
+            there = broker.groups.administration.exists(group_id)
+            dead.error_message = f"Group {group_id} {'is not a classic group' if there else 'not found'}."
         return dead
     return DescribedGroup(
         group_id=group_id,

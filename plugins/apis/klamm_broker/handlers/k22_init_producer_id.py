@@ -1,13 +1,17 @@
 """InitProducerId, versions 0 to 5.
 
-Gives an idempotent producer a new id with epoch 0, even if it sends the id that it has (KIP-360). Follows
+Without a transactional id: a new producer id with epoch 0, whatever id the producer has (KIP-360). With one: the id of
+its producer with the next epoch, which fences every producer before it. An open transaction is aborted first: the
+answer is CONCURRENT_TRANSACTIONS, and the client tries again. Follows `KafkaApis.handleInitProducerIdRequest` and
 `TransactionCoordinator.handleInitProducerId`.
 
+- A producer that goes on after an error says its id and epoch (v3, KIP-360): PRODUCER_FENCED if another one has taken
+  over, before v4 (KIP-588) INVALID_PRODUCER_EPOCH.
 - An empty transactional id, a producer id without an epoch or an epoch without an id: INVALID_REQUEST.
-- Deviation: transactions are not served. A transactional id: UNSUPPORTED_VERSION, which no client retries; the errors
-  that Kafka has for transactional ids would mean a missing permission or a transient failure.
+- A timeout that is not positive or above `transaction.max.timeout.ms`: INVALID_TRANSACTION_TIMEOUT.
+- Version 6 (two-phase commit, KIP-939) is not stable in Kafka and not served.
 
-Authorization: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
+Asked of the authorizer: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
 topic (KIP-679).
 """
 
@@ -20,27 +24,43 @@ from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages import init_producer_id
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.security.authorization import denial, may_cluster
+from klamm_broker.security.authorization import denial, may_cluster, require_transactional_id
+from klamm_broker.transactions import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
-    from klamm import RequestContext
+    from klamm import Pending, RequestContext
     from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_FENCED = 4
 
 
 @handles(init_producer_id, versions=range(0, 6))
 def new_producer_id(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse:
-    """Hand out a producer id. Raises KafkaError."""
-    if request.transactional_id is not None:
-        if not context.authorize(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-            raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        empty = request.transactional_id == ""
-        raise KafkaError(ErrorCode.INVALID_REQUEST if empty else ErrorCode.UNSUPPORTED_VERSION)
-    if not may_cluster(
+) -> InitProducerIdResponse | Pending:
+    """Hand out a producer id or epoch. Raises KafkaError."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        require_transactional_id(context, AclOperation.WRITE, transactional_id)
+    elif not may_cluster(
         context, AclOperation.IDEMPOTENT_WRITE, log_if_denied=False
     ) and not context.authorize_by_resource_type(AclOperation.WRITE, ResourceType.TOPIC):
         raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return InitProducerIdResponse(producer_id=broker.producer_ids.allocate(), producer_epoch=0)
+    if transactional_id is None:
+        return InitProducerIdResponse(producer_id=broker.producer_ids.allocate(), producer_epoch=0)
+
+    def reply(error: ErrorCode, producer: ProducerIdAndEpoch) -> None:
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_FENCED:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        context.respond(InitProducerIdResponse(error_code=error, producer_id=producer[0], producer_epoch=producer[1]))
+
+    goes_on = request.producer_id != NO_PRODUCER_ID
+    broker.transactions.init_producer_id(
+        transactional_id,
+        request.transaction_timeout_ms,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if goes_on else None,
+        reply,
+    )
+    return context.later()

@@ -1,13 +1,13 @@
 """DescribeConfigs, versions 1 to 4.
 
-Configs of topics, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with their
-sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list of
-them, means all. Follows `ConfigHelper.describeConfigs`.
+Configs of topics, of groups, of this broker (by node id) and the dynamic defaults of all brokers (an empty name), with
+their sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list
+of them, means all. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - Another broker, an empty name of a group or of a client metrics subscription, another resource type: INVALID_REQUEST.
 
-Deviations: a broker has the configs that klamm has, a part of Kafka's. Groups and client metrics have no configs
+Deviations: a broker and a group have the configs that klamm has, a part of Kafka's. Client metrics have no configs
 here.
 
 Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
@@ -15,7 +15,7 @@ Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, handles
 from klamm.acl import AclOperation
@@ -28,13 +28,18 @@ from klamm.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from klamm_broker.configs.registry import ConfigEntry, ResourceType, logger_levels
+from klamm_broker.configs.loggers import LEVELS, logger_levels
+from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType
+from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
     from klamm import RequestContext
     from klamm_broker.services import BrokerServices
+
+
+_LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 
 
 @handles(describe_configs, versions=range(1, 5))
@@ -73,10 +78,20 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a broker's id must not be empty")
         broker.configs.check_broker_name(resource.resource_name)
-        return [entry for entry in logger_levels() if not names or entry.name in names]
+        return [
+            ConfigEntry(
+                name, level, ConfigType.UNKNOWN, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, False, (), _LEVEL_DOC
+            )
+            for name, level in logger_levels()
+            if not names or name in names
+        ]
     if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            return broker.telemetry.configs.describe(resource.resource_name, names)
+        if resource.resource_type == ResourceType.GROUP:
+            return broker.group_configs.describe(resource.resource_name, names, broker.configs.synonyms)
         return []
     if resource.resource_type != ResourceType.TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs here")

@@ -1,14 +1,15 @@
 """AlterConfigs, versions 0 to 2: the configs of a resource become those of the request, and no others stay.
 
-Topics, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take effect
-at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.legacyAlterConfigs`.
+Topics, groups, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take
+effect at once; those of the server's own settings soon after the answer. Follows `ConfigAdminManager` and
+`ConfigurationControlManager.legacyAlterConfigs`.
 
-- An unknown topic config or a bad value: INVALID_CONFIG.
+- An unknown config of a topic or a group or a bad value: INVALID_CONFIG.
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
   INVALID_REQUEST.
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
-Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
+Deviation: a broker config that does not exist: INVALID_REQUEST.
 
 Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 """

@@ -41,7 +41,7 @@ def move_replicas(
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
-        is_here = Path(directory.path) == broker.data_dir
+        is_here = Path(directory.path) in (broker.log_dir, broker.data_dir.absolute())
         for wanted in directory.topics:
             topic = broker.topics.get(wanted.name)
             for index in wanted.partitions:

@@ -9,10 +9,11 @@ Authorization: DESCRIBE on the cluster.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
-from klamm import handles
+from klamm import KafkaError, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import describe_log_dirs
 from klamm.wire.messages.describe_log_dirs import (
@@ -41,13 +42,14 @@ def log_directories(
     usage = shutil.disk_usage(broker.data_dir)
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in _wanted(broker, request):
-        topics.setdefault(partition.topic.name, []).append(
-            DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
-        )
+        # One whose log cannot be opened is in no directory.
+        with contextlib.suppress(KafkaError):
+            described = DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
+            topics.setdefault(partition.topic.name, []).append(described)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
-                log_dir=str(broker.data_dir.resolve()),
+                log_dir=str(broker.log_dir),
                 topics=[DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
                 total_bytes=usage.total,
                 usable_bytes=usage.free,

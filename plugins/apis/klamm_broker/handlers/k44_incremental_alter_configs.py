@@ -1,14 +1,16 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339): set, delete, append to or subtract from single configs.
 
-Topics, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take effect
-at once. Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
+Topics, groups, this broker (by node id), the defaults of all brokers (an empty name), and loggers (by node id). Changes
+are durable, but for levels of loggers, and take effect at once; those of the server's settings soon after the answer.
+Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
-- An unknown topic config, a bad value, a list operation on a config that is not a list: INVALID_CONFIG.
+- An unknown logger or level: INVALID_CONFIG; a list operation on one, a deletion of the root level: INVALID_REQUEST.
+- An unknown config of a topic or a group, a bad value, a list operation on a config that is not a list: INVALID_CONFIG.
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
   INVALID_REQUEST.
 - A resource or a config named twice, a null value, another kind of resource, another broker: INVALID_REQUEST.
 
-Deviation: of the broker's configs only those that topics inherit are dynamic; others: INVALID_REQUEST.
+Deviation: a broker config that does not exist: INVALID_REQUEST.
 
 Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 """

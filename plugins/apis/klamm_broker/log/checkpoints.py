@@ -50,7 +50,7 @@ def _read(path: Path) -> list[list[str]]:
         # Kafka makes such files empty, and fills them later.
         return []
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
-        raise CorruptCheckpointError(f"{path} is no checkpoint of version {_VERSION}")
+        raise CorruptCheckpointError(f"{path} is not a checkpoint of version {_VERSION}")
     return [line.split() for line in lines[2:]]
 
 
@@ -91,7 +91,7 @@ def _id_bytes(text: str) -> bytes:
     """Raises ValueError."""
     topic_id = base64.urlsafe_b64decode(text + "==")
     if len(topic_id) != _ID_BYTES:
-        raise ValueError(f"{text} is no topic id")
+        raise ValueError(f"{text} is not a topic id")
     return topic_id
 
 
@@ -108,13 +108,17 @@ class LeaderEpochs:
     Follows Kafka's `LeaderEpochFileCache`.
     """
 
-    __slots__ = ("_operations", "_path", "entries", "latest")
+    __slots__ = ("_directory", "_operations", "entries", "latest")
 
     def __init__(self, directory: Path, operations: FileOperations) -> None:
-        self._path = directory / LEADER_EPOCHS
+        self._directory = directory
         self._operations = operations
         self.entries: tuple[EpochEntry, ...] = ()
         self.latest = -1
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / LEADER_EPOCHS
 
     def load(self) -> None:
         """Read the file. Raises CorruptCheckpointError."""

@@ -7,9 +7,10 @@ closes those that were not used lately.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_MAX_OPEN_FILES: Final = 1024
 _FILE_MODE: Final = 0o644
@@ -77,6 +78,18 @@ class FileOperations:
             self.fsync(descriptor)
         finally:
             self.close(descriptor)
+
+
+def _no_sync(fd: Any) -> None:
+    """Without effect."""
+
+
+class UnsyncedFileOperations(FileOperations):
+    """For a data directory that goes away with the server: nothing in it has to survive a power cut."""
+
+    __slots__ = ()
+
+    fsync = staticmethod(_no_sync)
 
 
 class FileHandle:
@@ -181,13 +194,20 @@ class OpenFiles:
             self._files.pop(file, None)
 
 
+def stored_path(path: Path) -> tuple[str, str]:
+    """A path in two parts, each kept once for all that have the same: of many thousand logs, each has several."""
+    text = str(path)
+    stem_length = len(text) - len(path.name.lstrip("0123456789"))
+    return sys.intern(text[:stem_length]), sys.intern(text[stem_length:])
+
+
 class LogFile:
     """A file by its path, opened when it is used; readers and the writer share the descriptor."""
 
-    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "operations", "path", "used")
+    __slots__ = ("_closed", "_handle", "_lock", "_open_files", "_stored_path", "operations", "used")
 
     def __init__(self, path: Path, operations: FileOperations, open_files: OpenFiles) -> None:
-        self.path = path
+        self._stored_path = stored_path(path)
         self.operations = operations
         self.used = False
         self._open_files = open_files
@@ -195,6 +215,15 @@ class LogFile:
         self._handle: FileHandle | None = None
         # Protects the handle, the path and `_closed`.
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return Path("".join(self._stored_path))
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._stored_path = stored_path(path)
 
     def acquire(self) -> FileHandle:
         """The handle, with the caller counted as a user. Raises OSError."""

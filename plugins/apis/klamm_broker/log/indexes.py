@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from klamm_broker.log.files import FileOperations
+from klamm_broker.log.files import FileOperations, stored_path
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -26,10 +26,10 @@ _unpack_timestamp: Final = Struct(">q").unpack_from
 class Index:
     """A sorted file of entries of one size. Guards itself: readers search while the log appends."""
 
-    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "path")
+    __slots__ = ("_data", "_entry", "_file_bytes", "_lock", "_operations", "_stored_path")
 
     def __init__(self, path: Path, entry: Struct, operations: FileOperations, *, is_new: bool) -> None:
-        self.path = path
+        self._stored_path = stored_path(path)
         self._entry = entry
         self._operations = operations
         self._data: bytearray | None = bytearray() if is_new else None
@@ -37,6 +37,15 @@ class Index:
         self._file_bytes: int | None = None
         # Protects the entries in memory, and the file that they come from.
         self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, if there is one."""
+        return Path("".join(self._stored_path))
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._stored_path = stored_path(path)
 
     def _loaded(self) -> bytearray:
         data = self._data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,7 @@ from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.record_check import DEFAULT_LIMITS, BatchLimits
+from klamm_broker.log.recovery import bytes_from
 from klamm_broker.log.serial_worker import SerialWorker
 
 log = logging.getLogger("klamm.broker.log")
@@ -41,6 +43,7 @@ _STRAY_SUFFIX: Final = "-stray"
 _DELETED_DIRECTORY: Final = re.compile(r".+\.[0-9a-f]{32}-delete")
 _PARTITION_DIRECTORY: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 _MAX_NAME_BYTES: Final = 255
+_QUICKLY_CHECKED_BYTES: Final = 65_536
 
 
 class LogManager:
@@ -101,7 +104,8 @@ class LogManager:
         self._is_clean = (self.data_dir / CLEAN_SHUTDOWN).exists()
         self.forget_clean_shutdown()
         self._checkpoints.load()
-        names = [path.name for path in self.data_dir.iterdir() if path.is_dir()]
+        with os.scandir(self.data_dir) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
         leftovers = [self.data_dir / name for name in names if _DELETED_DIRECTORY.fullmatch(name)]
         self._unopened = {name for name in names if _PARTITION_DIRECTORY.fullmatch(name)}
         self._context.deletions.add(leftovers, due_ms=0)
@@ -127,6 +131,22 @@ class LogManager:
     def highest_producer_id(self) -> int:
         """Of the producers that the logs remember; -1 if there are none."""
         return max((each.highest_producer_id() for each in self.logs()), default=-1)
+
+    def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
+        """Whether opening the log takes longer than a request should wait: after a crash, if there is much to check.
+
+        Also if there is no directory, which opening creates.
+        """
+        key = (topic, partition)
+        if self._is_clean or key in self._logs:
+            return False
+        try:
+            doubtful_bytes = bytes_from(
+                self.data_dir / f"{topic}-{partition}", self._checkpoints.offset(RECOVERY_POINTS, key, topic_id)
+            )
+        except FileNotFoundError:
+            return True
+        return doubtful_bytes > _QUICKLY_CHECKED_BYTES
 
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, is_new: bool = False
@@ -183,7 +203,7 @@ class LogManager:
             self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
 
     def _set_aside(self, directory: Path, key: TopicPartition) -> None:
-        aside = self._unused_path(*key, _STRAY_SUFFIX)
+        aside = _unused_path(self.data_dir, key, self._context.random_below, _STRAY_SUFFIX)
         log.warning("%s is of another topic: set aside as %s", directory, aside.name)
         self._context.operations.rename(directory, aside)
         self._unopened.discard(directory.name)
@@ -232,7 +252,7 @@ class LogManager:
     def _delete(self, key: TopicPartition) -> None:
         with self._lock:
             directory = self.data_dir / f"{key[0]}-{key[1]}"
-            renamed = self._unused_path(*key, _DELETE_SUFFIX)
+            renamed = _unused_path(self.data_dir, key, self._context.random_below, _DELETE_SUFFIX)
             is_there = directory.is_dir()
             try:
                 if is_there:
@@ -245,11 +265,6 @@ class LogManager:
             delay_ms = dropped.config.file_delete_delay_ms if dropped is not None else 0
             if is_there:
                 self._context.deletions.add([renamed], self._clock.wall_ms() + delay_ms)
-
-    def _unused_path(self, topic: str, partition: int, suffix: str) -> Path:
-        """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
-        ending = f"-{partition}.{self._context.random_below(2**128):032x}{suffix}"
-        return self.data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
 
     # Periodic work
 
@@ -321,6 +336,13 @@ class LogManager:
         with self._lock:
             self._logs = {}
         self._directory_lock.release()
+
+
+def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:
+    """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
+    topic, partition = key
+    ending = f"-{partition}.{random_below(2**128):032x}{suffix}"
+    return data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)
 
 
 @contextlib.contextmanager

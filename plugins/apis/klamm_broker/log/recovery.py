@@ -107,6 +107,17 @@ def load_log(
     return LoadedLog(segments, log_start_offset, end_offset, recovery_point, producers, snapshots)
 
 
+def bytes_from(directory: Path, offset: int) -> int:
+    """The size of the segments from the one on that holds an offset: what is checked after a crash. Raises OSError."""
+    sizes: dict[int, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith(LOG_SUFFIX) and _FILE.fullmatch(entry.name):
+                sizes[int(entry.name.removesuffix(LOG_SUFFIX))] = entry.stat().st_size
+    first = max((base_offset for base_offset in sizes if base_offset <= offset), default=0)
+    return sum(size_bytes for base_offset, size_bytes in sizes.items() if base_offset >= first)
+
+
 def new_segment(directory: Path, base_offset: int, context: LogContext) -> LogSegment:
     """An empty segment whose file is there. Raises OSError."""
     segment = LogSegment(directory, base_offset, context.operations, context.open_files)

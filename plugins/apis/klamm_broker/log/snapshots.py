@@ -20,13 +20,14 @@ class ProducerSnapshots:
     def __init__(self, directory: Path, operations: FileOperations, offsets: set[int]) -> None:
         self._directory = directory
         self._operations = operations
-        self.offsets = offsets
+        # Not a set: most logs have one or none.
+        self.offsets = tuple(offsets)
 
     def write(self, producers: ProducerStateManager, offset: int) -> None:
         """Keep the state as of an offset. Raises OSError."""
         if offset not in self.offsets:
             self._operations.replace_content(self._path(offset), producers.snapshot(), sync=False)
-            self.offsets.add(offset)
+            self.offsets = (*self.offsets, offset)
 
     def load_latest(self, producers: ProducerStateManager, log_start_offset: int, offset: int) -> int:
         """Load the last sound snapshot that lies behind the log's start and not behind an offset.
@@ -49,7 +50,7 @@ class ProducerSnapshots:
     def remove(self, offset: int) -> None:
         """Drop the snapshot of an offset, if there is one."""
         if offset in self.offsets:
-            self.offsets.discard(offset)
+            self.offsets = tuple(each for each in self.offsets if each != offset)
             self._operations.remove(self._path(offset))
 
     def remove_behind(self, offset: int) -> None:

@@ -73,6 +73,13 @@ def may_group(context: RequestContext, operation: AclOperation, group_id: str, *
     return context.authorize(operation, ResourceType.GROUP, group_id, log_if_denied=log_if_denied)
 
 
+def may_transactional_id(
+    context: RequestContext, operation: AclOperation, transactional_id: str, *, log_if_denied: bool = True
+) -> bool:
+    """Whether the client may do that to a transactional id."""
+    return context.authorize(operation, ResourceType.TRANSACTIONAL_ID, transactional_id, log_if_denied=log_if_denied)
+
+
 def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
     """Whether the client may do that to the cluster."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
@@ -88,6 +95,12 @@ def require_group(context: RequestContext, operation: AclOperation, group_id: st
     """Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
     if not may_group(context, operation, group_id):
         raise denial(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def require_transactional_id(context: RequestContext, operation: AclOperation, transactional_id: str) -> None:
+    """Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    if not may_transactional_id(context, operation, transactional_id):
+        raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def require_cluster(context: RequestContext, operation: AclOperation) -> None:

@@ -1,7 +1,8 @@
 """Producer ids, allocated in blocks; a block is durable before the first of its ids is given out.
 
 Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost. A
-store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those.
+store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those, and is durable
+from the start that finds them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ _COUNTER: Final = "next_producer_id_block"
 
 
 class ProducerIds:
-    """Thread-safe source of producer ids."""
+    """Thread-safe source of producer ids. Raises StoreError."""
 
     def __init__(self, store: Store, at_least: int = 0) -> None:
         self._store = store
-        self._at_least = at_least
         # Protects the block of ids.
         self._lock = threading.Lock()
         self._next = 0
         self._block_end = 0
+        if at_least > self._stored():
+            self._keep(at_least)
 
     def allocate(self) -> int:
         """A producer id that was never given before. Waits for the store once per block. Raises StoreError."""
@@ -37,9 +39,13 @@ class ProducerIds:
             return producer_id
 
     def _take_block(self) -> None:
-        rows = self._store.read("SELECT value FROM counters WHERE name = ?", (_COUNTER,))
-        first = max(int(rows[0][0]) if rows else 0, self._at_least)
-        self._store.write_and_wait(
-            [("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", (_COUNTER, first + BLOCK_SIZE))]
-        )
+        first = self._stored()
+        self._keep(first + BLOCK_SIZE)
         self._next, self._block_end = first, first + BLOCK_SIZE
+
+    def _stored(self) -> int:
+        rows = self._store.read("SELECT value FROM counters WHERE name = ?", (_COUNTER,))
+        return int(rows[0][0]) if rows else 0
+
+    def _keep(self, first: int) -> None:
+        self._store.write_and_wait([("INSERT OR REPLACE INTO counters (name, value) VALUES (?, ?)", (_COUNTER, first))])

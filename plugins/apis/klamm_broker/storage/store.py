@@ -131,9 +131,32 @@ MIGRATIONS: tuple[str, ...] = (
         client_version INTEGER NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE consumer_groups (
+        group_id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        assignment_epoch INTEGER NOT NULL,
+        metadata_hash TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE consumer_group_members (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        member TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE consumer_group_targets (
+        group_id TEXT NOT NULL,
+        member_id TEXT NOT NULL,
+        target TEXT NOT NULL,
+        PRIMARY KEY (group_id, member_id)
+    ) WITHOUT ROWID;
+    """,
 )
 """One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
 
+A member and a target of a consumer group are JSON objects; partitions are lists of indexes by topic id, in hex.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
 `pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic.
@@ -171,6 +194,8 @@ class Store:
         self.path = path
         self._sync_submitted = sync_submitted
         self._is_syncing = True
+        # Set before `open` where the file goes away with the server: then nothing is synced.
+        self.is_temporary = False
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         # Protects the connection, which one thread uses at a time.
         self._connection_lock = threading.Lock()
@@ -181,7 +206,7 @@ class Store:
     def open(self) -> None:
         """Open or create the file and bring its schema up to date.
 
-        Raises StoreError for a file that is no database, is damaged, cannot be written or is of a newer klamm.
+        Raises StoreError for a file that is not a database, is damaged, cannot be written or is of a newer klamm.
         """
         # It holds credentials; SQLite gives its further files the same mode. Errors are reported by SQLite.
         with contextlib.suppress(OSError):
@@ -192,7 +217,7 @@ class Store:
             raise StoreError(f"cannot open {self.path}: {error}") from error
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA synchronous={'OFF' if self.is_temporary else 'FULL'}")
             self._migrate(connection)
         except sqlite3.Error as error:
             connection.close()
@@ -345,7 +370,7 @@ class Store:
                 if connection.in_transaction:
                     # Its rollback failed; nothing else is committed before that has succeeded.
                     connection.execute("ROLLBACK")
-                if sync is not self._is_syncing:
+                if sync is not self._is_syncing and not self.is_temporary:
                     connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
                     self._is_syncing = sync
                 connection.execute("BEGIN")

@@ -8,16 +8,18 @@ are gone, and a start finishes deletions that have such a row.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy, write_copy
 from klamm_broker.storage.meta_properties import random_uuid, uuid_bytes
+from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 
@@ -38,20 +40,8 @@ _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-class LogConfigs(Protocol):
-    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
-
-    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
-        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
-        ...
-
-    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
-        """Without those configs that do not fit."""
-        ...
-
-
 class NewTopic(NamedTuple):
-    """A topic to be created: its number of partitions and its own configs."""
+    """A topic that is to be: how many partitions, and the configs set on it."""
 
     partitions: int
     overrides: Mapping[str, str]
@@ -83,6 +73,8 @@ class TopicRegistry:
         self._wake = wake
         # Protects the topics: store, logs and maps change together.
         self._lock = threading.Lock()
+        # Its lock is taken after `_lock`.
+        self._opener = LogOpener(logs, configs)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._by_collision_key: dict[str, str] = {}
@@ -115,8 +107,9 @@ class TopicRegistry:
     # Start
 
     def load(self, data_dir: Path) -> None:
-        """Open the logs of all topics; finish deletions; adopt topics that only their directories mention.
+        """Read the topics; finish deletions; adopt topics that only their directories mention.
 
+        Logs are opened at their first use, but for those whose recovery would hold up a request.
         Raises StoreError, and what opening a log raises.
         """
         self._finish_deletions(data_dir)
@@ -126,7 +119,8 @@ class TopicRegistry:
         ):
             overrides.setdefault(name, {})[key] = value
         for name, topic_id, partitions in self._store.read("SELECT name, id, partitions FROM topics"):
-            topic = self._open(name, topic_id, partitions, overrides.get(name, {}))
+            topic = self._topic(name, topic_id, partitions, overrides.get(name, {}))
+            self._opener.open_if_slow(topic)
             self._by_name[name] = topic
             self._by_id[topic_id] = topic
             self._by_collision_key[collision_key(name)] = name
@@ -246,7 +240,7 @@ class TopicRegistry:
                 )
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             try:
-                added = [self._partition(topic, index, config, is_new=True) for index in range(before, count)]
+                added = [self._new_partition(topic, index, config) for index in range(before, count)]
                 self._logs.sync_directory()
                 self._store.write_and_wait([("UPDATE topics SET partitions = ? WHERE name = ?", (count, topic.name))])
             except (KafkaError, OSError) as error:
@@ -264,19 +258,16 @@ class TopicRegistry:
             self._store.write_and_wait([_delete_configs(topic.name), *_insert_configs(topic.name, overrides)])
             topic.overrides = dict(overrides)
             self._copy_configs(topic)
-            for partition in topic.partitions:
-                partition.log.update_config(config)
+            self._opener.update_configs(topic, config)
 
     def _copy_configs(self, topic: Topic) -> None:
-        write_copy(self._operations, topic.partitions[0].log.directory, topic.overrides)
+        write_copy(self._operations, self._logs.data_dir / f"{topic.name}-0", topic.overrides)
 
     def broker_configs_changed(self) -> None:
         """Let all logs follow changed defaults."""
         with self._lock:
             for topic in self._by_name.values():
-                config = self._configs.log_config_in_force(topic.name, topic.overrides)
-                for partition in topic.partitions:
-                    partition.log.update_config(config)
+                self._opener.update_configs(topic, self._configs.log_config_in_force(topic.name, topic.overrides))
 
     def delete(self, topic: Topic) -> None:
         """Delete the topic durably; its files are removed after the file delete delay. Raises StoreError."""
@@ -300,9 +291,10 @@ class TopicRegistry:
             if len(self._deleted) > _MOST_DELETED:
                 self._deleted.popitem(last=False)
             self.partition_count -= len(topic.partitions)
-            topic.deleted = True
             self.traffic_of_deleted.add(topic.traffic)
-            failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
+            with self._opener.lock:
+                topic.deleted = True
+                failure = self._logs.delete_all(topic.name, range(len(topic.partitions)))
             if failure is None:
                 self._store.submit([("DELETE FROM cluster WHERE key = ?", (note,))])
             # What could not be removed, the next start removes.
@@ -315,14 +307,22 @@ class TopicRegistry:
     def _open(
         self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str], *, is_new: bool = False
     ) -> Topic:
-        topic = Topic(name, topic_id, dict(overrides))
+        topic = self._topic(name, topic_id, partitions, overrides)
         config = self._configs.log_config_in_force(name, overrides)
-        topic.partitions = [self._partition(topic, index, config, is_new=is_new) for index in range(partitions)]
+        for partition in topic.partitions:
+            partition.log = self._logs.get_or_create(name, partition.index, topic_id, config, is_new=is_new)
         return topic
 
-    def _partition(self, topic: Topic, index: int, config: LogConfig, *, is_new: bool = False) -> Partition:
-        log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=is_new)
-        return Partition(topic, index, log, self._wake)
+    def _topic(self, name: str, topic_id: bytes, partitions: int, overrides: Mapping[str, str]) -> Topic:
+        """A topic whose logs are not open yet."""
+        topic = Topic(name, topic_id, dict(overrides))
+        topic.partitions = [Partition(topic, index, self._opener.open, self._wake) for index in range(partitions)]
+        return topic
+
+    def _new_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
+        partition = Partition(topic, index, self._opener.open, self._wake)
+        partition.log = self._logs.get_or_create(topic.name, index, topic.id, config, is_new=True)
+        return partition
 
     def _publish(self, topics: Sequence[Topic]) -> None:
         # New dictionaries, as other threads may iterate over the old ones.
@@ -340,11 +340,12 @@ class TopicRegistry:
 
 def _partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
     found = []
-    for path in sorted(data_dir.iterdir()):
-        match = _DIRECTORY.fullmatch(path.name)
-        if match is not None and path.is_dir():
-            found.append((path, match["topic"], int(match["partition"])))
-    return found
+    with os.scandir(data_dir) as entries:
+        for entry in entries:
+            match = _DIRECTORY.fullmatch(entry.name)
+            if match is not None and entry.is_dir():
+                found.append((data_dir / entry.name, match["topic"], int(match["partition"])))
+    return sorted(found)
 
 
 def _topic_id_of(directory: Path) -> bytes | None:

@@ -22,19 +22,41 @@ class Partition:
     """One partition: appends and reads go through it. Also the key under which fetches wait for it.
 
     `leader_epoch` is what appended batches carry, and what clients' epochs are held against. `wake(partition)` is
-    called after what readers may see has changed.
+    called after what readers may see has changed. The first read of `log` opens it, and raises KafkaError if that
+    fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
     """
 
-    __slots__ = ("_wake", "index", "leader_epoch", "log", "topic")
+    __slots__ = ("_open_log", "_wake", "index", "leader_epoch", "log", "topic")
+    log: PartitionLog
 
     def __init__(
-        self, topic: Topic, index: int, partition_log: PartitionLog, wake: Callable[[Partition], object]
+        self,
+        topic: Topic,
+        index: int,
+        open_log: Callable[[Partition], None],
+        wake: Callable[[Partition], object],
     ) -> None:
         self.topic = topic
         self.index = index
-        self.log = partition_log
         self.leader_epoch = LEADER_EPOCH
+        self._open_log = open_log
         self._wake = wake
+
+    def __getattr__(self, name: str) -> Any:
+        # Python comes here for an empty slot.
+        if name != "log":
+            raise AttributeError(name)
+        self._open_log(self)
+        return object.__getattribute__(self, "log")
+
+    @property
+    def opened_log(self) -> PartitionLog | None:
+        """The log, if it is open."""
+        try:
+            found: PartitionLog = object.__getattribute__(self, "log")
+        except AttributeError:
+            return None
+        return found
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"

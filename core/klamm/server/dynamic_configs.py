@@ -1,0 +1,94 @@
+"""`DynamicConfigs`: settings of the server that AlterConfigs changes while it runs, over those of the file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from klamm.config.described_config import described_configs, puts_of
+from klamm.config.problems import ConfigError
+
+if TYPE_CHECKING:
+    from klamm.api.described_config import DescribedConfig
+    from klamm.config.plan import ServerPlan
+    from klamm.runtime.scheduler import Scheduler
+
+
+class DynamicConfigs:
+    """The values of one server, and the plan without them.
+
+    A change is checked as a whole: the file and the command line are planned again with it. What differs is applied in
+    the same way as at SIGHUP, on the scheduler's thread, since a handler may run on a thread that a change waits for.
+    A handler set may bring its stored values while it opens: then the listeners are made with them.
+    """
+
+    def __init__(
+        self,
+        plan: ServerPlan,
+        scheduler: Scheduler,
+        *,
+        current: Callable[[], ServerPlan],
+        adopt: Callable[[ServerPlan], None],
+        apply: Callable[[ServerPlan], None],
+    ) -> None:
+        """`current` is the plan in use; `adopt` takes another before the listeners are made, `apply` afterwards."""
+        self._scheduler = scheduler
+        self._current = current
+        self._adopt = adopt
+        self._apply_plan = apply
+        # The plan of the file and the command line alone.
+        self._static = plan
+        self._values: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._started = False
+
+    def started(self) -> None:
+        """The listeners are there: from now on changes are applied to them."""
+        self._started = True
+
+    def configs(self) -> list[DescribedConfig]:
+        """The settings without the dynamic values."""
+        with self._lock:
+            static = {each.name: each for each in described_configs(self._static)}
+            # Of the others, what a reload of the file could not apply counts from the next start on.
+            return [
+                static.get(each.name, each) if each.dynamic else each for each in described_configs(self._current())
+            ]
+
+    def change(self, values: Mapping[str, str], validate_only: bool) -> None:
+        """Put these values in the place of all that there are. Raises ValueError, and changes nothing then."""
+        with self._lock:
+            plan = self._plan_with(self._static, values)
+            if validate_only or values == self._values:
+                return
+            self._values = dict(values)
+            if not self._started:
+                self._adopt(plan)
+                return
+        self._scheduler.schedule(0, self._apply)
+
+    def over(self, plan: ServerPlan) -> ServerPlan:
+        """A plan that was made again of the file, with the dynamic values over it. Raises ValueError."""
+        with self._lock:
+            changed = self._plan_with(plan, self._values)
+            self._static = plan
+            return changed
+
+    @staticmethod
+    def _plan_with(plan: ServerPlan, values: Mapping[str, str]) -> ServerPlan:
+        if not values:
+            return plan
+        if plan.changed is None:
+            raise ValueError("the settings of this server do not change while it runs")
+        try:
+            return plan.changed(puts_of(plan, values))
+        except ConfigError as error:
+            raise ValueError(
+                "; ".join(dict.fromkeys(f"{each.place}: {each.message}" for each in error.problems))
+            ) from error
+
+    def _apply(self) -> None:
+        with self._lock:
+            plan = self._plan_with(self._static, self._values)
+        self._apply_plan(plan)

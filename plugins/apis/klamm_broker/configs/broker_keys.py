@@ -1,0 +1,138 @@
+"""The broker configs that there are: those of the broker's settings, and those of the server around it."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from klamm.config import CLUSTER_WIDE, specs_of
+from klamm_broker.configs.topic_config import TOPIC_CONFIGS, ConfigType
+from klamm_broker.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from klamm import ServerContext
+
+SPECS: Final = specs_of(BrokerSettings)
+_TOPIC_KEY_OF: Final = {entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in SPECS}
+INHERITED_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, name in _TOPIC_KEY_OF.items()}
+"""Broker configs that topics inherit, and their types. They change while the broker runs."""
+LISTENER_PREFIX: Final = "listener.name."
+
+_LONG_KEYS: Final = frozenset(
+    {
+        "connections.max.idle.ms",
+        "queued.max.request.bytes",
+        "log.cleaner.backoff.ms",
+        "log.flush.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.retention.check.interval.ms",
+        "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "delegation.token.expiry.check.interval.ms",
+        "delegation.token.expiry.time.ms",
+        "delegation.token.max.lifetime.ms",
+        "offsets.retention.check.interval.ms",
+    }
+)
+
+_KINDS: Final = (
+    (bool, ConfigType.BOOLEAN),
+    (int, ConfigType.INT),
+    (float, ConfigType.DOUBLE),
+    (str, ConfigType.STRING),
+    (Path, ConfigType.STRING),
+)
+
+
+def text_of(value: Any) -> str | None:
+    """A value as Kafka writes it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (tuple, list)):
+        return ",".join(value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{each}" for key, each in value.items())
+    return str(value)
+
+
+def topic_key_of(broker_name: str) -> str:
+    """The topic config that a dynamic broker config is the default of; the name itself if there is none."""
+    return _TOPIC_KEY_OF.get(broker_name, broker_name)
+
+
+class BrokerKey(NamedTuple):
+    """One broker config: its value in the settings (None: not set), and its description.
+
+    `dynamic` is "cluster-wide" or "per-broker" for one that changes while the broker runs, else empty.
+    """
+
+    name: str
+    value: str | None
+    default: str | None
+    kind: ConfigType
+    doc: str
+    dynamic: str = ""
+
+
+def server_keys(server: ServerContext, node_id: int) -> list[BrokerKey]:
+    """Configs of the server that the broker runs in: its addresses, its directory and its own settings."""
+    listeners = server.listeners.values()
+    described = [
+        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; as node.id."),
+        ("process.roles", "broker,controller", "", ConfigType.LIST, "What this node is: all there is."),
+        ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Where logs are."),
+        (
+            "listeners",
+            ",".join(f"{one.name.upper()}://{one.bound}" for one in listeners),
+            "PLAINTEXT://:9092",
+            ConfigType.LIST,
+            "Where the server listens.",
+        ),
+        (
+            "advertised.listeners",
+            ",".join(f"{one.name.upper()}://{one.advertised}" for one in listeners),
+            None,
+            ConfigType.LIST,
+            "Where clients connect to.",
+        ),
+        (
+            "listener.security.protocol.map",
+            ",".join(f"{one.name.upper()}:{one.security_protocol}" for one in listeners),
+            "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+            ConfigType.STRING,
+            "The security protocol of each listener.",
+        ),
+    ]
+    keys = [BrokerKey(*each) for each in described]
+    for each in server.configs():
+        # A listener's own key has the type of the server's.
+        kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
+        keys.append(BrokerKey(each.name, text_of(each.value), text_of(each.default), kind, each.doc, each.dynamic))
+    return keys
+
+
+def broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
+    """The configs that are settings of the broker."""
+    for spec in SPECS.values():
+        yield BrokerKey(
+            spec.name,
+            text_of(getattr(settings, spec.attribute)),
+            text_of(spec.default),
+            INHERITED_KEYS.get(spec.name) or _kind_of(spec.name, spec.kind),
+            spec.doc,
+            CLUSTER_WIDE if spec.name in INHERITED_KEYS else spec.dynamic,
+        )
+
+
+def _kind_of(name: str, kind: Any) -> ConfigType:
+    if name in _LONG_KEYS:
+        return ConfigType.LONG
+    if typing.get_origin(kind) is dict:
+        return ConfigType.STRING
+    return next((known for python, known in _KINDS if kind in (python, python | None)), ConfigType.LIST)

@@ -1,0 +1,125 @@
+"""Settings of consumer groups (KIP-848): Kafka's broker keys, meanings and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from klamm import setting
+
+INT32_MAX = 2**31 - 1
+GROUP_PROTOCOLS = ("classic", "consumer")
+ASSIGNOR_NAMES = ("uniform", "range")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerGroupSettings:
+    """The keys `group.consumer.*` of `[broker]`, and `group.coordinator.rebalance.protocols`."""
+
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+        ("classic", "consumer"),
+        name="group.coordinator.rebalance.protocols",
+        doc="Protocols of groups that are served: classic, which must be there, and consumer.",
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        45_000,
+        name="group.consumer.session.timeout.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="How long a member of a consumer group may be silent.",
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        45_000,
+        name="group.consumer.min.session.timeout.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="Shortest session timeout that a group's own config may set.",
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        60_000,
+        name="group.consumer.max.session.timeout.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="Longest session timeout that a group's own config may set.",
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        5_000,
+        name="group.consumer.heartbeat.interval.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="Time between two heartbeats of a member of a consumer group.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        5_000,
+        name="group.consumer.min.heartbeat.interval.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="Shortest heartbeat interval that a group's own config may set.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        15_000,
+        name="group.consumer.max.heartbeat.interval.ms",
+        minimum=1,
+        maximum=INT32_MAX,
+        doc="Longest heartbeat interval that a group's own config may set.",
+    )
+    group_consumer_max_size: int = setting(
+        INT32_MAX, name="group.consumer.max.size", minimum=1, doc="Most members of a consumer group."
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        ("uniform", "range"),
+        name="group.consumer.assignors",
+        doc="Assignors of the server, of uniform and range; the first is that of groups whose members want none.",
+    )
+    group_consumer_migration_policy: str = setting(
+        "bidirectional",
+        name="group.consumer.migration.policy",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Which groups with members may change between the classic and the consumer protocol.",
+    )
+    group_consumer_regex_refresh_interval_ms: int = setting(
+        600_000,
+        name="group.consumer.regex.refresh.interval.ms",
+        minimum=10_000,
+        maximum=INT32_MAX,
+        doc="Age at which the topics of a regular expression are looked up again, for changed permissions.",
+    )
+
+    def group_problems(self) -> Iterator[tuple[str, str]]:
+        """Values that contradict each other."""
+        if "classic" not in self.group_coordinator_rebalance_protocols:
+            yield "group.coordinator.rebalance.protocols", "classic must be in it"
+        for name, value, known in (
+            (
+                "group.coordinator.rebalance.protocols",
+                self.group_coordinator_rebalance_protocols,
+                GROUP_PROTOCOLS,
+            ),
+            ("group.consumer.assignors", self.group_consumer_assignors, ASSIGNOR_NAMES),
+        ):
+            if not value or not set(value) <= set(known):
+                yield name, f"must be some of {', '.join(known)}, not {', '.join(value) or 'nothing'}"
+        for key, milliseconds, minimum, maximum in (
+            (
+                "session.timeout.ms",
+                self.group_consumer_session_timeout_ms,
+                self.group_consumer_min_session_timeout_ms,
+                self.group_consumer_max_session_timeout_ms,
+            ),
+            (
+                "heartbeat.interval.ms",
+                self.group_consumer_heartbeat_interval_ms,
+                self.group_consumer_min_heartbeat_interval_ms,
+                self.group_consumer_max_heartbeat_interval_ms,
+            ),
+        ):
+            if minimum > maximum:
+                yield f"group.consumer.min.{key}", f"{minimum} is greater than group.consumer.max.{key} ({maximum})"
+            elif not minimum <= milliseconds <= maximum:
+                yield f"group.consumer.{key}", f"{milliseconds} is not between {minimum} and {maximum}"
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            yield (
+                "group.consumer.heartbeat.interval.ms",
+                f"{self.group_consumer_heartbeat_interval_ms} is not less than group.consumer.session.timeout.ms"
+                f" ({self.group_consumer_session_timeout_ms})",
+            )

@@ -1,0 +1,23 @@
+"""Which member of a group reads which partition, decided by the server (KIP-848).
+
+    spec     what an assignor gets and returns
+    range    the same numbers of each topic, in order of the members
+    uniform  as many partitions to each member, and as few moves as that allows
+
+Assignors are pure functions: the same members, subscriptions and assignments give the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from klamm_broker.groups.assignors.range import assign_ranges
+from klamm_broker.groups.assignors.spec import Assign, MemberSpec, Partitions
+from klamm_broker.groups.assignors.uniform import assign_uniformly
+
+ASSIGNORS: Final[Mapping[str, Assign]] = MappingProxyType({"uniform": assign_uniformly, "range": assign_ranges})
+"""By Kafka's names; the first is the default."""
+
+__all__ = ["ASSIGNORS", "Assign", "MemberSpec", "Partitions"]

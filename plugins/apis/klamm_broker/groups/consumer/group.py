@@ -1,0 +1,158 @@
+"""A consumer group: its members, epochs, target assignment and state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups import consumer_protocol
+from klamm_broker.groups.consumer.member import ConsumerMember
+from klamm_broker.groups.consumer.membership import ConsumerMembership
+from klamm_broker.groups.consumer.state import (
+    NEXT_STATES,
+    ConsumerGroupState,
+    IllegalConsumerGroupTransitionError,
+)
+from klamm_broker.groups.group import CommittedOffset, Group
+
+if TYPE_CHECKING:
+    from klamm_broker.groups.expiration import ExpirationTimer
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics that an expression matched, and when: a generation of all topics, and the monotonic time."""
+
+    topics: frozenset[str]
+    generation: int
+    at_ns: int
+
+
+class ConsumerGroup(ConsumerMembership):
+    """State of one consumer group, as Kafka's `ConsumerGroup`.
+
+        EMPTY ──► ASSIGNING ──► RECONCILING ──► STABLE
+                   ▲  ▲            │  ▲            │
+                   │  └────────────┘  └────────────┤
+                   └───────────────────────────────┘
+        and from each of them to EMPTY when the last member goes, and to DEAD, which is final.
+
+    The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
+    RECONCILING while a member is not at its target.
+
+    `epoch`             rises with each change of members, subscriptions or their topics, from 1.
+    `assignment_epoch`  the group epoch of which `target` is.
+    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
+                        generation of all topics at which it was computed, -1 for never.
+    `regexes`           the topics of each regular expression of a member.
+    `timers`            by what they are for and member id; `deadlines` end sessions, monotonic.
+    """
+
+    group_type = "consumer"
+
+    def __init__(self, group_id: str, replaced: Group | None = None) -> None:
+        super().__init__(group_id, replaced)
+        self.state = ConsumerGroupState.EMPTY
+        self.epoch = 1
+        self.assignment_epoch = 0
+        self.metadata_hash = ""
+        self.metadata_generation = -1
+        self.subscribed_topics: frozenset[str] = frozenset()
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.timers: dict[tuple[str, str], ExpirationTimer] = {}
+        self.deadlines: dict[str, int] = {}
+
+    # State
+
+    def refresh_state(self) -> None:
+        """Let the state follow the epochs. Raises IllegalConsumerGroupTransitionError for a dead group."""
+        if not self.members:
+            state = ConsumerGroupState.EMPTY
+        elif self.epoch > self.assignment_epoch:
+            state = ConsumerGroupState.ASSIGNING
+        elif all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            state = ConsumerGroupState.STABLE
+        else:
+            state = ConsumerGroupState.RECONCILING
+        self._transition_to(state)
+
+    def _transition_to(self, state: ConsumerGroupState) -> None:
+        if state not in NEXT_STATES[self.state]:
+            raise IllegalConsumerGroupTransitionError(self.group_id, self.state, state)
+        self.state = state
+
+    def bump_epoch(self) -> None:
+        """Begin a new epoch: members, subscriptions or topics have changed."""
+        self.epoch += 1
+        self.changes.group = True
+
+    # What all kinds of groups answer
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def protocol_type(self) -> str | None:
+        return consumer_protocol.PROTOCOL_TYPE
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is ConsumerGroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is ConsumerGroupState.EMPTY
+
+    @property
+    def is_expected(self) -> bool:
+        return False
+
+    def forget_expected(self) -> None:
+        """No member is expected: members of consumer groups join in one step."""
+
+    def die(self) -> None:
+        self._transition_to(ConsumerGroupState.DEAD)
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def require_classic_protocol(self, member_id: str) -> None:
+        """Raise KafkaError(UNSUPPORTED_VERSION) for a member that speaks the consumer protocol."""
+        member = self.members.get(member_id)
+        if member is not None and member.classic is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        if self.is_dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_id < 0 and not self.members:
+            return
+        self._validate_epoch(self.member(member_id), generation_id)
+
+    def validate_transactional_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        try:
+            self.validate_commit(member_id, group_instance_id, generation_id)
+        except KafkaError as error:
+            if error.error_code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is not None or member_epoch >= 0:
+            self._validate_epoch(self.member(member_id or ""), member_epoch)
+
+    def _validate_epoch(self, member: ConsumerMember, epoch: int) -> None:
+        if epoch != member.epoch:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION if member.classic is not None else ErrorCode.STALE_MEMBER_EPOCH,
+                f"The received epoch {epoch} does not match the member's epoch {member.epoch}.",
+            )
+
+    def validate_offset_delete(self) -> None:
+        """Each topic is looked at on its own."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscribed_topics
+
+    def retained_since_ms(self, committed: CommittedOffset) -> int | None:
+        return committed.commit_timestamp_ms

@@ -1,0 +1,67 @@
+"""A member of a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.requests import Protocol
+
+JOIN_EPOCH: Final = 0
+"""The epoch of a member that joins, or joins again with nothing."""
+LEAVE_EPOCH: Final = -1
+"""The epoch of a member that leaves."""
+STATIC_LEAVE_EPOCH: Final = -2
+"""The epoch of a static member that leaves for a while."""
+
+NO_PARTITIONS: Final[Mapping[bytes, frozenset[int]]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocol:
+    """What a member that speaks the classic protocol has joined with."""
+
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """What the coordinator knows of one member, as Kafka's `ConsumerGroupMember`.
+
+    `topics`              names that it subscribes to; `regex` an expression, empty for none.
+    `epoch`               that of the assignment that it has, or STATIC_LEAVE_EPOCH; `previous_epoch` the one before,
+                          with which it may come once more because the answer was lost.
+    `assigned`            what it has or is to take.
+    `pending_revocation`  what it is to give up.
+    `classic`             set for a member that speaks the classic protocol.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] = frozenset()
+    regex: str = ""
+    assignor: str | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    pending_revocation: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    classic: ClassicProtocol | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is a static member that has left for a while."""
+        return self.epoch == STATIC_LEAVE_EPOCH
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        """Whether it has all of the target assignment of this epoch."""
+        return self.state is MemberState.STABLE and self.epoch == epoch

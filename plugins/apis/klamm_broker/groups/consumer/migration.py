@@ -1,0 +1,226 @@
+"""From a classic group to a consumer group and back, with live members.
+
+Follows Kafka's `convertToConsumerGroup` and `convertToClassicGroup`. The new group shares the lock and the offsets of
+the old one, which is dead from then on. Groups are held by the caller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from klamm import ErrorCode, KafkaError
+from klamm_broker.groups import consumer_protocol, persistence
+from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer import persistence as consumer_persistence
+from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
+from klamm_broker.groups.consumer.subscriptions import Topics, refresh_metadata
+from klamm_broker.groups.group import cancel_timer
+from klamm_broker.groups.member import Member
+from klamm_broker.groups.rebalance import names_for_log
+from klamm_broker.groups.requests import JoinResult, SyncResult
+from klamm_broker.groups.state import STABLE
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock
+    from klamm_broker.groups.assignors import Partitions
+    from klamm_broker.groups.rebalance import Rebalancer
+    from klamm_broker.groups.registry import GroupRegistry
+    from klamm_broker.groups.settings import GroupSettings
+    from klamm_broker.storage.store import Store
+
+log = logging.getLogger("klamm.broker.groups")
+
+
+class NamedPartitions(Protocol):
+    """Partitions of one topic, as the messages of the consumers' own protocol have them."""
+
+    topic: str
+    partitions: list[int]
+
+
+class Migration:
+    """Replaces groups by those of the other kind, as far as `group.consumer.migration.policy` lets it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store,
+        settings: GroupSettings,
+        topics: Topics,
+        registry: GroupRegistry,
+        rebalancer: Rebalancer,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._settings = settings
+        self._topics = topics
+        self._registry = registry
+        self._rebalancer = rebalancer
+
+    # To a consumer group
+
+    def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
+        """Replace a classic group. An empty one always can be; its offsets stay.
+
+        Raises KafkaError(GROUP_ID_NOT_FOUND) for one whose members cannot go on in a consumer group.
+        """
+        if group.is_empty:
+            new = ConsumerGroup(group.group_id, replaced=group)
+        else:
+            self._check_upgrade(group)
+            try:
+                new = self._upgraded(group)
+            except (ValueError, LookupError) as error:
+                raise _no_consumer_group(group, f"a member's metadata cannot be read: {error}") from error
+            log.info("group %s: becomes a consumer group in epoch %d", group.log_name, new.epoch)
+        new.changes.before = [*persistence.delete_classic(group.group_id), *consumer_persistence.delete(group.group_id)]
+        self._retire(group)
+        self._registry.replace(group, new)
+        return new
+
+    def _check_upgrade(self, group: ClassicGroup) -> None:
+        if self._settings.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
+            raise _no_consumer_group(group, "group.consumer.migration.policy does not let it become one")
+        if not group.uses_consumer_protocol:
+            raise _no_consumer_group(group, "its members are no consumers")
+        if len(group.members) > self._settings.group_consumer_max_size:
+            raise _no_consumer_group(group, "it has more members than group.consumer.max.size")
+
+    def _upgraded(self, group: ClassicGroup) -> ConsumerGroup:
+        new = ConsumerGroup(group.group_id, replaced=group)
+        new.epoch = new.assignment_epoch = group.generation_id
+        protocol_name = group.protocol_name or group.select_protocol()
+        for member in group.members.values():
+            subscription = consumer_protocol.read_subscription(member.metadata(protocol_name))
+            assignment = consumer_protocol.read_assignment(member.assignment)
+            assigned = self.by_id(assignment.assigned_partitions)
+            new.put(
+                ConsumerMember(
+                    member_id=member.member_id,
+                    instance_id=member.group_instance_id,
+                    rack_id=subscription.rack_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    topics=frozenset(subscription.topics),
+                    epoch=group.generation_id,
+                    previous_epoch=group.generation_id,
+                    assigned=assigned,
+                    classic=ClassicProtocol(member.session_timeout_ms, member.protocols),
+                )
+            )
+            new.set_target(member.member_id, assigned)
+        refresh_metadata(new, self._topics)
+        new.refresh_state()
+        return new
+
+    def by_id(self, partitions: Iterable[NamedPartitions]) -> Partitions:
+        """Partitions of existing topics, by topic id."""
+        found: dict[bytes, frozenset[int]] = {}
+        for each in partitions:
+            topic = self._topics.get(each.topic)
+            if topic is not None and each.partitions:
+                found[topic.id] = frozenset(each.partitions) | found.get(topic.id, frozenset())
+        return found
+
+    def _retire(self, group: ClassicGroup) -> None:
+        for member in group.members.values():
+            group.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            group.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            cancel_timer(member.timer)
+            member.timer = None
+        group.forget_expected()
+        cancel_timer(group.join_timer)
+        cancel_timer(group.sync_timer)
+        group.join_timer = group.sync_timer = None
+        group.die()
+
+    # To a classic group
+
+    def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
+        """Whether the group can and shall be a classic one, once the members `without` have left."""
+        staying = [member for member_id, member in group.members.items() if member_id not in without]
+        if not staying or any(each.classic is None for each in staying):
+            return False
+        if without and all(group.members[member_id].classic is not None for member_id in without):
+            return False
+        if self._settings.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
+            log.info("group %s: stays a consumer group by group.consumer.migration.policy", group.log_name)
+            return False
+        if len(staying) > self._settings.group_max_size:
+            log.info("group %s: stays a consumer group, has more members than group.max.size", group.log_name)
+            return False
+        return True
+
+    def downgrade_if_empty(self, group: ConsumerGroup) -> bool:
+        """Replace a group that has no members by a classic one, as any client may want. Whether it was replaced."""
+        with group:
+            if not group.is_empty:
+                return group.is_dead
+            new = ClassicGroup(group.group_id, self._clock, replaced=group)
+            group.die()
+            self._registry.replace(group, new)
+            self._store.submit(persistence.put_group(new, {}))
+            return True
+
+    def downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> ClassicGroup:
+        """Replace a consumer group whose last modern members, `without`, leave or have been replaced by classic ones.
+
+        A departure begins a rebalance. The generation is the group's epoch: members that are behind rejoin.
+        """
+        new = ClassicGroup(group.group_id, self._clock, replaced=group)
+        new.restore(consumer_protocol.PROTOCOL_TYPE, None, group.epoch)
+        targets = {member_id: group.target_of(member_id) for member_id in group.members}
+        members = [member for member_id, member in group.members.items() if member_id not in without]
+        for member in members:
+            new.add(_classic_member(member), consumer_protocol.PROTOCOL_TYPE)
+        new.protocol_name = new.select_protocol()
+        new.refresh_subscribed_topics()
+        new.state = STABLE
+        for member in members:
+            classic = new.members[member.member_id]
+            version = consumer_protocol.version_of(classic.metadata(new.protocol_name))
+            classic.assignment = self.assignment_bytes(version, targets[member.member_id])
+        group.die()
+        self._registry.replace(group, new)
+        log.info("group %s: becomes a classic group in generation %d", group.log_name, new.generation_id)
+        assignments = {each.member_id: each.assignment for each in new.members.values()}
+        # Writing a classic group deletes the consumer group of its id.
+        self._store.submit(persistence.put_group(new, assignments))
+        for each in new.members.values():
+            self._rebalancer.keep_alive(new, each)
+        if without:
+            self._rebalancer.prepare(new, f"{names_for_log(sorted(without))}, the last of the consumer protocol, left")
+        return new
+
+    def assignment_bytes(self, version: int, partitions: Partitions) -> bytes:
+        """An assignment as classic members read it; topics that no longer exist are left out."""
+        named = (
+            (topic.name, indexes)
+            for topic_id, indexes in partitions.items()
+            if (topic := self._topics.by_id(topic_id)) is not None
+        )
+        return consumer_protocol.assignment_bytes(version, sorted(named))
+
+
+def _classic_member(member: ConsumerMember) -> Member:
+    classic = member.classic
+    if classic is None:
+        raise RuntimeError(f"member {member.member_id!r} does not speak the classic protocol")
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rebalance_timeout_ms,
+        classic.session_timeout_ms,
+        classic.protocols,
+    )
+
+
+def _no_consumer_group(group: ClassicGroup, why: str) -> KafkaError:
+    log.info("group %s: stays a classic group: %s", group.log_name, why)
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group.")

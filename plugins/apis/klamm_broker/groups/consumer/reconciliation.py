@@ -1,0 +1,81 @@
+"""One step of a member towards its target assignment; follows Kafka's `CurrentAssignmentBuilder`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
+from klamm_broker.groups.consumer.state import MemberState
+
+
+def next_step(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[bytes, int], bool],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    """The member after one step.
+
+    A member first gives up what others are to get, at its present epoch. Then it enters the target epoch and takes what
+    is free; what another member still holds it gets later. `is_owned` says whether a partition is held by any member;
+    `owned` is what the member reports to hold, None if it does not report it.
+    """
+    if member.state is MemberState.STABLE:
+        if member.epoch == target_epoch:
+            return member
+        return _step_from(member, member.epoch, target_epoch, target, is_owned, owned)
+    if member.state is MemberState.UNREVOKED:
+        if _holds(owned, member.pending_revocation):
+            return member
+        return _step_from(member, member.epoch + 1, target_epoch, target, is_owned, owned)
+    return _step_from(member, member.epoch, target_epoch, target, is_owned, owned)
+
+
+def _holds(owned: Partitions | None, revoked: Partitions) -> bool:
+    """Whether it may still hold some of these; so it is if it does not report what it holds."""
+    if owned is None:
+        return True
+    return any(not indexes.isdisjoint(owned.get(topic, ())) for topic, indexes in revoked.items())
+
+
+def _step_from(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Partitions,
+    is_owned: Callable[[bytes, int], bool],
+    owned: Partitions | None,
+) -> ConsumerMember:
+    kept: dict[bytes, frozenset[int]] = {}
+    revoked: dict[bytes, frozenset[int]] = {}
+    free: dict[bytes, frozenset[int]] = {}
+    awaits = False
+    none: frozenset[int] = frozenset()
+    for topic in target.keys() | member.assigned.keys():
+        wanted, present = target.get(topic, none), member.assigned.get(topic, none)
+        missing = wanted - present
+        taken = frozenset(index for index in missing if is_owned(topic, index))
+        awaits = awaits or bool(taken)
+        for parts, indexes in ((kept, present & wanted), (revoked, present - wanted), (free, missing - taken)):
+            if indexes:
+                parts[topic] = indexes
+    if revoked and _holds(owned, revoked):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED,
+            previous_epoch=member.epoch,
+            epoch=epoch,
+            assigned=kept,
+            pending_revocation=revoked,
+        )
+    return replace(
+        member,
+        state=MemberState.UNRELEASED if awaits else MemberState.STABLE,
+        previous_epoch=member.epoch,
+        epoch=target_epoch,
+        assigned={topic: kept.get(topic, none) | free.get(topic, none) for topic in kept.keys() | free.keys()},
+        pending_revocation=NO_PARTITIONS,
+    )

@@ -1,0 +1,79 @@
+"""Requests of members of consumer groups and their results, free of wire versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from klamm import ErrorCode
+from klamm_broker.groups.assignors import Partitions
+
+
+class ConsumerHeartbeat(NamedTuple):
+    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, for a while) -2.
+
+    None, or -1 for `rebalance_timeout_ms`: as before. `owned` is what the member holds. `may_describe` says which
+    topics its principal may know of; a regular expression matches no others.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: Sequence[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+    generates_member_id: bool = True
+    may_describe: Callable[[str], bool] = lambda _name: True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says all that a member says of itself: then it gets its assignment, changed or not."""
+        complete = self.rebalance_timeout_ms != -1 and self.owned is not None
+        return self.epoch == 0 or (complete and (self.topics is not None or self.regex is not None))
+
+
+class ConsumerHeartbeatResult(NamedTuple):
+    """The answer to a heartbeat. `assignment` is None if it has not changed."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+
+
+ConsumerHeartbeatReply: TypeAlias = Callable[[ConsumerHeartbeatResult], None]
+
+
+class DescribedConsumer(NamedTuple):
+    """A member as an administrator sees it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: Sequence[str]
+    regex: str
+    assigned: Partitions
+    target: Partitions
+    is_classic: bool
+
+
+class DescribedConsumerGroup(NamedTuple):
+    """A consumer group as an administrator sees it."""
+
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: Sequence[DescribedConsumer]

@@ -1,0 +1,52 @@
+"""The states of a consumer group and of its members, as Kafka's `ConsumerGroupState` and `MemberState`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+
+class ConsumerGroupState(enum.Enum):
+    """State of a consumer group; the value is the name that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberState(enum.Enum):
+    """How far a member has come with its assignment; the value is what the store has.
+
+        STABLE ◄──► UNREVOKED        it holds partitions that are to go to others
+          ▲           ▲
+          │           ▼
+          └───────► UNRELEASED       it waits for partitions that others still hold
+
+    Each may be followed by itself: with a new target there is new work of the same kind.
+    """
+
+    STABLE = "stable"
+    UNREVOKED = "unrevoked"
+    UNRELEASED = "unreleased"
+
+
+_EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD = ConsumerGroupState
+
+NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] = {
+    _EMPTY: frozenset({_EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD}),
+    _ASSIGNING: frozenset({_ASSIGNING, _RECONCILING, _STABLE, _EMPTY, _DEAD}),
+    _RECONCILING: frozenset({_RECONCILING, _STABLE, _ASSIGNING, _EMPTY, _DEAD}),
+    _STABLE: frozenset({_STABLE, _RECONCILING, _ASSIGNING, _EMPTY, _DEAD}),
+    _DEAD: frozenset({_DEAD}),
+}
+"""The states that may follow each state. EMPTY is left for RECONCILING or STABLE when a group is loaded or upgraded."""
+
+
+class IllegalConsumerGroupTransitionError(RuntimeError):
+    """A transition that the state of a group does not allow: a bug in the caller."""
+
+    def __init__(self, group_id: str, source: ConsumerGroupState, target: ConsumerGroupState) -> None:
+        super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")

@@ -1,0 +1,125 @@
+"""Which topics the members of a group read, and what is known of them.
+
+Regular expressions are those of RE2, whose time is linear in the text; so no client can hold up the server with one.
+The engine is imported with the first expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from klamm_broker.groups.consumer.member import ConsumerMember
+
+
+class TopicView(Protocol):
+    """What a group needs to know of a topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def partitions(self) -> Sequence[Any]: ...
+
+
+class Topics(Protocol):
+    """The topics of a broker. `generation` is a higher number after each change."""
+
+    @property
+    def generation(self) -> int: ...
+    def get(self, name: str, /) -> TopicView | None: ...
+    def by_id(self, topic_id: bytes, /) -> TopicView | None: ...
+    def all(self) -> Sequence[TopicView]: ...
+
+
+def check_regex(pattern: str) -> None:
+    """Raise KafkaError(INVALID_REGULAR_EXPRESSION) for what RE2 does not take."""
+    _compile(pattern)
+
+
+def matching_topics(pattern: str, topics: Topics, may_describe: Callable[[str], bool]) -> frozenset[str]:
+    """Topics whose whole name matches, as far as they may be described. Raises KafkaError as `check_regex`."""
+    fullmatch = _compile(pattern).fullmatch
+    return frozenset(topic.name for topic in topics.all() if fullmatch(topic.name) and may_describe(topic.name))
+
+
+def _compile(pattern: str) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{clipped(pattern)}` is not a valid regular expression: {_text(error)}.",
+        ) from error
+
+
+def _text(error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
+    """The names of all topics that a member subscribes to, existing or not."""
+    resolved = group.regexes.get(member.regex) if member.regex else None
+    return member.topics if resolved is None else member.topics | resolved.topics
+
+
+def resolve_regexes(
+    group: ConsumerGroup, topics: Topics, may_describe: Callable[[str], bool], now_ns: int, max_age_ns: int
+) -> bool:
+    """Resolve the expressions of all members that are new, or older than the topics or the maximum age.
+
+    Returns whether a member's topics have changed by that.
+    """
+    if not group.patterns and not group.regexes:
+        return False
+    generation = topics.generation
+    changed = False
+    resolved = {}
+    for pattern in group.patterns:
+        known = group.regexes.get(pattern)
+        if known is None or known.generation != generation or now_ns - known.at_ns >= max_age_ns:
+            found = matching_topics(pattern, topics, may_describe)
+            changed = changed or known is None or known.topics != found
+            known = ResolvedRegex(found, generation, now_ns)
+        resolved[pattern] = known
+    group.regexes = resolved
+    return changed
+
+
+def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
+    """Look up the topics that the group reads. Returns whether one appeared, went, or has another partition count."""
+    generation = topics.generation
+    group.subscribed_topics = frozenset().union(*(topics_of(group, member) for member in group.members.values()))
+    found = (topic for name in group.subscribed_topics if (topic := topics.get(name)) is not None)
+    digest = _hash((topic.name, topic.id, len(topic.partitions)) for topic in found)
+    group.metadata_generation = generation
+    if digest == group.metadata_hash:
+        return False
+    group.metadata_hash = digest
+    group.changes.group = True
+    return True
+
+
+def _hash(topics: Iterable[tuple[str, bytes, int]]) -> str:
+    import hashlib
+
+    digest = hashlib.blake2b(digest_size=16)
+    empty = True
+    for name, topic_id, count in sorted(topics):
+        empty = False
+        digest.update(f"{name}\0{topic_id.hex()}\0{count}\0".encode())
+    return "" if empty else digest.hexdigest()
+
+
+def existing_ids(names: Iterable[str], topics: Topics) -> Mapping[bytes, int]:
+    """Id and partition count of those topics that exist."""
+    found = (topic for name in names if (topic := topics.get(name)) is not None)
+    return {topic.id: len(topic.partitions) for topic in found}

@@ -1,0 +1,56 @@
+"""The metrics of groups, read when they are collected. Kafka's `GroupCoordinatorMetrics`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.groups.consumer.state import ConsumerGroupState
+from klamm_broker.groups.state import GroupState
+
+if TYPE_CHECKING:
+    from klamm.metrics import MetricsRegistry
+    from klamm_broker.groups.coordinator import GroupCoordinator
+
+_MANAGER: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
+_COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="
+
+
+def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
+    """Register them all."""
+    counts = groups.administration.counts
+
+    def of_type(group_type: str) -> int:
+        return sum(count for (each, _), count in counts().items() if each == group_type)
+
+    def in_state(state: GroupState) -> Callable[[], int]:
+        return lambda: counts()["classic", state.value]
+
+    def by_protocol() -> Iterator[tuple[Mapping[str, str], float]]:
+        totals: Counter[str] = Counter()
+        for (group_type, _), count in counts().items():
+            totals[group_type] += count
+        for protocol in ("classic", "consumer"):
+            yield {"protocol": protocol}, totals[protocol]
+
+    def by_state() -> Iterator[tuple[Mapping[str, str], float]]:
+        found = counts()
+        for state in ConsumerGroupState:
+            yield {"state": state.value.lower()}, found["consumer", state.value]
+
+    registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
+    registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
+    for state in GroupState:
+        name = f"{_MANAGER}NumGroups{state.value}"
+        registry.gauge(name, f"Classic groups in the state {state.value}.", in_state(state))
+    registry.register(
+        _COORDINATOR + "group-count", "gauge", "Groups, by the protocol that coordinates them.", by_protocol
+    )
+    registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
+    registry.register(
+        _COORDINATOR + "consumer-group-rebalance-count",
+        "counter",
+        "Group epochs that consumer groups have started: one for each rebalance.",
+        lambda: [({}, groups.consumers.rebalances)],
+    )

@@ -1,0 +1,160 @@
+"""AddPartitionsToTxn, versions 0 to 5.
+
+Lets partitions take part in a transaction, and opens it if need be. Up to version 3 producers send it, for one
+transaction; from version 4 on brokers do, for many, also to verify that partitions take part (`verify_only`, KIP-890).
+Follows `KafkaApis.handleAddPartitionsToTxnRequest` and `TransactionCoordinator.handleAddPartitionsToTransaction`.
+
+- A topic that may not be written: TOPIC_AUTHORIZATION_FAILED; a partition that does not exist:
+  UNKNOWN_TOPIC_OR_PARTITION. The others get OPERATION_NOT_ATTEMPTED then.
+- An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED,
+  before v2 (KIP-588) INVALID_PRODUCER_EPOCH.
+- While a transaction ends, or another request is under way: CONCURRENT_TRANSACTIONS.
+- Verified, and not part of the transaction: TRANSACTION_ABORTABLE.
+
+Asked of the authorizer: up to version 3 WRITE on the transactional id and on each topic that is not Kafka's own, from
+version 4 on CLUSTER_ACTION on the cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import add_partitions_to_txn
+from klamm.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from klamm_broker.security.authorization import may_topic, require_cluster, require_transactional_id
+from klamm_broker.topics.names import INTERNAL_TOPICS
+from klamm_broker.transactions import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.transactions import TopicPartition
+
+_FIRST_VERSION_OF_BROKERS = 4
+_FIRST_VERSION_WITH_FENCED = 2
+_VERSION_OF_CLIENTS, _VERSION_OF_BROKERS = 0, 2
+"""The `transaction.version` of those that send the request."""
+
+_Outcomes = Mapping["TopicPartition", ErrorCode]
+
+
+@handles(add_partitions_to_txn, versions=range(0, 6))
+def add_partitions(
+    broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | Pending:
+    """Add or verify the partitions of each transaction; answer when all are done. Raises KafkaError."""
+    if context.api_version >= _FIRST_VERSION_OF_BROKERS:
+        require_cluster(context, AclOperation.CLUSTER_ACTION)
+        transactions = list(request.transactions)
+    else:
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    if not transactions:
+        return AddPartitionsToTxnResponse()
+    answer = _Answer(context, transactions)
+    for position, transaction in enumerate(transactions):
+        _add(broker, context, transaction, answer.slot(position))
+    return context.later()
+
+
+class _Answer:
+    """Collects the outcomes of all transactions of a request."""
+
+    def __init__(self, context: RequestContext, transactions: list[AddPartitionsToTxnTransaction]) -> None:
+        self._context = context
+        self._transactions = transactions
+        self._results: list[list[AddPartitionsToTxnTopicResult]] = [[] for _ in transactions]
+        self._missing = len(transactions)
+        self._lock = threading.Lock()
+
+    def slot(self, position: int) -> Callable[[_Outcomes], None]:
+        """Takes the outcomes of one transaction."""
+
+        def settle(outcomes: _Outcomes) -> None:
+            by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+            for (topic, index), error in outcomes.items():
+                by_topic.setdefault(topic, []).append(AddPartitionsToTxnPartitionResult(index, error))
+            self._results[position] = [AddPartitionsToTxnTopicResult(*each) for each in by_topic.items()]
+            with self._lock:
+                self._missing -= 1
+                is_last = self._missing == 0
+            if is_last:
+                self._respond()
+
+        return settle
+
+    def _respond(self) -> None:
+        if self._context.api_version < _FIRST_VERSION_OF_BROKERS:
+            self._context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=self._results[0]))
+            return
+        results = [
+            AddPartitionsToTxnResult(transaction.transactional_id, topics)
+            for transaction, topics in zip(self._transactions, self._results, strict=True)
+        ]
+        self._context.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
+
+
+def _add(
+    broker: BrokerServices,
+    context: RequestContext,
+    wanted: AddPartitionsToTxnTransaction,
+    settle: Callable[[_Outcomes], None],
+) -> None:
+    partitions = [(topic.name, index) for topic in wanted.topics for index in topic.partitions]
+    is_client = context.api_version < _FIRST_VERSION_OF_BROKERS
+
+    def settle_all(error: ErrorCode) -> None:
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_FENCED:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        settle(dict.fromkeys(partitions, error))
+
+    producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
+    try:
+        if is_client:
+            require_transactional_id(context, AclOperation.WRITE, wanted.transactional_id)
+        refused = _refused(broker, context, partitions, is_client=is_client)
+        if refused:
+            settle({each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions})
+        elif wanted.verify_only:
+            settle(broker.transactions.verify_partitions(wanted.transactional_id, producer, partitions))
+        else:
+            version = _VERSION_OF_CLIENTS if is_client else _VERSION_OF_BROKERS
+            broker.transactions.add_partitions(wanted.transactional_id, producer, partitions, version, settle_all)
+    except KafkaError as error:
+        settle_all(ErrorCode(error.error_code))
+
+
+def _refused(
+    broker: BrokerServices, context: RequestContext, partitions: list[TopicPartition], *, is_client: bool
+) -> dict[TopicPartition, ErrorCode]:
+    refused = {}
+    names = {name for name, _ in partitions}
+    denied = {
+        name
+        for name in names
+        if is_client and (name in INTERNAL_TOPICS or not may_topic(context, AclOperation.WRITE, name))
+    }
+    for name, index in partitions:
+        topic = broker.topics.get(name)
+        if name in denied:
+            refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None or topic.partition(index) is None:
+            refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused

@@ -1,0 +1,46 @@
+"""AddOffsetsToTxn, versions 0 to 4.
+
+Lets the offsets of a group take part in a transaction, and opens it if need be. Follows
+`KafkaApis.handleAddOffsetsToTxnRequest`; errors as AddPartitionsToTxn.
+
+Asked of the authorizer: WRITE on the transactional id, READ on the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import add_offsets_to_txn
+from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from klamm_broker.security.authorization import require_group, require_transactional_id
+from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_FENCED = 2
+_CLIENT_VERSION = 0
+
+
+@handles(add_offsets_to_txn, versions=range(0, 5), blocking=False)
+def add_offsets(broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext) -> Pending:
+    """Add the group; answer when that is durable. Raises KafkaError."""
+    require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
+    require_group(context, AclOperation.READ, request.group_id)
+
+    def reply(error: ErrorCode) -> None:
+        if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FIRST_VERSION_WITH_FENCED:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        context.respond(AddOffsetsToTxnResponse(error_code=error))
+
+    broker.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        [offsets_partition(request.group_id)],
+        _CLIENT_VERSION,
+        reply,
+    )
+    return context.later()

@@ -1,0 +1,96 @@
+"""WriteTxnMarkers, versions 1 and 2.
+
+Ends the transactions of producers in the partitions that are named: what a coordinator asks of other brokers, and an
+administrator of a transaction that hangs (KIP-664). Answered when the markers are synced to the disk. Follows
+`KafkaApis.handleWriteTxnMarkersRequest`.
+
+- No such partition: UNKNOWN_TOPIC_OR_PARTITION. An epoch before the producer's: INVALID_PRODUCER_EPOCH. A coordinator
+  epoch before that of the last marker: TRANSACTION_COORDINATOR_FENCED.
+- A partition of `__consumer_offsets` ends what the producer's transaction would commit for groups.
+- The transaction version of v2 is not looked at.
+
+Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import write_txn_markers
+from klamm.wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from klamm_broker.security.authorization import may_cluster, require_cluster
+from klamm_broker.transactions import OFFSETS_TOPIC, Marker
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(write_txn_markers, versions=range(1, 3))
+def write_markers(
+    broker: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse | Pending:
+    """Write each marker to each of its partitions. Raises KafkaError."""
+    if not may_cluster(context, AclOperation.ALTER, log_if_denied=False):
+        require_cluster(context, AclOperation.CLUSTER_ACTION)
+    response = WriteTxnMarkersResponse()
+    wanted: list[tuple[Marker, str, WritableTxnMarkerPartitionResult]] = []
+    for each in request.markers:
+        marker = Marker(each.producer_id, each.producer_epoch, each.transaction_result, each.coordinator_epoch)
+        result = WritableTxnMarkerResult(each.producer_id)
+        response.markers.append(result)
+        for topic in each.topics:
+            partitions = [WritableTxnMarkerPartitionResult(index) for index in topic.partition_indexes]
+            result.topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+            wanted.extend((marker, topic.name, partition) for partition in partitions)
+    if not wanted:
+        return response
+    settle = _settler(len(wanted), lambda: context.respond(response))
+    for marker, name, partition in wanted:
+        _write(broker, marker, name, partition, settle)
+    return context.later()
+
+
+def _settler(count: int, then: Callable[[], None]) -> Callable[[], None]:
+    lock = threading.Lock()
+    missing = count
+
+    def settle() -> None:
+        nonlocal missing
+        with lock:
+            missing -= 1
+            is_last = missing == 0
+        if is_last:
+            then()
+
+    return settle
+
+
+def _write(
+    broker: BrokerServices,
+    marker: Marker,
+    topic: str,
+    result: WritableTxnMarkerPartitionResult,
+    settle: Callable[[], None],
+) -> None:
+    def written(error: KafkaError | None) -> None:
+        result.error_code = ErrorCode.NONE if error is None else error.error_code
+        settle()
+
+    if topic == OFFSETS_TOPIC:
+        broker.groups.transactional_offsets.end(marker.producer_id, written, committed=marker.committed)
+        return
+    try:
+        broker.transaction_markers.append(marker, (topic, result.partition_index), written)
+    except KafkaError as error:
+        written(error)

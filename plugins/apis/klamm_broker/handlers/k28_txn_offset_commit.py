@@ -1,0 +1,131 @@
+"""TxnOffsetCommit, versions 0 to 5.
+
+Commits positions of a group as part of a transaction: they take effect when that commits. The group takes part in the
+transaction by AddOffsetsToTxn, from version 5 on (KIP-890) by this request itself. Follows
+`KafkaApis.handleTxnOffsetCommitRequest` and `OffsetMetadataManager.commitTransactionalOffset`.
+
+- A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
+- A group that does not take part: INVALID_TXN_STATE, in version 4 TRANSACTION_ABORTABLE. An unknown transactional id or
+  another producer id: INVALID_PRODUCER_ID_MAPPING; another epoch: INVALID_PRODUCER_EPOCH; while the transaction ends:
+  CONCURRENT_TRANSACTIONS.
+- From version 3 on (KIP-447) the member is checked: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+
+Asked of the authorizer: WRITE on the transactional id, READ on the group and on each topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import txn_offset_commit
+from klamm.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.security.authorization import may_topic, require_group, require_transactional_id
+from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
+
+if TYPE_CHECKING:
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WITH_ABORTABLE = 4
+_FIRST_VERSION_THAT_ADDS = 5
+_CLIENT_VERSION = 2
+
+_Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
+
+
+@handles(txn_offset_commit, versions=range(0, 6), blocking=False)
+def commit_in_transaction(
+    broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Pending:
+    """Put offsets of partitions that exist aside; others get an error each. Raises KafkaError."""
+    require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
+    require_group(context, AclOperation.READ, request.group_id)
+    response = TxnOffsetCommitResponse()
+    commits: list[PartitionCommit] = []
+    awaited: list[TxnOffsetCommitResponsePartition] = []
+    for requested in request.topics:
+        topic = broker.topics.get(requested.name)
+        denied = not may_topic(context, AclOperation.READ, requested.name)
+        answered = TxnOffsetCommitResponseTopic(requested.name)
+        response.topics.append(answered)
+        for each in requested.partitions:
+            result = TxnOffsetCommitResponsePartition(each.partition_index)
+            answered.partitions.append(result)
+            if denied:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None or topic.partition(each.partition_index) is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                awaited.append(result)
+                commits.append(
+                    PartitionCommit(
+                        requested.name,
+                        each.partition_index,
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.committed_metadata,
+                    )
+                )
+    if not commits:
+        return response
+
+    def reply(outcomes: Sequence[ErrorCode]) -> None:
+        for result, outcome in zip(awaited, outcomes, strict=True):
+            result.error_code = outcome
+        context.respond(response)
+
+    _commit(broker, request, context.api_version, commits, reply)
+    return context.later()
+
+
+def _commit(
+    broker: BrokerServices,
+    request: TxnOffsetCommitRequest,
+    version: int,
+    commits: Sequence[PartitionCommit],
+    reply: _Reply,
+) -> None:
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    partition = offsets_partition(request.group_id)
+    wanted = CommitRequest(
+        request.group_id, commits, request.generation_id, request.member_id, request.group_instance_id
+    )
+
+    def fail(error: int) -> None:
+        reply([_error_for(ErrorCode(error), version)] * len(commits))
+
+    def commit() -> None:
+        broker.groups.transactional_offsets.commit(producer.producer_id, wanted, reply)
+
+    def added(error: ErrorCode) -> None:
+        if error:
+            fail(error)
+            return
+        try:
+            broker.transactions.within(request.transactional_id, producer, partition, commit)
+        except KafkaError as caught:
+            fail(caught.error_code)
+
+    if not request.group_id:
+        fail(ErrorCode.INVALID_GROUP_ID)
+    elif version >= _FIRST_VERSION_THAT_ADDS:
+        broker.transactions.add_partitions(request.transactional_id, producer, [partition], _CLIENT_VERSION, added)
+    else:
+        added(ErrorCode.NONE)
+
+
+def _error_for(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_VERSION_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,62 @@
+"""DescribeTransactions, version 0 (KIP-664).
+
+State, producer, timeout, start and partitions of transactional ids. A group takes part as a partition of
+`__consumer_offsets`. Follows `KafkaApis.handleDescribeTransactionsRequest`.
+
+- An empty id: INVALID_REQUEST. An unknown one: TRANSACTIONAL_ID_NOT_FOUND.
+
+Asked of the authorizer: DESCRIBE on each transactional id, and on each topic, which is left out without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import describe_transactions
+from klamm.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from klamm_broker.security.authorization import may_topic, may_transactional_id
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(describe_transactions, versions=range(0, 1), blocking=False)
+def describe(
+    broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """Describe transactional ids, in the order of the request."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(broker, context, each) for each in request.transactional_ids]
+    )
+
+
+def _describe(broker: BrokerServices, context: RequestContext, transactional_id: str) -> TransactionState:
+    if not may_transactional_id(context, AclOperation.DESCRIBE, transactional_id):
+        return TransactionState(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
+    if not transactional_id:
+        return TransactionState(ErrorCode.INVALID_REQUEST)
+    transaction = broker.transactions.registry.get(transactional_id)
+    if transaction is None:
+        return TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    record = transaction.record
+    topics: dict[str, TopicData] = {}
+    for name, index in sorted(record.partitions):
+        topics.setdefault(name, TopicData(name)).partitions.append(index)
+    return TransactionState(
+        0,
+        transactional_id,
+        record.state.value,
+        record.timeout_ms,
+        record.start_ms,
+        record.producer_id,
+        record.producer_epoch,
+        [topic for name, topic in topics.items() if may_topic(context, AclOperation.DESCRIBE, name)],
+    )

@@ -1,0 +1,83 @@
+"""ListTransactions, versions 0 to 2 (KIP-664).
+
+Transactional ids with producer and state, by states, producer ids, duration (v1, KIP-994) and a pattern of the id (v2,
+KIP-1152). Follows `KafkaApis.handleListTransactionsRequest` and `TransactionStateManager.listTransactionStates`.
+
+- A state that does not exist is named in the response, and lists nothing.
+- A pattern that is not one of RE2: INVALID_REGULAR_EXPRESSION.
+
+Asked of the authorizer: DESCRIBE on each transactional id, which is left out without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import list_transactions
+from klamm.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from klamm_broker.security.authorization import may_transactional_id
+from klamm_broker.transactions import TransactionState as State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+    from klamm_broker.transactions.transaction import Transaction
+
+
+@handles(list_transactions, versions=range(0, 3), blocking=False)
+def list_matching(
+    broker: BrokerServices, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    """List the transactional ids that pass all filters. Raises KafkaError."""
+    known = {state.value: state for state in State}
+    passes = _filter(request, known, broker.clock.wall_ms())
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        transaction_states=[
+            TransactionState(each.transactional_id, each.record.producer_id, each.state.value)
+            for each in broker.transactions.registry.all()
+            if passes(each)
+            and may_transactional_id(context, AclOperation.DESCRIBE, each.transactional_id, log_if_denied=False)
+        ],
+    )
+
+
+def _filter(request: ListTransactionsRequest, known: dict[str, State], now_ms: int) -> Callable[[Transaction], bool]:
+    states = {known[name] for name in request.state_filters if name in known}
+    producer_ids = set(request.producer_id_filters)
+    matches = _pattern(request.transactional_id_pattern)
+
+    def passes(transaction: Transaction) -> bool:
+        record = transaction.record
+        return (
+            (not producer_ids or record.producer_id in producer_ids)
+            and (not request.state_filters or record.state in states)
+            and not (request.duration_filter >= 0 and now_ms - record.start_ms <= request.duration_filter)
+            and matches(transaction.transactional_id)
+        )
+
+    return passes
+
+
+def _pattern(pattern: str | None) -> Callable[[str], bool]:
+    """What the whole id must match, in linear time."""
+    if not pattern:
+        return lambda _: True
+    # Seldom needed, and not worth its time at the start.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None
+    return lambda text: compiled.fullmatch(text) is not None

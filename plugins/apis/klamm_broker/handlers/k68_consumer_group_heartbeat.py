@@ -1,0 +1,103 @@
+"""ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848).
+
+A member joins (epoch 0), stays in and leaves (-1; a static member for a while: -2), reports what it holds and gets its
+assignment, which the server computes. Answered once what has changed is durable. Follows
+`KafkaApis.handleConsumerGroupHeartbeat` and `GroupMetadataManager.consumerGroupHeartbeat`.
+
+- A field that does not fit the epoch: INVALID_REQUEST. From v1 on the client makes its member id.
+- `SubscribedTopicRegex` (v1) is an expression of RE2: INVALID_REGULAR_EXPRESSION for another.
+- A server assignor that is not in `group.consumer.assignors`: UNSUPPORTED_ASSIGNOR.
+- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
+- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; that another member has: FENCED_INSTANCE_ID.
+- Without `consumer` in `group.coordinator.rebalance.protocols`, or with `group.version` 0: UNSUPPORTED_VERSION.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+
+Authorization: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED. An
+expression matches only topics that the client may DESCRIBE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation
+from klamm.wire.messages import consumer_group_heartbeat
+from klamm.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    RequestTopicPartitions,
+    ResponseTopicPartitions,
+)
+from klamm_broker.features import GROUP_VERSION
+from klamm_broker.groups import ConsumerHeartbeat, ConsumerHeartbeatResult
+from klamm_broker.security.authorization import denial, denied_topics, may_topic, require_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from klamm import Pending, RequestContext
+    from klamm_broker.services import BrokerServices
+
+_FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS = 1
+
+
+@handles(consumer_group_heartbeat, versions=range(0, 2))
+def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Pending:
+    """Serve a member's heartbeat. Raises KafkaError."""
+    require_protocol(broker)
+    require_group(context, AclOperation.READ, request.group_id)
+    if denied_topics(context, AclOperation.DESCRIBE, request.subscribed_topic_names or ()):
+        raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def reply(result: ConsumerHeartbeatResult) -> None:
+        assignment = result.assignment
+        context.respond(
+            ConsumerGroupHeartbeatResponse(
+                error_code=result.error_code,
+                error_message=result.error_message,
+                member_id=result.member_id,
+                member_epoch=result.epoch,
+                heartbeat_interval_ms=result.heartbeat_interval_ms,
+                assignment=None
+                if assignment is None
+                else Assignment([ResponseTopicPartitions(topic, sorted(each)) for topic, each in assignment.items()]),
+            )
+        )
+
+    broker.groups.consumers.heartbeat(
+        ConsumerHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            epoch=request.member_epoch,
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_address.host}",
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            topics=request.subscribed_topic_names,
+            regex=request.subscribed_topic_regex,
+            assignor=request.server_assignor,
+            owned=None if request.topic_partitions is None else _by_topic(request.topic_partitions),
+            generates_member_id=context.api_version < _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS,
+            may_describe=lambda name: may_topic(context, AclOperation.DESCRIBE, name, log_if_denied=False),
+        ),
+        reply,
+    )
+    return context.later()
+
+
+def require_protocol(broker: BrokerServices) -> None:
+    """Raise KafkaError(UNSUPPORTED_VERSION) if the consumer protocol is switched off."""
+    protocols = broker.settings.group_coordinator_rebalance_protocols
+    if "consumer" not in protocols or not broker.features.level(GROUP_VERSION):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _by_topic(owned: Iterable[RequestTopicPartitions]) -> dict[bytes, frozenset[int]]:
+    found: dict[bytes, frozenset[int]] = {}
+    for each in owned:
+        found[each.topic_id] = found.get(each.topic_id, frozenset()) | frozenset(each.partitions)
+    return found

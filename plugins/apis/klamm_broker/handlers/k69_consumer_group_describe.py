@@ -1,0 +1,103 @@
+"""ConsumerGroupDescribe, versions 0 and 1 (KIP-848): consumer groups, their members, assignments and targets.
+
+Follows `KafkaApis.handleConsumerGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND;
+an empty id: INVALID_GROUP_ID. From v1 on it says which members speak the classic protocol. Topics that no longer exist
+are left out. Where ConsumerGroupHeartbeat is not served: UNSUPPORTED_VERSION.
+
+Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import ErrorCode, KafkaError, handles
+from klamm.acl import AclOperation, ResourceType
+from klamm.wire.messages import consumer_group_describe
+from klamm.wire.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from klamm_broker.handlers.k68_consumer_group_heartbeat import require_protocol
+from klamm_broker.security.authorization import authorized_operations, denied_topics, may_group
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.groups import DescribedConsumer
+    from klamm_broker.groups.assignors import Partitions
+    from klamm_broker.services import BrokerServices
+
+_CLASSIC = 0
+_CONSUMER = 1
+_TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
+
+
+@handles(consumer_group_describe, versions=range(0, 2))
+def describe_consumers(
+    broker: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    """Describe consumer groups, each on its own. Raises KafkaError."""
+    require_protocol(broker)
+    denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
+    groups = [DescribedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id) for group_id in denied]
+    for group_id in request.group_ids:
+        if group_id in denied:
+            continue
+        try:
+            group = _describe_one(broker, context, group_id)
+        except KafkaError as error:
+            group = DescribedGroup(error.error_code, error.message, group_id)
+        else:
+            if request.include_authorized_operations:
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        groups.append(group)
+    return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _describe_one(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    described = broker.groups.consumers.describe(group_id)
+    members = [_member(broker, member) for member in described.members]
+    ids = {topic for member in described.members for each in (member.assigned, member.target) for topic in each}
+    names = [topic.name for topic_id in ids if (topic := broker.topics.by_id(topic_id)) is not None]
+    if denied_topics(context, AclOperation.DESCRIBE, names):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _TOPICS_DENIED)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=described.state,
+        group_epoch=described.epoch,
+        assignment_epoch=described.assignment_epoch,
+        assignor_name=described.assignor,
+        members=members,
+    )
+
+
+def _member(broker: BrokerServices, member: DescribedConsumer) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(broker, member.assigned),
+        target_assignment=_assignment(broker, member.target),
+        member_type=_CLASSIC if member.is_classic else _CONSUMER,
+    )
+
+
+def _assignment(broker: BrokerServices, partitions: Partitions) -> Assignment:
+    return Assignment(
+        [
+            TopicPartitions(topic_id, topic.name, sorted(indexes))
+            for topic_id, indexes in partitions.items()
+            if (topic := broker.topics.by_id(topic_id)) is not None
+        ]
+    )

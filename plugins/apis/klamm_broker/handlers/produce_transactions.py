@@ -1,0 +1,104 @@
+"""Produce of transactional batches: each goes into the open transaction of its producer (KIP-98, KIP-890).
+
+Follows `ReplicaManager.handleProduceAppend` and `AddPartitionsToTxnManager`. A batch is appended while its transaction
+is held, so that none comes behind the marker that ends it; Kafka verifies before the first batch of a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import HEADER_BYTES
+from klamm_broker.transactions import ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from klamm.wire.messages.produce import PartitionProduceResponse
+    from klamm_broker.topics.topic import Partition
+    from klamm_broker.transactions import TopicPartition, TransactionCoordinator
+
+ATTRIBUTES_LOW_BYTE: Final = 22
+TRANSACTIONAL: Final = 0x10
+_PRODUCER: Final = Struct(">qh")
+_PRODUCER_OFFSET: Final = 43
+_FIRST_VERSION_WITH_ABORTABLE: Final = 11
+_FIRST_VERSION_THAT_ADDS: Final = 12
+_CLIENT_VERSION: Final = 2
+
+
+def is_transactional(records: Any) -> bool:
+    """Whether a batch is part of a transaction; data that are too short for a batch are not."""
+    return records is not None and len(records) >= HEADER_BYTES and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
+
+
+def producer_of(records: Any) -> ProducerIdAndEpoch:
+    """The producer of a batch that `is_transactional`."""
+    return ProducerIdAndEpoch(*_PRODUCER.unpack_from(records, _PRODUCER_OFFSET))
+
+
+class TransactionalAppends:
+    """The transactional batches of one request."""
+
+    __slots__ = ("_coordinator", "_not_added", "_refusal", "_transactional_id", "_version")
+
+    def __init__(self, coordinator: TransactionCoordinator, transactional_id: str, version: int) -> None:
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._version = version
+        self._not_added: Collection[TopicPartition] = ()
+        self._refusal = ErrorCode.NONE
+
+    @property
+    def adds(self) -> bool:
+        """Whether the request adds its partitions to the transaction (v12)."""
+        return self._version >= _FIRST_VERSION_THAT_ADDS
+
+    def missing(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those that do not take part in the open transaction."""
+        return self._coordinator.missing(self._transactional_id, partitions)
+
+    def add(
+        self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], then: Callable[[], None]
+    ) -> None:
+        """Add partitions to the transaction and call `then`. Those that cannot be added are refused by `append`."""
+
+        def added(error: ErrorCode) -> None:
+            if error:
+                self._not_added, self._refusal = frozenset(partitions), error
+            then()
+
+        self._coordinator.add_partitions(self._transactional_id, producer, partitions, _CLIENT_VERSION, added)
+
+    def append(
+        self, partition: Partition, records: Any, append: Callable[[Partition, Any], PartitionProduceResponse]
+    ) -> PartitionProduceResponse:
+        """Append a batch if its partition takes part in the open transaction of its producer.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (from v11 on
+        TRANSACTION_ABORTABLE), NOT_ENOUGH_REPLICAS (from v12 on CONCURRENT_TRANSACTIONS), and what `append` raises.
+        """
+        topic_partition = (partition.topic.name, partition.index)
+        try:
+            if topic_partition in self._not_added:
+                raise KafkaError(self._refusal)
+            return self._coordinator.within(
+                self._transactional_id, producer_of(records), topic_partition, lambda: append(partition, records)
+            )
+        except KafkaError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: KafkaError) -> KafkaError:
+        """The error that a producer of this version understands."""
+        code = error.error_code
+        if code == ErrorCode.PRODUCER_FENCED:
+            return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has taken over")
+        if code == ErrorCode.TRANSACTION_ABORTABLE and self._version < _FIRST_VERSION_WITH_ABORTABLE:
+            return KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition was not added to the transaction")
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.adds:
+            # As in Kafka: older clients retry it without asking for metadata.
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction is ending")
+        if code == ErrorCode.NOT_COORDINATOR:
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the partition cannot be added to the transaction")
+        return error

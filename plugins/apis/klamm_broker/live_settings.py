@@ -1,0 +1,50 @@
+"""`LiveSettings`: the settings of a broker, of which some change while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.config import check_value, specs_of
+from klamm_broker.settings import BrokerSettings
+
+DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() if spec.dynamic}
+"""The settings that change while the broker runs, by Kafka's name. Besides, what topics inherit does so."""
+
+
+class LiveSettings:
+    """The settings in force: `current` is replaced as a whole, and then each subscriber is called with it.
+
+    Threads: any may read; changes come one at a time.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.current = settings
+        self._static = settings
+        self._subscribers: list[Callable[[BrokerSettings], None]] = []
+
+    def subscribe(self, call: Callable[[BrokerSettings], None]) -> None:
+        """Call it after each change."""
+        self._subscribers.append(call)
+
+    def with_values(self, values: Mapping[str, str]) -> BrokerSettings:
+        """The static settings, with these instead. Raises KafkaError(INVALID_CONFIG)."""
+        changes = {}
+        for name, text in values.items():
+            spec = DYNAMIC[name]
+            try:
+                changes[spec.attribute] = check_value(spec, text.strip(), Path(), lenient=True)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} {error}") from error
+        return replace(self._static, **changes)
+
+    def take(self, settings: BrokerSettings) -> None:
+        """Put these in force."""
+        if settings == self.current:
+            return
+        self.current = settings
+        for call in self._subscribers:
+            call(settings)

@@ -1,0 +1,104 @@
+"""`LogOpener`: opens the logs of partitions at their first use."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock, Scheduler
+
+if TYPE_CHECKING:
+    from klamm_broker.log import LogConfig, LogManager
+    from klamm_broker.topics.topic import Partition, Topic
+
+log = logging.getLogger("klamm.broker.topics")
+
+_PERIOD_MS: Final = 50
+_SLICE_NS: Final = 5_000_000
+
+
+class LogConfigs(Protocol):
+    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
+
+    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
+        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
+        ...
+
+    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
+        """Without those configs that do not fit."""
+        ...
+
+
+class LogOpener:
+    """Threads: any may open any log. `lock` is held while one is opened, is deleted, or follows changed configs."""
+
+    def __init__(self, logs: LogManager, configs: LogConfigs) -> None:
+        self.lock = threading.Lock()
+        self._logs = logs
+        self._configs = configs
+
+    def open(self, partition: Partition) -> None:
+        """Open the log of a partition, unless it is open. Raises KafkaError: KAFKA_STORAGE_ERROR, and if it is gone."""
+        try:
+            self.open_now(partition)
+        except OSError as error:
+            log.error("%s cannot be opened: %s", partition, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def open_now(self, partition: Partition) -> None:
+        """As `open`. Raises OSError for what the disk refuses."""
+        topic = partition.topic
+        with self.lock:
+            if partition.opened_log is not None:
+                return
+            if topic.deleted:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            config = self._configs.log_config_in_force(topic.name, topic.overrides)
+            partition.log = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
+
+    def open_if_slow(self, topic: Topic) -> None:
+        """Open those logs of a topic whose recovery would hold up a request. Raises OSError."""
+        for partition in topic.partitions:
+            if self._logs.opens_slowly(topic.name, partition.index, topic.id):
+                self.open_now(partition)
+
+    def update_configs(self, topic: Topic, config: LogConfig) -> None:
+        """Let the open logs of a topic follow; others get the configs when they are opened."""
+        with self.lock:
+            for partition in topic.partitions:
+                opened = partition.opened_log
+                if opened is not None:
+                    opened.update_config(config)
+
+
+class OpeningInBackground:
+    """Opens the logs that no request has needed so far: retention, compaction and metrics need them all.
+
+    It takes a tenth of a processor until all are open. One that cannot be opened is reported, and tried again by each
+    request for it.
+    """
+
+    def __init__(self, topics: Iterable[Topic], clock: Clock, scheduler: Scheduler) -> None:
+        self._unopened = _unopened(topics)
+        self._clock = clock
+        self._timer = scheduler.every(_PERIOD_MS, self._open_some)
+
+    def _open_some(self) -> None:
+        deadline_ns = self._clock.monotonic_ns() + _SLICE_NS
+        for partition in self._unopened:
+            with contextlib.suppress(KafkaError):
+                _ = partition.log
+            if self._clock.monotonic_ns() >= deadline_ns:
+                return
+        self._timer.cancel()
+
+
+def _unopened(topics: Iterable[Topic]) -> Iterator[Partition]:
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.opened_log is None:
+                yield partition

@@ -1,0 +1,41 @@
+"""The settings of the transaction coordinator: Kafka's keys, meanings and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm import setting
+
+_INT32_MAX = 2**31 - 1
+
+
+# Without slots, as a class may have several bases like this one.
+@dataclass(frozen=True, kw_only=True)
+class TransactionSettings:
+    """`transaction.*` and `transactional.*` in `[broker]`."""
+
+    transaction_max_timeout_ms: int = setting(
+        900_000,
+        name="transaction.max.timeout.ms",
+        minimum=1,
+        maximum=_INT32_MAX,
+        doc="Longest timeout that a transactional producer may ask for.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        10_000,
+        name="transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        minimum=1,
+        doc="Time between two searches for transactions that have timed out, which are aborted.",
+    )
+    transactional_id_expiration_ms: int = setting(
+        604_800_000,
+        name="transactional.id.expiration.ms",
+        minimum=1,
+        doc="How long a transactional id is kept after its last transaction.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        3_600_000,
+        name="transaction.remove.expired.transaction.cleanup.interval.ms",
+        minimum=1,
+        doc="Time between two searches for expired transactional ids.",
+    )

@@ -1,0 +1,35 @@
+"""Transactions: the coordinator of transactional producers (KIP-98, KIP-360, KIP-588, KIP-890).
+
+    coordinator  the requests of producers, timeouts, expiry
+    ending       whether a transaction may end, by the client's `transaction.version`
+    ends         from the decision to the completion; recovery
+    markers      the markers in the logs of partitions
+    registry     transactional id → transaction; durable transitions
+    transaction  one transactional id (`state` has its transitions)
+    persistence  to and from the store
+
+A transaction ends in three steps, each durable before the next begins: the decision (PrepareCommit, PrepareAbort), the
+markers in all its partitions, and the completion together with the offsets that it commits. A start carries on where a
+kill has left off. A transactional id is the unit of locking; a batch is appended while its id is held, so that none
+comes behind the marker.
+"""
+
+from __future__ import annotations
+
+from klamm_broker.transactions.coordinator import TransactionCoordinator
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.markers import Marker, TransactionMarkers
+from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC, offsets_partition
+from klamm_broker.transactions.state import TransactionState
+from klamm_broker.transactions.transaction import TopicPartition
+
+__all__ = [
+    "OFFSETS_TOPIC",
+    "Marker",
+    "ProducerIdAndEpoch",
+    "TopicPartition",
+    "TransactionCoordinator",
+    "TransactionMarkers",
+    "TransactionState",
+    "offsets_partition",
+]

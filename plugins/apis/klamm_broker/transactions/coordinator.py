@@ -1,0 +1,318 @@
+"""The transaction coordinator: producers' epochs, the partitions of transactions, their ends.
+
+Follows Kafka's `TransactionCoordinator` and `TransactionStateManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.transactions.ending import check_end
+from klamm_broker.transactions.ends import (
+    NO_PRODUCER,
+    Identified,
+    ProducerIdAndEpoch,
+    TransactionEnds,
+    identity_of,
+)
+from klamm_broker.transactions.registry import TransactionRegistry, Written
+from klamm_broker.transactions.state import (
+    AT_REST,
+    DEAD,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARE_EPOCH_FENCE,
+    PREPARED,
+)
+from klamm_broker.transactions.transaction import (
+    TopicPartition,
+    Transaction,
+    TransactionRecord,
+    bumps_epoch,
+    is_exhausted,
+)
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Scheduler
+    from klamm_broker.groups import TransactionalOffsets
+    from klamm_broker.storage.producer_ids import ProducerIds
+    from klamm_broker.storage.store import Store
+    from klamm_broker.transaction_settings import TransactionSettings
+    from klamm_broker.transactions.markers import TransactionMarkers
+
+log = logging.getLogger("klamm.broker.transactions")
+
+R = TypeVar("R")
+
+_LEAVES_NO_ROOM: Final = frozenset((PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE, DEAD))
+
+
+class TransactionCoordinator:
+    """Coordinates all transactions of this broker.
+
+    It answers through the replies it is given, at once or later, from the caller's thread, the store's, or that of the
+    log flusher. It never waits, but for a block of producer ids. Life cycle: `load` → `resume` → requests → `close`.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        store: Store,
+        settings: TransactionSettings,
+        producer_ids: ProducerIds,
+        markers: TransactionMarkers,
+        offsets: TransactionalOffsets,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        self.registry = TransactionRegistry(store)
+        self._clock = clock
+        self._settings = settings
+        self._producer_ids = producer_ids
+        self._transaction_version = transaction_version
+        self._ends = TransactionEnds(clock, scheduler, self.registry, markers, offsets)
+
+    def load(self) -> None:
+        """Read all transactional ids back. Raises StoreError."""
+        self.registry.load()
+
+    def resume(self) -> None:
+        """Finish the transactions whose end was decided before the last stop."""
+        self._ends.resume()
+
+    def close(self) -> None:
+        """Write the markers at hand; what is not durable by then goes on at the next start."""
+        self._ends.close()
+
+    # Producers
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, reply: Identified
+    ) -> None:
+        """Give the producer of a transactional id its next epoch, and fence those before it.
+
+        `expected` is what a producer has that goes on after an error (KIP-360). Outcomes: INVALID_REQUEST,
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is under way or an
+        open transaction is being aborted, NOT_COORDINATOR when it could not be written.
+
+        Raises StoreError when there is no producer id to be had.
+        """
+        if not transactional_id:
+            reply(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
+            return
+        if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
+            reply(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
+            return
+        transaction = self._get_or_create(transactional_id, timeout_ms)
+        # Before the id is held, as the thread that gives producer ids may wait for it.
+        spare = self._spare_producer_id(transaction)
+        try:
+            with transaction.lock:
+                _check_may_go_on(transaction, expected)
+                if transaction.state is ONGOING:
+                    transaction.fence()
+                    self._ends.begin(
+                        transaction,
+                        committed=False,
+                        client_version=self._transaction_version(),
+                        reply=lambda error, _producer: reply(error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER),
+                    )
+                    return
+                record = self._next_epoch(transaction, timeout_ms, expected, spare)
+                self.registry.write(
+                    transaction, record, lambda error: reply(error, identity_of(record) if not error else NO_PRODUCER)
+                )
+        except KafkaError as error:
+            reply(error.error_code, NO_PRODUCER)
+
+    def _get_or_create(self, transactional_id: str, timeout_ms: int) -> Transaction:
+        transaction = self.registry.get(transactional_id)
+        if transaction is not None:
+            return transaction
+        record = TransactionRecord(self._producer_ids.allocate(), timeout_ms, self._clock.wall_ms())
+        return self.registry.add(transactional_id, record)
+
+    def _spare_producer_id(self, transaction: Transaction) -> int:
+        """A producer id for a transaction whose epochs are exhausted."""
+        exhausted = is_exhausted(transaction.record.producer_epoch) and transaction.pending is None
+        return self._producer_ids.allocate() if exhausted else NO_PRODUCER_ID
+
+    def _next_epoch(
+        self, transaction: Transaction, timeout_ms: int, expected: ProducerIdAndEpoch | None, spare: int
+    ) -> TransactionRecord:
+        now_ms = self._clock.wall_ms()
+        epoch = transaction.record.producer_epoch
+        if is_exhausted(epoch) and (expected is None or expected.producer_epoch == epoch):
+            if spare == NO_PRODUCER_ID:
+                raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return transaction.rotate_producer_id(spare, timeout_ms, now_ms, keeps_epoch=expected is not None)
+        return transaction.begin_epoch(timeout_ms, None if expected is None else expected.producer_epoch, now_ms)
+
+    # Partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+        reply: Written,
+    ) -> None:
+        """Let partitions take part in the transaction, which they open if need be; `reply` once that is durable.
+
+        Outcomes: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        NOT_COORDINATOR.
+        """
+        try:
+            transaction = self.registry.find(transactional_id)
+            with transaction.lock:
+                transaction.check_producer(*producer)
+                if transaction.pending is not None or transaction.state in PREPARED:
+                    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+                wanted = frozenset(partitions)
+                if transaction.state is not ONGOING or not wanted <= transaction.record.partitions:
+                    record = transaction.add(wanted, client_version, self._clock.wall_ms())
+                    self.registry.write(transaction, record, reply)
+                    return
+        except KafkaError as error:
+            reply(error.error_code)
+            return
+        reply(ErrorCode.NONE)
+
+    def missing(self, transactional_id: str, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Which of these do not take part in the open transaction."""
+        transaction = self.registry.get(transactional_id)
+        record = transaction.record if transaction is not None else None
+        if record is None or record.state is not ONGOING:
+            return list(partitions)
+        return [each for each in partitions if each not in record.partitions]
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Whether partitions take part; TRANSACTION_ABORTABLE for those that do not.
+
+        Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        transaction = self.registry.find(transactional_id)
+        with transaction.lock:
+            members = _open_partitions(transaction, producer)
+            return {each: ErrorCode.NONE if each in members else ErrorCode.TRANSACTION_ABORTABLE for each in partitions}
+
+    def within(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        topic_partition: TopicPartition,
+        work: Callable[[], R],
+    ) -> R:
+        """Do what belongs to an open transaction, such as an append, so that no end comes in between.
+
+        Raises KafkaError as `verify_partitions`, TRANSACTION_ABORTABLE if the partition does not take part, and what
+        `work` raises.
+        """
+        transaction = self.registry.find(transactional_id)
+        with transaction.lock:
+            if topic_partition not in _open_partitions(transaction, producer):
+                raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE)
+            return work()
+
+    # Ends
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        reply: Identified,
+        *,
+        committed: bool,
+        client_version: int,
+    ) -> None:
+        """Commit or abort. `reply` gets the producer's next identity, if the client's version changes it.
+
+        It is called once the transaction is complete, or when its markers cannot be written for now. Outcomes:
+        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+        NOT_COORDINATOR. Raises StoreError when there is no producer id to be had.
+        """
+        raises_epoch = bumps_epoch(client_version)
+        try:
+            transaction = self.registry.find(transactional_id)
+            spare = self._spare_producer_id(transaction) if raises_epoch else NO_PRODUCER_ID
+            with transaction.lock:
+                if check_end(transaction, *producer, client_version, committed=committed):
+                    if raises_epoch and is_exhausted(producer.producer_epoch) and spare == NO_PRODUCER_ID:
+                        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+                    self._ends.begin(
+                        transaction,
+                        committed=committed,
+                        client_version=client_version,
+                        next_producer_id=spare,
+                        reply=reply,
+                    )
+                    return
+                current = identity_of(transaction.record)
+        except KafkaError as error:
+            reply(error.error_code, NO_PRODUCER)
+            return
+        reply(ErrorCode.NONE, current if raises_epoch else NO_PRODUCER)
+
+    # Time
+
+    def abort_timed_out(self, now_ms: int) -> None:
+        """Abort transactions that have been open for longer than their timeout, and fence their producers."""
+        for transaction in self.registry.all():
+            record = transaction.record
+            if record.state is not ONGOING or record.start_ms + record.timeout_ms >= now_ms:
+                continue
+            with transaction.lock:
+                if transaction.record is record and transaction.pending is None:
+                    log.info("%s: open for too long, aborting", clipped(transaction.transactional_id))
+                    transaction.fence()
+                    self._ends.begin(
+                        transaction,
+                        committed=False,
+                        client_version=self._transaction_version(),
+                        reply=_ignore,
+                    )
+
+    def expire(self, now_ms: int) -> None:
+        """Forget transactional ids that have not been used for `transactional.id.expiration.ms`."""
+        latest_ms = now_ms - self._settings.transactional_id_expiration_ms
+        for transaction in self.registry.all():
+            with transaction.lock:
+                record = transaction.record
+                if transaction.pending is None and record.state in AT_REST and record.update_ms <= latest_ms:
+                    transaction.expire()
+                    self.registry.remove(transaction)
+
+
+def _ignore(_error: ErrorCode, _producer: ProducerIdAndEpoch) -> None:
+    """No request waits for the end of a transaction that timed out."""
+
+
+def _check_may_go_on(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> None:
+    if transaction.pending is not None:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    record = transaction.record
+    if (
+        expected is not None
+        and record.producer_epoch != NO_PRODUCER_EPOCH
+        and expected.producer_id != record.producer_id
+        and not (expected.producer_id == record.previous_producer_id and is_exhausted(expected.producer_epoch))
+    ):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if record.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _open_partitions(transaction: Transaction, producer: ProducerIdAndEpoch) -> frozenset[TopicPartition]:
+    """The partitions of the open transaction, which is held. Raises KafkaError."""
+    transaction.check_producer(*producer)
+    if transaction.state in PREPARED or transaction.pending in _LEAVES_NO_ROOM:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return transaction.record.partitions

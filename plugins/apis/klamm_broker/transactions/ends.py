@@ -1,0 +1,162 @@
+"""How a transaction ends: the decision, the markers, the completion, each durable before the next begins.
+
+Follows Kafka's `TransactionCoordinator.endTransaction` and `TransactionMarkerChannelManager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.transactions.markers import Marker
+from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
+from klamm_broker.transactions.registry import TransactionRegistry
+from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED
+from klamm_broker.transactions.transaction import Transaction, TransactionRecord, bumps_epoch
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock, Scheduler
+    from klamm_broker.groups import TransactionalOffsets
+    from klamm_broker.transactions.markers import TransactionMarkers
+
+log = logging.getLogger("klamm.broker.transactions")
+
+_RETRY_MS: Final = 1000
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer's identity; -1 and -1 where an error leaves none."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+NO_PRODUCER: Final = ProducerIdAndEpoch()
+Identified: TypeAlias = Callable[[ErrorCode, ProducerIdAndEpoch], None]
+
+
+def identity_of(record: TransactionRecord) -> ProducerIdAndEpoch:
+    """The producer of a record."""
+    return ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
+
+
+class TransactionEnds:
+    """Takes transactions from their decision to their completion, after a restart too.
+
+    It has no thread: markers are written on that of `TransactionMarkers`, and what is durable is confirmed on those of
+    the log flusher and the store.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        scheduler: Scheduler,
+        registry: TransactionRegistry,
+        markers: TransactionMarkers,
+        offsets: TransactionalOffsets,
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._registry = registry
+        self._markers = markers
+        self._offsets = offsets
+        self._closing = False
+
+    def resume(self) -> None:
+        """Finish the transactions whose end was decided before the last stop."""
+        for transaction in self._registry.all():
+            if transaction.state in PREPARED:
+                log.info("%s: finishing its %s", clipped(transaction.transactional_id), transaction.state.value)
+                self._write_markers(transaction, lambda: None)
+
+    def close(self) -> None:
+        """Write the markers at hand; what is not durable by then goes on at the next start."""
+        self._closing = True
+        self._markers.close()
+
+    def begin(
+        self,
+        transaction: Transaction,
+        *,
+        committed: bool,
+        client_version: int,
+        reply: Identified,
+        next_producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
+        """Write the decision, then the markers. The transaction is held, and open or being fenced.
+
+        `reply` gets the producer's next identity, if the client's version changes it: once the transaction is complete,
+        or when its markers cannot be written for now. Else NOT_COORDINATOR.
+        """
+        is_fence = transaction.pending is PREPARE_EPOCH_FENCE
+        target = PREPARE_COMMIT if committed else PREPARE_ABORT
+        record = transaction.end(target, client_version, next_producer_id, self._clock.wall_ms())
+
+        def written(error: ErrorCode) -> None:
+            if error:
+                transaction.has_failed_fence = is_fence
+                reply(error, NO_PRODUCER)
+                return
+            identity = NO_PRODUCER
+            if bumps_epoch(client_version):
+                rotates = record.next_producer_id != NO_PRODUCER_ID
+                identity = ProducerIdAndEpoch(record.next_producer_id, 0) if rotates else identity_of(record)
+            self._write_markers(transaction, lambda: reply(ErrorCode.NONE, identity))
+
+        # A commit, or a fence, that was reported to a client survives a power cut too.
+        self._registry.write(transaction, record, written, sync=True)
+
+    def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:
+        """Write the markers of a decided transaction and complete it. `then` is called once, soon or when it is."""
+        if self._closing:
+            then()
+            return
+        record = transaction.record
+        marker = Marker(record.producer_id, record.producer_epoch, record.state is PREPARE_COMMIT)
+        partitions = [each for each in sorted(record.partitions) if each[0] != OFFSETS_TOPIC]
+        called = False
+
+        def then_once() -> None:
+            nonlocal called
+            if not called:
+                called = True
+                then()
+
+        def written(error: KafkaError | None) -> None:
+            if error is None:
+                self._complete(transaction, then_once, retry)
+            else:
+                retry()
+
+        def retry() -> None:
+            then_once()
+            if not self._closing:
+                self._scheduler.schedule(_RETRY_MS, write)
+
+        def write() -> None:
+            self._markers.submit(marker, partitions, written)
+
+        if partitions:
+            write()
+        else:
+            written(None)
+
+    def _complete(self, transaction: Transaction, then: Callable[[], None], retry: Callable[[], None]) -> None:
+        """All markers are durable: write that, with the offsets that take effect or are forgotten."""
+        with transaction.lock:
+            before = transaction.record
+            committed = before.state is PREPARE_COMMIT
+            record = transaction.completion(self._clock.wall_ms())
+
+            def written(error: ErrorCode) -> None:
+                if error:
+                    retry()
+                    return
+                self._offsets.ended(before.producer_id, committed=committed)
+                then()
+
+            statements = self._offsets.statements_of_end(before.producer_id, committed=committed)
+            self._registry.write(transaction, record, written, statements)

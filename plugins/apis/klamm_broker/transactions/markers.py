@@ -1,0 +1,115 @@
+"""`TransactionMarkers`: the markers that end a transaction in the logs of its partitions.
+
+Follows Kafka's `TransactionMarkerChannelManager`, for partitions that are all on this node.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from klamm import ErrorCode, KafkaError
+from klamm.wire.records import ControlRecordType
+from klamm_broker.log import SerialWorker
+
+if TYPE_CHECKING:
+    from klamm.runtime import Clock
+    from klamm_broker.log import LogFlusher
+    from klamm_broker.topics.registry import TopicRegistry
+    from klamm_broker.transactions.transaction import TopicPartition
+
+log = logging.getLogger("klamm.broker.transactions")
+
+Written: TypeAlias = "Callable[[KafkaError | None], None]"
+"""Called once, when all markers are durable, or with the error of one that is not."""
+
+_NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH))
+
+
+class Marker(NamedTuple):
+    """What a marker says."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int = 0
+
+
+class TransactionMarkers:
+    """Writes markers on a thread of its own, and syncs them on that of the log flusher. Any thread may ask."""
+
+    def __init__(self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock) -> None:
+        self._topics = topics
+        self._flusher = flusher
+        self._clock = clock
+        self._worker = SerialWorker("klamm-transaction-markers")
+
+    def close(self) -> None:
+        """Write what was asked for and end the thread."""
+        self._worker.close()
+
+    def submit(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
+        """Write a marker to all partitions. Those whose topic is gone, or whose producer has gone on, need none."""
+        self._worker.submit(lambda: self._write(marker, partitions, on_written))
+
+    def _write(self, marker: Marker, partitions: Iterable[TopicPartition], on_written: Written) -> None:
+        pending = _Pending(on_written)
+        for topic_partition in partitions:
+            try:
+                pending.add()
+                self.append(marker, topic_partition, pending.done)
+            except KafkaError as error:
+                if error.error_code not in _NOTHING_TO_END:
+                    log.warning("no marker for producer %d in %s-%d: %s", marker.producer_id, *topic_partition, error)
+                    pending.done(error)
+                else:
+                    log.info("producer %d needs no marker in %s-%d: %s", marker.producer_id, *topic_partition, error)
+                    pending.done(None)
+        pending.done(None)
+
+    def append(self, marker: Marker, topic_partition: TopicPartition, on_flushed: Written) -> None:
+        """Append one marker and have it synced. Raises KafkaError as `Partition.append_marker`.
+
+        UNKNOWN_TOPIC_OR_PARTITION: there is no such partition.
+        """
+        name, index = topic_partition
+        topic = self._topics.get(name)
+        partition = topic.partition(index) if topic is not None else None
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        result = partition.append_marker(
+            ControlRecordType.COMMIT if marker.committed else ControlRecordType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            now_ms=self._clock.wall_ms(),
+        )
+        self._flusher.request(partition.log, result.last_offset + 1, on_flushed)
+
+
+class _Pending:
+    """Counts the partitions that are not durable yet; it begins with one for the caller, who adds the others."""
+
+    __slots__ = ("_count", "_error", "_lock", "_on_written")
+
+    def __init__(self, on_written: Written) -> None:
+        self._on_written = on_written
+        self._lock = threading.Lock()
+        self._count = 1
+        self._error: KafkaError | None = None
+
+    def add(self) -> None:
+        """One more."""
+        with self._lock:
+            self._count += 1
+
+    def done(self, error: KafkaError | None) -> None:
+        """One less."""
+        with self._lock:
+            self._error = self._error or error
+            self._count -= 1
+            is_last = self._count == 0
+        if is_last:
+            self._on_written(self._error)

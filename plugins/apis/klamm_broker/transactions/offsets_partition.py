@@ -1,0 +1,24 @@
+"""Which partition of `__consumer_offsets` stands for a group in a transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm_broker.transactions.transaction import TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""klamm has no such topic; its partitions stand for the offsets of groups, as Kafka's tools show them."""
+
+_PARTITIONS: Final = 50
+_MIN_INT: Final = -(2**31)
+
+
+def offsets_partition(group_id: str) -> TopicPartition:
+    """The partition that Kafka's `GroupCoordinator.partitionFor` names, with the default number of partitions."""
+    code = 0
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[index : index + 2], "big")) & 0xFFFFFFFF
+    signed = code - 2**32 if code >= 2**31 else code
+    return OFFSETS_TOPIC, 0 if signed == _MIN_INT else abs(signed) % _PARTITIONS

@@ -1,0 +1,96 @@
+"""All transactional ids of a broker, and how their transitions become durable."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeAlias
+
+from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.transactions import persistence
+from klamm_broker.transactions.transaction import Transaction, TransactionRecord
+
+if TYPE_CHECKING:
+    from klamm_broker.storage.store import Statement, Store, StoreError
+
+log = logging.getLogger("klamm.broker.transactions")
+
+Written: TypeAlias = Callable[[ErrorCode], None]
+"""Called once, on the store's thread: NONE, or NOT_COORDINATOR for what could not be written."""
+
+
+class TransactionRegistry:
+    """Finds, makes, writes and removes transactional ids. Any thread may call it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._transactions: dict[str, Transaction] = {}
+
+    def load(self) -> None:
+        """Read all transactional ids back. Raises StoreError."""
+        self._transactions = {key: Transaction(key, record) for key, record in persistence.load(self._store)}
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """The transactional id, if it is known."""
+        return self._transactions.get(transactional_id)
+
+    def find(self, transactional_id: str) -> Transaction:
+        """The transactional id. Raises KafkaError: INVALID_REQUEST for an empty one, INVALID_PRODUCER_ID_MAPPING."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return transaction
+
+    def add(self, transactional_id: str, record: TransactionRecord) -> Transaction:
+        """A new transactional id, not durable yet; the present one if another thread has added it."""
+        with self._lock:
+            return self._transactions.setdefault(transactional_id, Transaction(transactional_id, record))
+
+    def all(self) -> list[Transaction]:
+        """All transactional ids at this moment."""
+        with self._lock:
+            return list(self._transactions.values())
+
+    def write(
+        self,
+        transaction: Transaction,
+        record: TransactionRecord,
+        then: Written,
+        statements: Collection[Statement] = (),
+        *,
+        sync: bool = False,
+    ) -> None:
+        """Write the record of a pending transition, and complete that once it is durable. The transaction is held.
+
+        Further `statements` are committed together with it. `sync`: it survives a power cut too.
+        """
+
+        def on_durable(error: StoreError | None) -> None:
+            with transaction.lock:
+                if error is None:
+                    transaction.complete(record)
+                else:
+                    log.error("%s: cannot be written: %s", clipped(transaction.transactional_id), error)
+                    transaction.give_up()
+            then(ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+
+        put = persistence.put(transaction.transactional_id, record)
+        self._store.submit([put, *statements], on_durable, sync=True if sync else None)
+
+    def remove(self, transaction: Transaction) -> None:
+        """Remove a transactional id whose transition to DEAD is pending. The transaction is held."""
+
+        def on_durable(error: StoreError | None) -> None:
+            if error is not None:
+                with transaction.lock:
+                    transaction.give_up()
+                return
+            # It stays pending, so that a request that has found it before gets CONCURRENT_TRANSACTIONS and tries again.
+            with self._lock:
+                self._transactions.pop(transaction.transactional_id, None)
+
+        self._store.submit([persistence.delete(transaction.transactional_id)], on_durable)

@@ -1,0 +1,90 @@
+"""The configs of groups: described, changed, kept, in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from klamm.wire.messages.list_config_resources import ListConfigResourcesRequest
+from tests.unit.broker.broker_harness import BrokerHarness
+from tests.unit.broker.test_configs import GROUP, alter, describe, one, replace
+
+SET, DELETE, APPEND = 0, 1, 2
+SESSION = "consumer.session.timeout.ms"
+INTERVAL = "consumer.heartbeat.interval.ms"
+DEFAULT, OF_GROUP = 5, 8
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> BrokerHarness:
+    harness = BrokerHarness(tmp_path)
+    harness.open()
+    return harness
+
+
+def interval_of(harness: BrokerHarness, group_id: str) -> int:
+    """The heartbeat interval that the response gives a member, in milliseconds."""
+    request = ConsumerGroupHeartbeatRequest(group_id, "m", 0, None, None, 1000, ["t"], topic_partitions=[])
+    reply = harness.send(request, 1)
+    harness.broker.store.write_and_wait([])
+    interval: int = reply.response.heartbeat_interval_ms
+    return interval
+
+
+def test_a_group_without_configs_has_the_defaults(harness: BrokerHarness) -> None:
+    assert [config.name for config in describe(harness, GROUP, "g").configs] == [SESSION, INTERVAL]
+    value, source, synonyms = one(harness, GROUP, "g", SESSION)
+    assert (value, source) == ("45000", DEFAULT)
+    assert synonyms == [("group.consumer.session.timeout.ms", "45000", DEFAULT)]
+    assert describe(harness, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
+    harness.broker.close()
+
+
+def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
+    assert alter(harness, GROUP, "g", (INTERVAL, SET, "7000"), validate_only=True) == 0
+    assert interval_of(harness, "g") == 5_000
+    assert alter(harness, GROUP, "g", (INTERVAL, SET, " 7000 ")) == 0
+    assert (interval_of(harness, "g"), interval_of(harness, "h")) == (7_000, 5_000)
+    value, source, synonyms = one(harness, GROUP, "g", INTERVAL)
+    assert (value, source, synonyms[0]) == ("7000", OF_GROUP, (INTERVAL, "7000", OF_GROUP))
+    assert alter(harness, GROUP, "g", (SESSION, SET, "50000")) == 0
+    harness.reopen()
+    assert one(harness, GROUP, "g", INTERVAL)[0] == "7000"
+    assert one(harness, GROUP, "g", SESSION)[0] == "50000"
+    listed = harness.call(ListConfigResourcesRequest([GROUP]), 1).config_resources
+    assert [(each.resource_name, each.resource_type) for each in listed] == [("g", GROUP)]
+    assert replace(harness, GROUP, "g", (SESSION, "60000")) == 0
+    assert one(harness, GROUP, "g", INTERVAL)[1] == DEFAULT
+    assert alter(harness, GROUP, "g", (SESSION, DELETE, None)) == 0
+    assert harness.call(ListConfigResourcesRequest([GROUP]), 1).config_resources == []
+    harness.broker.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (SESSION, "44999"),
+        (SESSION, "60001"),
+        (INTERVAL, "4999"),
+        (INTERVAL, "15001"),
+        (INTERVAL, "0"),
+        (INTERVAL, "many"),
+        (INTERVAL, "99999999999"),
+        ("share.session.timeout.ms", "45000"),
+    ],
+)
+def test_bad_values_are_refused(harness: BrokerHarness, name: str, value: str) -> None:
+    assert alter(harness, GROUP, "g", (name, SET, value)) == ErrorCode.INVALID_CONFIG
+    assert replace(harness, GROUP, "g", (name, value)) == ErrorCode.INVALID_CONFIG
+    harness.broker.close()
+
+
+def test_a_session_is_longer_than_an_interval(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open(group_consumer_max_heartbeat_interval_ms=100_000)
+    assert alter(harness, GROUP, "g", (INTERVAL, SET, "45000")) == ErrorCode.INVALID_CONFIG
+    assert alter(harness, GROUP, "g", (INTERVAL, APPEND, "45000")) == ErrorCode.INVALID_CONFIG
+    harness.broker.close()

@@ -1,0 +1,138 @@
+"""Logs are opened when they are used first: what may have happened to them, or to their topic, before that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages import delete_topics, describe_log_dirs
+from klamm_broker.topics.topic import Partition
+from tests.unit.broker.broker_harness import BrokerHarness
+
+
+def partition(harness: BrokerHarness, topic: str = "t", index: int = 0) -> Partition:
+    found = harness.broker.topics.get(topic)
+    assert found is not None
+    there = found.partition(index)
+    assert there is not None
+    return there
+
+
+def test_a_start_opens_no_log_and_a_request_the_one_it_needs(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    harness.produce("t", b"a", b"b")
+    harness.reopen()
+    assert harness.broker.logs.logs() == []
+    assert harness.fetch("t").high_watermark == 2
+    assert [log.partition for log in harness.broker.logs.logs()] == [0]
+    assert partition(harness, index=1).opened_log is None
+
+
+def test_the_rest_follows_by_itself(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 3)
+    harness.create_topic("u", 2)
+    harness.reopen()
+    harness.advance_ms(60)
+    assert len(harness.broker.logs.logs()) == 5
+
+
+def test_a_crash_leaves_small_logs_to_their_first_use_and_large_ones_to_the_start(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 3)
+    harness.produce("t", b"a")
+    for _ in range(70):
+        harness.produce("t", os.urandom(1000), partition=1)
+    crash(harness)
+    assert [log.partition for log in harness.broker.logs.logs()] == [1]
+    assert harness.fetch("t").high_watermark == 1
+    assert harness.fetch("t", partition=1).high_watermark == 70
+
+
+def crash(harness: BrokerHarness) -> None:
+    """As `reopen`, but without the marker of a clean stop, and the checkpoints that go with it."""
+    before = {path.name: path.read_bytes() for path in harness.data_dir.iterdir() if path.is_file()}
+    harness.broker.close()
+    for path in harness.data_dir.iterdir():
+        if path.is_file() and not path.name.startswith((".lock", "klamm.db", "meta")):
+            path.unlink()
+            if path.name in before:
+                path.write_bytes(before[path.name])
+    harness.open()
+
+
+def test_a_torn_tail_is_cut_at_the_first_use(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    harness.produce("t", b"a")
+    (segment,) = (harness.data_dir / "t-0").glob("*.log")
+    crash(harness)
+    with segment.open("ab") as file:
+        file.write(b"torn")
+    assert harness.fetch("t").high_watermark == 1
+    assert harness.produce("t", b"b").base_offset == 1
+
+
+def test_configs_changed_before_the_first_use_are_in_force(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    harness.reopen()
+    topic = harness.broker.topics.get("t")
+    assert topic is not None
+    harness.broker.topics.set_overrides(topic, {"retention.ms": "1234"})
+    assert partition(harness).opened_log is None
+    assert partition(harness).log.config.retention_ms == 1234
+
+
+def test_a_topic_deleted_before_the_first_use_is_gone(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    harness.reopen()
+    gone = partition(harness)
+    topics = [delete_topics.DeleteTopicState("t")]
+    assert harness.call(delete_topics.DeleteTopicsRequest(topics), 6).responses[0].error_code == 0
+    with pytest.raises(Exception, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        _ = gone.log
+    assert not (harness.data_dir / "t-0").exists()
+
+
+def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    harness.produce("t", b"a", partition=1)
+    harness.reopen()
+    directory = harness.data_dir / "t-0"
+    aside = directory.with_name("aside")
+    directory.rename(aside)
+    directory.write_text("no directory")
+    assert harness.produce("t", b"a").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.fetch("t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert harness.fetch("t", partition=1).high_watermark == 1
+    described = harness.call(describe_log_dirs.DescribeLogDirsRequest(None), 4).results[0]
+    assert [each.partition_index for each in described.topics[0].partitions] == [1]
+    directory.unlink()
+    aside.rename(directory)
+    assert harness.produce("t", b"a").base_offset == 0
+
+
+def test_what_was_not_opened_stays_as_checkpointed(harness: BrokerHarness) -> None:
+    harness.create_topic("t", 2)
+    for index in range(2):
+        harness.produce("t", b"a", b"b", partition=index)
+        partition(harness, index=index).log.delete_records(1)
+    harness.reopen()
+    assert harness.fetch("t", 1).log_start_offset == 1
+    harness.reopen()
+    assert harness.fetch("t", 1, partition=1).log_start_offset == 1
+
+
+def test_ids_of_producers_in_adopted_logs_are_remembered(tmp_path: Path) -> None:
+    harness = BrokerHarness(tmp_path)
+    harness.open()
+    harness.create_topic("t")
+    harness.produce("t", b"a", producer_id=5000, producer_epoch=0, base_sequence=0)
+    harness.broker.close()
+    for path in tmp_path.glob("klamm.db*"):
+        path.unlink()
+    harness.open()
+    harness.reopen()
+    assert harness.broker.logs.logs() == []
+    assert harness.broker.producer_ids.allocate() > 5000
+    harness.broker.close()

@@ -1,0 +1,15 @@
+"""docs/durability.md promises what the crash states are checked for, line by line."""
+
+import re
+from pathlib import Path
+
+from tests.faults.crash_states.promises import ROWS_OF_THE_TABLE
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
+ROW = re.compile(r"^\| ([^|]+) \| ([^|]*survive[^|]*|[^|]*back) \| ([^|]*) \|([^|]*)\|$", re.MULTILINE)
+
+
+def test_the_table_has_what_is_checked_and_no_more():
+    promised = [(what, setting.strip()) for what, _kill, _power_cut, setting in ROW.findall(PAGE.read_text("utf-8"))]
+    lines = [f"{what}, {setting}" if what == "committed offsets" else what for what, setting in promised]
+    assert lines == list(ROWS_OF_THE_TABLE)

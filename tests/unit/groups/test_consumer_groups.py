@@ -1,0 +1,310 @@
+"""Consumer groups: joins, reconciliation, fencing, departures, timeouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from consumers import FIRST, Consumer, partitions, settle
+from groups_playbook import GROUP, REBALANCE_MS, Playbook, topic_id
+
+from klamm import ErrorCode
+
+T = topic_id("t")
+
+
+@pytest.fixture
+def play(make_playbook: Callable[..., Playbook]) -> Playbook:
+    made = make_playbook()
+    made.topics.set("t", 4)
+    return made
+
+
+def test_the_first_member_gets_everything_at_once(play: Playbook) -> None:
+    result = play.beat("a", 0)
+    assert (result.error_code, result.member_id, result.epoch) == (ErrorCode.NONE, "a", FIRST)
+    assert result.heartbeat_interval_ms == 5_000
+    assert result.assignment == partitions(t={0, 1, 2, 3})
+    described = play.coordinator.consumers.describe(GROUP)
+    assert (described.state, described.epoch, described.assignment_epoch) == ("Stable", FIRST, FIRST)
+    assert described.assignor == "uniform"
+
+
+def test_a_heartbeat_without_news_has_no_assignment(play: Playbook) -> None:
+    play.beat("a", 0)
+    result = play.beat("a", FIRST)
+    assert (result.error_code, result.epoch, result.assignment) == (ErrorCode.NONE, FIRST, None)
+
+
+def test_a_full_heartbeat_gets_the_assignment_again(play: Playbook) -> None:
+    play.beat("a", 0)
+    result = play.beat("a", FIRST, rebalance_timeout_ms=1, topics=["t"], owned={})
+    assert result.assignment == partitions(t={0, 1, 2, 3})
+
+
+def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    assert b.beat().assignment == {}
+    assert b.epoch == FIRST + 1
+    result = a.beat()
+    assert result.epoch == FIRST
+    assert result.assignment is not None
+    assert sum(map(len, result.assignment.values())) == 2
+    assert play.state_of_group() == "Reconciling"
+    # It still reports all it had: b gets nothing.
+    assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).epoch == FIRST
+    assert b.beat().assignment is None
+    assert a.beat().epoch == FIRST + 1
+    assert b.beat().assignment == partitions(t={0, 1, 2, 3} - set(a.owned[T]))
+    assert play.state_of_group() == "Stable"
+
+
+def test_a_member_that_does_not_give_up_in_time_is_fenced(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    for _ in range(REBALANCE_MS // 1_000 + 1):
+        play.advance(1_000)
+        play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3}))
+        b.beat()
+    assert play.beat("a", FIRST).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.count() == 4
+
+
+def test_a_silent_member_is_fenced(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    settle(a, b, a)
+    for _ in range(10):
+        play.advance(5_000)
+        b.beat()
+    settle(b)
+    assert b.count() == 4
+    assert a.beat().error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_many_members_share_evenly_without_ever_sharing_one(play: Playbook, count: int) -> None:
+    play.topics.set("t", 7)
+    consumers = [Consumer(play, f"m{number}") for number in range(count)]
+    for position in range(count):
+        for each in consumers[: position + 1]:
+            each.beat()
+            held = [(topic, index) for one in consumers for topic, all_ in one.owned.items() for index in all_]
+            assert len(held) == len(set(held))
+    settle(*consumers)
+    counts = sorted(each.count() for each in consumers)
+    assert sum(counts) == 7
+    assert counts[-1] - counts[0] <= 1
+
+
+def test_a_departure_frees_partitions(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    settle(a, b)
+    left = play.beat("a", -1)
+    assert (left.error_code, left.member_id, left.epoch) == (ErrorCode.NONE, "a", -1)
+    settle(b)
+    assert b.count() == 4
+    play.beat("b", -1)
+    assert play.state_of_group() == "Empty"
+    assert play.beat("b", b.epoch).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# Fencing
+
+
+def test_epochs_fence(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    settle(a, b)
+    assert a.epoch == FIRST + 1
+    assert play.beat("a", FIRST + 2).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert play.beat("a", FIRST).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    # The answer with the new epoch may have been lost.
+    assert play.beat("a", FIRST, owned=a.owned).epoch == FIRST + 1
+    assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_may_join_again_with_nothing(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    settle(a, b)
+    again = play.beat("a", 0)
+    assert (again.epoch, again.assignment) == (a.epoch, a.owned)
+
+
+def test_a_member_that_joins_again_has_given_up_what_it_held(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    assert play.beat("a", 0).epoch == FIRST + 1
+    assert b.beat().assignment is not None
+
+
+def test_what_does_not_exist_is_not_found(play: Playbook) -> None:
+    assert play.beat("a", 1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert play.beat("a", -1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    play.beat("a", 0)
+    assert play.beat("b", 1).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert play.beat("b", -1).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_id": ""},
+        {"group_id": " "},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"rebalance_timeout_ms": -1},
+        {"owned": None},
+        {"owned": partitions(t={0})},
+        {"topics": None},
+        {"epoch": -3},
+        {"epoch": -2},
+        {"member_id": "", "generates_member_id": False},
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(play: Playbook, changes: dict[str, object]) -> None:
+    result = play.ask_beat("a", 0, **changes).result
+    assert result.error_code is ErrorCode.INVALID_REQUEST
+    assert result.error_message
+
+
+def test_a_member_may_have_its_id_made(play: Playbook) -> None:
+    result = play.beat("", 0)
+    assert result.error_code is ErrorCode.NONE
+    assert result.member_id
+
+
+def test_unknown_assignors_are_refused(play: Playbook) -> None:
+    result = play.beat("a", 0, assignor="best")
+    assert result.error_code is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert result.error_message == "ServerAssignor best is not supported. Supported assignors: uniform, range."
+
+
+def test_most_members_choose_the_assignor(play: Playbook) -> None:
+    settle(Consumer(play, "a", assignor="range"), Consumer(play, "b", assignor="range"), Consumer(play, "c"))
+    assert play.coordinator.consumers.describe(GROUP).assignor == "range"
+
+
+def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_consumer_max_size=1)
+    play.beat("a", 0)
+    assert play.beat("b", 0).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert play.beat("a", 0).error_code is ErrorCode.NONE
+
+
+# Static members
+
+
+def test_a_static_member_comes_back_without_a_rebalance(play: Playbook) -> None:
+    a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
+    settle(a, b)
+    held, epoch = a.owned, a.epoch
+    assert play.beat("a", -2, instance_id="i").epoch == -2
+    back = Consumer(play, "a2", instance_id="i")
+    result = back.beat()
+    assert (result.epoch, result.assignment) == (epoch, held)
+    assert b.beat().epoch == epoch
+    assert a.beat().error_code is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_an_instance_id_is_taken_until_its_member_leaves(play: Playbook) -> None:
+    a = Consumer(play, "a", instance_id="i")
+    a.beat()
+    assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert play.beat("b", 1, instance_id="i").error_code is ErrorCode.FENCED_INSTANCE_ID
+    assert play.beat("a", 1, instance_id="j").error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert play.beat("a", -1, instance_id="i").error_code is ErrorCode.NONE
+    assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.NONE
+
+
+def test_a_static_member_that_stays_away_loses_its_partitions(play: Playbook) -> None:
+    a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
+    settle(a, b)
+    play.beat("a", -2, instance_id="i")
+    for _ in range(10):
+        play.advance(5_000)
+        b.beat()
+    settle(b)
+    assert b.count() == 4
+
+
+# Topics and subscriptions
+
+
+def test_new_partitions_are_assigned(play: Playbook) -> None:
+    a = Consumer(play, "a")
+    a.beat()
+    play.topics.set("t", 6)
+    settle(a)
+    assert (a.epoch, a.count()) == (FIRST + 1, 6)
+
+
+def test_topics_come_and_go(play: Playbook) -> None:
+    a = Consumer(play, "a", topics=["t", "u"])
+    a.beat()
+    play.topics.set("u", 1)
+    settle(a)
+    assert a.owned == partitions(t={0, 1, 2, 3}, u={0})
+    play.topics.set("t", 0)
+    settle(a)
+    assert a.owned == partitions(u={0})
+    play.topics.set("other", 1)
+    settle(a)
+    assert a.epoch == FIRST + 2
+
+
+def test_a_changed_subscription_is_a_new_epoch(play: Playbook) -> None:
+    play.topics.set("u", 2)
+    a = Consumer(play, "a")
+    a.beat()
+    result = a.beat(topics=["u"])
+    assert result.assignment == {}
+    settle(a)
+    assert a.owned == partitions(u={0, 1})
+
+
+def test_a_regular_expression_follows_the_topics(play: Playbook) -> None:
+    play.topics.set("tea", 1)
+    a = Consumer(play, "a", topics=None, regex="t.*")
+    a.beat()
+    assert a.owned == partitions(t={0, 1, 2, 3}, tea={0})
+    play.topics.set("ten", 1)
+    play.topics.set("at", 1)
+    settle(a)
+    assert a.owned == partitions(t={0, 1, 2, 3}, tea={0}, ten={0})
+    a.beat(regex="", topics=["at"])
+    settle(a)
+    assert a.owned == partitions(at={0})
+
+
+def test_an_expression_matches_what_the_client_may_know(play: Playbook) -> None:
+    play.topics.set("tea", 1)
+    a = Consumer(play, "a", topics=None, regex="t.*", may_describe=lambda name: name != "t")
+    a.beat()
+    assert a.owned == partitions(tea={0})
+
+
+def test_permissions_are_looked_up_again_in_time(play: Playbook) -> None:
+    a = Consumer(play, "a", topics=None, regex="t", may_describe=lambda _name: False)
+    a.beat()
+    assert a.owned == {}
+    for _ in range(600_000 // 5_000):
+        play.advance(5_000)
+        a.beat()
+    assert a.count() == 4
+
+
+@pytest.mark.parametrize("regex", ["(", "a{1001}", "(?=a)", r"(a)\1"])
+def test_other_expressions_are_refused(play: Playbook, regex: str) -> None:
+    result = play.beat("a", 0, topics=None, regex=regex)
+    assert result.error_code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert regex in (result.error_message or "")
+    assert play.beat("a", 1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_member_without_topics_gets_nothing(play: Playbook) -> None:
+    result = play.beat("a", 0, topics=[])
+    assert (result.error_code, result.assignment) == (ErrorCode.NONE, {})

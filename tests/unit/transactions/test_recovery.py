@@ -1,0 +1,277 @@
+"""A kill in every state: what a start on the files of that moment makes of the transaction.
+
+A copy of the data directory is what `kill -9` leaves: writes to the page cache and committed rows survive it.
+"""
+
+import shutil
+
+import pytest
+
+from klamm import ErrorCode
+from klamm_broker.storage.store import Store, StoreError
+from tests.unit.transactions.transactions_harness import ID, Producer, TransactionsHarness
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def producer(harness):
+    producer = Producer(harness)
+    assert producer.init() == 0
+    return producer
+
+
+@pytest.fixture
+def killed(harness, tmp_path):
+    """Starts a broker on the files of this moment, as if the process had been killed now."""
+    started = []
+
+    def kill():
+        copy = tmp_path / f"copy-{len(started)}"
+        shutil.copytree(harness.data_dir, copy)
+        after = TransactionsHarness(copy)
+        after.clock.advance_ms(harness.clock.wall_ms() - after.clock.wall_ms())
+        after.open()
+        started.append(after)
+        return after
+
+    yield kill
+    for each in started:
+        each.broker.close()
+
+
+def take_over(producer, harness):
+    """The same producer, with the broker after the start."""
+    producer._harness = harness
+    return producer
+
+
+def write_some(producer):
+    assert producer.produce("t", b"a").error_code == 0
+    assert producer.produce("u", b"b").error_code == 0
+    assert producer.commit_offset("u", 5) == 0
+
+
+def test_empty(harness, producer, killed):
+    harness.settle()
+    after = killed()
+    assert after.state() == "Empty"
+    assert take_over(producer, after).produce("t", b"a").error_code == 0
+    assert producer.end(committed=True) == 0
+    assert after.values("t") == [b"a"]
+
+
+def test_ongoing(harness, producer, killed):
+    write_some(producer)
+    after = killed()
+    assert (after.state(), after.latest("t")) == ("Ongoing", 0)
+    assert after.committed_offset("u") == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    assert take_over(producer, after).produce("t", b"c").error_code == 0
+    assert producer.end(committed=True) == 0
+    assert (after.values("t"), after.values("u"), after.committed_offset("u")) == ([b"a", b"c"], [b"b"], (0, 5))
+
+
+def test_ongoing_and_its_producer_is_gone(harness, producer, killed):
+    write_some(producer)
+    after = killed()
+    after.advance_ms(80_000)
+    after.wait_for_state("CompleteAbort")
+    assert (after.values("t"), after.latest("t"), after.committed_offset("u")) == ([], 2, (0, -1))
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_prepared(harness, producer, killed, committed):
+    write_some(producer)
+    harness.stick_markers()
+    request = producer.end_request(committed=committed)
+    ending = harness.send(request, 5)
+    harness.settle()
+    assert harness.state() == ("PrepareCommit" if committed else "PrepareAbort")
+    after = killed()
+    harness.release_markers()
+    harness.answer(ending)
+    after.wait_for_state("CompleteCommit" if committed else "CompleteAbort")
+    seen = (after.values("t"), after.values("u"), after.committed_offset("u"))
+    assert seen == (([b"a"], [b"b"], (0, 5)) if committed else ([], [], (0, -1)))
+    # The producer has no answer and repeats its request.
+    assert after.ask(request, 5).error_code == 0
+
+
+def test_prepared_with_some_markers(harness, producer, killed):
+    write_some(producer)
+    harness.stick_markers()
+    ending = harness.send(producer.end_request(committed=True), 5)
+    harness.settle()
+    marked = harness.broker.topics.get("t").partition(0)
+    harness.broker.transaction_markers.append(_marker_of(harness), ("t", 0), lambda _error: None)
+    assert marked.last_stable_offset == 2
+    after = killed()
+    harness.release_markers()
+    harness.answer(ending)
+    after.wait_for_state("CompleteCommit")
+    assert (after.values("t"), after.values("u")) == ([b"a"], [b"b"])
+
+
+def _marker_of(harness):
+    from klamm_broker.transactions import Marker
+
+    record = harness.broker.transactions.registry.get(ID).record
+    return Marker(record.producer_id, record.producer_epoch, True)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_complete(harness, producer, killed, committed):
+    write_some(producer)
+    request = producer.end_request(committed=committed)
+    assert producer.end(committed=committed) == 0
+    after = killed()
+    assert after.state() == ("CompleteCommit" if committed else "CompleteAbort")
+    assert after.values("t") == ([b"a"] if committed else [])
+    assert after.ask(request, 5).error_code == 0
+    assert take_over(producer, after).produce("t", b"c").error_code == 0
+    assert producer.end(committed=True) == 0
+    assert after.values("t")[-1:] == [b"c"]
+
+
+class HeldStore(Store):
+    """Commits nothing while it is held."""
+
+    def hold(self):
+        self._connection_lock.acquire()
+
+    def release(self):
+        self._connection_lock.release()
+
+
+class HeldHarness(TransactionsHarness):
+    def make_broker(self, settings):
+        broker = super().make_broker(settings)
+        broker._make_store = lambda path, sync: HeldStore(path, sync_submitted=sync)
+        return broker
+
+
+@pytest.fixture
+def held(tmp_path):
+    harness = HeldHarness(tmp_path / "data")
+    harness.data_dir.mkdir()
+    harness.open()
+    harness.create_topic("t", 2)
+    harness.create_topic("u")
+    yield harness
+    harness.broker.close()
+
+
+def pending_in(harness):
+    return harness.broker.transactions.registry.get(ID).pending
+
+
+def test_prepare_epoch_fence(held, tmp_path):
+    """The fence and the abort are one write; before it the transaction is open, and its producer goes on."""
+    producer = Producer(held)
+    producer.init()
+    write_some(producer)
+    held.broker.store.hold()
+    fencing = held.send(_init_request(), 5)
+    assert pending_in(held).value == "PrepareAbort"
+    copy = tmp_path / "copy"
+    shutil.copytree(held.data_dir, copy)
+    held.broker.store.release()
+    assert held.answer(fencing).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    after = TransactionsHarness(copy)
+    after.open()
+    assert after.state() == "Ongoing"
+    assert take_over(producer, after).end(committed=True) == 0
+    assert after.values("t") == [b"a"]
+    after.broker.close()
+
+
+def test_dead(held, tmp_path):
+    """An id that expires is there until its removal is durable."""
+    producer = Producer(held)
+    producer.init()
+    held.settle()
+    held.clock.advance_ms(604_800_000)
+    held.broker.store.hold()
+    held.broker.transactions.expire(held.clock.wall_ms())
+    assert pending_in(held).value == "Dead"
+    assert producer.produce("t", b"a").error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    copy = tmp_path / "copy"
+    shutil.copytree(held.data_dir, copy)
+    held.broker.store.release()
+    held.settle()
+    assert held.state() == str(int(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
+    after = TransactionsHarness(copy)
+    after.open()
+    assert after.state() == "Empty"
+    after.broker.close()
+
+
+def _init_request():
+    from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+
+    return InitProducerIdRequest(ID, 60_000)
+
+
+# What the disk refuses
+
+
+class FailingStore(Store):
+    """Refuses statements of one kind."""
+
+    refuses = ""
+
+    def _transact(self, statements, *, sync):
+        if self.refuses and any(self.refuses in repr(parameters) for _sql, parameters in statements):
+            raise StoreError("the disk is full")
+        super()._transact(statements, sync=sync)
+
+
+@pytest.fixture
+def failing(tmp_path):
+    class FailingHarness(TransactionsHarness):
+        def make_broker(self, settings):
+            broker = super().make_broker(settings)
+            broker._make_store = lambda path, sync: FailingStore(path, sync_submitted=sync)
+            return broker
+
+    harness = FailingHarness(tmp_path / "data")
+    harness.data_dir.mkdir()
+    harness.open()
+    harness.create_topic("t")
+    yield harness
+    harness.broker.close()
+
+
+@pytest.mark.parametrize("state", ["Empty", "Ongoing", "PrepareCommit"])
+def test_a_transition_that_cannot_be_written_has_not_happened(failing, state):
+    producer = Producer(failing)
+    if state != "Empty":
+        assert producer.init() == 0
+    if state == "PrepareCommit":
+        assert producer.add(("t", 0)) == [0]
+        assert producer.produce("t", b"a", version=11).error_code == 0
+    failing.broker.store.refuses = f"'{state}'"
+    attempt = {
+        "Empty": producer.init,
+        "Ongoing": lambda: producer.add(("t", 0))[0],
+        "PrepareCommit": lambda: producer.end(committed=True),
+    }[state]
+    assert attempt() == ErrorCode.NOT_COORDINATOR
+    failing.broker.store.refuses = ""
+    assert attempt() == 0
+
+
+def test_a_completion_that_cannot_be_written_is_tried_again(failing):
+    producer = Producer(failing)
+    producer.init()
+    producer.produce("t", b"a")
+    failing.broker.store.refuses = "'CompleteCommit'"
+    assert producer.end(committed=True) == 0
+    assert failing.state() == "PrepareCommit"
+    failing.broker.store.refuses = ""
+
+    def completed():
+        failing.advance_ms(1000)
+        return failing.state() == "CompleteCommit"
+
+    wait_until(completed)
+    assert failing.values("t") == [b"a"]

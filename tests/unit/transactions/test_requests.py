@@ -1,0 +1,451 @@
+"""Transactions by request: producers' epochs, partitions, ends, and what readers see."""
+
+import pytest
+
+from klamm import ErrorCode
+from klamm.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from klamm.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from klamm.wire.messages.describe_transactions import DescribeTransactionsRequest
+from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm.wire.messages.list_transactions import ListTransactionsRequest
+from klamm.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from klamm_broker.transactions import offsets_partition
+from klamm_broker.transactions.transaction import MAX_EPOCH
+from tests.unit.transactions.transactions_harness import BEFORE_V2, ID, V2, Producer
+
+E = ErrorCode
+
+
+@pytest.fixture
+def producer(harness):
+    producer = Producer(harness)
+    assert producer.init() == 0
+    return producer
+
+
+# InitProducerId
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_each_start_of_a_producer_raises_its_epoch(harness, version):
+    producer = Producer(harness)
+    assert producer.init(version) == 0
+    first = producer.id
+    assert producer.epoch == 0
+    producer.init(version)
+    assert (producer.id, producer.epoch) == (first, 1)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeouts_have_bounds(harness, timeout_ms):
+    assert Producer(harness, timeout_ms=timeout_ms).init() == E.INVALID_TRANSACTION_TIMEOUT
+
+
+def test_a_producer_goes_on_after_an_error(producer):
+    assert producer.go_on() == 0
+    assert producer.epoch == 1
+    # The answer was lost: the same request gets the same epoch.
+    producer.epoch = 0
+    assert producer.go_on() == 0
+    assert producer.epoch == 1
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_PRODUCER_EPOCH), (5, E.PRODUCER_FENCED)])
+def test_a_producer_that_was_fenced_does_not_go_on(harness, producer, version, error):
+    Producer(harness).init()
+    Producer(harness).init()
+    assert producer.go_on(version) == error
+    producer.id += 1
+    assert producer.go_on(version) == error
+
+
+def test_an_open_transaction_is_aborted_first(harness, producer):
+    producer.produce("t", b"a")
+    new = Producer(harness)
+    assert new.init() == E.CONCURRENT_TRANSACTIONS
+    assert harness.state() == "CompleteAbort"
+    assert new.init() == 0
+    # Once to fence, once for the end, once for the new producer.
+    assert (new.id, new.epoch) == (producer.id, 3)
+    assert producer.produce("t", b"b").error_code == E.INVALID_PRODUCER_EPOCH
+    assert producer.end(committed=True) == E.PRODUCER_FENCED
+    assert harness.values("t") == []
+
+
+def test_exhausted_epochs_lead_to_another_producer_id(harness, producer):
+    transaction = harness.broker.transactions.registry.get(ID)
+    transaction.record = transaction.record._replace(producer_epoch=MAX_EPOCH - 1)
+    before = producer.id
+    assert producer.init() == 0
+    assert producer.id != before
+    assert producer.epoch == 0
+    # An end does the same.
+    transaction.record = transaction.record._replace(producer_epoch=MAX_EPOCH - 1)
+    producer.epoch = MAX_EPOCH - 1
+    before = producer.id
+    assert producer.produce("t", b"a").error_code == 0
+    request = producer.end_request(committed=True)
+    assert producer.end(committed=True) == 0
+    assert producer.id != before
+    assert producer.epoch == 0
+    retried = harness.ask(request, 5)
+    assert (retried.error_code, retried.producer_id, retried.producer_epoch) == (0, producer.id, 0)
+    assert harness.values("t") == [b"a"]
+
+
+def test_only_one_request_at_a_time(harness, producer):
+    producer.produce("t", b"a")
+    harness.stick_markers()
+    ending = harness.send(producer.end_request(committed=True), 5)
+    harness.settle()
+    assert harness.state() == "PrepareCommit"
+    assert harness.ask(InitProducerIdRequest(ID, 1000), 5).error_code == E.CONCURRENT_TRANSACTIONS
+    assert producer.end(committed=True) == E.CONCURRENT_TRANSACTIONS or ending.pending
+    harness.release_markers()
+    assert harness.answer(ending).error_code == 0
+    assert harness.state() == "CompleteCommit"
+
+
+# Commit, abort, and what readers see
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_transaction_commits_or_aborts(harness, producer, version, committed):
+    produce_version = V2 if version >= 5 else BEFORE_V2
+    if version < 5:
+        assert producer.add(("t", 0), ("u", 0)) == [0, 0]
+    assert producer.produce("t", b"a", b"b", version=produce_version).base_offset == 0
+    assert producer.produce("u", b"c", version=produce_version).base_offset == 0
+    assert harness.state() == "Ongoing"
+    assert (harness.latest("t"), harness.latest("t", committed=False)) == (0, 2)
+    assert harness.values("t") == []
+    epoch = producer.epoch
+    assert producer.end(committed=committed, version=version) == 0
+    assert harness.state() == ("CompleteCommit" if committed else "CompleteAbort")
+    assert producer.epoch == (epoch + 1 if version >= 5 else epoch)
+    assert (harness.latest("t"), harness.latest("u")) == (3, 2)
+    assert harness.values("t") == ([b"a", b"b"] if committed else [])
+    aborted = harness.partition_data("t").aborted_transactions
+    assert [(each.producer_id, each.first_offset) for each in aborted] == ([] if committed else [(producer.id, 0)])
+    assert harness.partition_data("t", committed=False).aborted_transactions is None
+
+
+def test_transactions_follow_each_other(harness, producer):
+    for number in range(6):
+        assert producer.produce("t", b"%d" % number).error_code == 0
+        assert producer.end(committed=number % 2 == 0) == 0
+    assert harness.values("t") == [b"0", b"2", b"4"]
+
+
+def test_a_reader_waits_for_the_marker(harness, producer):
+    producer.produce("t", b"a")
+    waiting = harness.send(harness.fetch_request("t", wait_ms=60_000), 12)
+    assert waiting.pending
+    producer.produce("t", b"b")
+    assert waiting.pending
+    producer.end(committed=True)
+    data = harness.answer(waiting).responses[0].partitions[0]
+    assert data.last_stable_offset == 3
+    assert len(bytes(data.records)) > 0
+
+
+def test_a_transaction_holds_up_the_records_behind_it(harness, producer):
+    producer.produce("t", b"a")
+    harness.produce("t", b"outside")
+    assert harness.partition_data("t").last_stable_offset == 0
+    assert harness.partition_data("t", committed=False).high_watermark == 2
+    producer.end(committed=False)
+    assert harness.values("t") == [b"outside"]
+
+
+def test_nothing_was_written_and_is_aborted(harness, producer):
+    """KIP-890: an end raises the epoch even then."""
+    assert producer.end(committed=False) == 0
+    assert (producer.epoch, harness.state()) == (1, "CompleteAbort")
+    assert producer.end(committed=True) == E.INVALID_TXN_STATE
+    assert producer.end(committed=False, version=4) == 0
+    assert producer.end(committed=True, version=4) == E.INVALID_TXN_STATE
+
+
+def test_an_end_that_is_repeated(harness, producer):
+    producer.produce("t", b"a")
+    request = producer.end_request(committed=True)
+    first, second = harness.ask(request, 5), harness.ask(request, 5)
+    assert (first.error_code, first.producer_id, first.producer_epoch) == (0, producer.id, 1)
+    assert (second.error_code, second.producer_id, second.producer_epoch) == (0, producer.id, 1)
+    request.committed = False
+    assert harness.ask(request, 5).error_code == E.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED)])
+def test_ends_of_others(harness, producer, version, error):
+    producer.produce("t", b"a")
+    producer.epoch += 1
+    assert producer.end(committed=True, version=version) == error
+    producer.id += 1
+    assert producer.end(committed=True, version=version) == E.INVALID_PRODUCER_ID_MAPPING
+    unknown = Producer(harness, "unknown")
+    assert unknown.end(committed=True) == E.INVALID_PRODUCER_ID_MAPPING
+
+
+# AddPartitionsToTxn
+
+
+def test_all_partitions_are_added_or_none(harness, producer):
+    assert producer.add(("t", 0), ("t", 9), ("nope", 0)) == [
+        E.OPERATION_NOT_ATTEMPTED,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert harness.state() == "Empty"
+    assert producer.add(("t", 0)) == [0]
+    assert producer.add(("t", 0)) == [0]
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, E.INVALID_PRODUCER_EPOCH), (3, E.PRODUCER_FENCED)])
+def test_partitions_of_others_are_not_added(producer, version, error):
+    producer.epoch += 1
+    assert producer.add(("t", 0), version=version) == [error]
+    producer.id += 1
+    assert producer.add(("t", 0), version=version) == [E.INVALID_PRODUCER_ID_MAPPING]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_add_and_verify_for_many(harness, producer, version):
+    def ask(*partitions, verify_only, epoch=0, transactional_id=ID):
+        topics = [AddPartitionsToTxnTopic("t", list(partitions))]
+        wanted = [AddPartitionsToTxnTransaction(transactional_id, producer.id, epoch, verify_only, topics)] * 2
+        results = harness.ask(AddPartitionsToTxnRequest(wanted), version).results_by_transaction
+        assert [each.transactional_id for each in results] == [transactional_id] * 2
+        return [each.partition_error_code for each in results[0].topic_results[0].results_by_partition]
+
+    assert ask(0, verify_only=True) == [E.TRANSACTION_ABORTABLE]
+    assert ask(0, verify_only=False) == [0]
+    harness.settle()
+    assert ask(0, 1, verify_only=True) == [0, E.TRANSACTION_ABORTABLE]
+    assert ask(0, verify_only=True, epoch=9) == [E.PRODUCER_FENCED]
+    assert ask(0, verify_only=True, transactional_id="y") == [E.INVALID_PRODUCER_ID_MAPPING]
+
+
+# Produce
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(3, E.INVALID_TXN_STATE), (10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE)]
+)
+def test_a_partition_that_was_not_added(harness, producer, version, error):
+    producer.add(("t", 0))
+    assert producer.produce("t", b"a", partition=1, version=version).error_code == error
+    assert harness.partition_data("t").high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [BEFORE_V2, V2])
+def test_producers_that_are_not_known(harness, producer, version):
+    producer.epoch += 1
+    assert producer.produce("t", b"a", version=version).error_code == E.INVALID_PRODUCER_EPOCH
+    producer.id += 1
+    assert producer.produce("t", b"a", version=version).error_code == E.INVALID_PRODUCER_ID_MAPPING
+    unknown = Producer(harness, "unknown")
+    unknown.id, unknown.epoch = producer.id, 0
+    assert unknown.produce("t", b"a", version=version).error_code == E.INVALID_PRODUCER_ID_MAPPING
+    assert unknown.produce("nope", b"a", version=version).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(("version", "error"), [(BEFORE_V2, E.NOT_ENOUGH_REPLICAS), (V2, E.CONCURRENT_TRANSACTIONS)])
+def test_no_batch_comes_behind_the_decision(harness, producer, version, error):
+    producer.add(("t", 0))
+    producer.produce("t", b"a", version=version)
+    harness.stick_markers()
+    ending = harness.send(producer.end_request(committed=True), 3)
+    harness.settle()
+    assert harness.state() == "PrepareCommit"
+    assert producer.produce("t", b"late", version=version).error_code == error
+    harness.release_markers()
+    assert harness.answer(ending).error_code == 0
+    assert harness.values("t") == [b"a"]
+
+
+# Offsets
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("committed", [False, True])
+def test_offsets_are_part_of_the_transaction(harness, producer, version, committed):
+    if version < 5:
+        assert producer.add_offsets() == 0
+    assert producer.commit_offset("u", 5, version) == 0
+    assert harness.committed_offset("u") == (E.UNSTABLE_OFFSET_COMMIT, -1)
+    assert harness.committed_offset("u", stable=False) == (0, -1)
+    assert producer.end(committed=committed) == 0
+    assert harness.committed_offset("u") == (0, 5 if committed else -1)
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_TXN_STATE), (4, E.TRANSACTION_ABORTABLE)])
+def test_a_group_that_was_not_added(producer, version, error):
+    producer.add(("t", 0))
+    assert producer.commit_offset("u", 5, version) == error
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_offsets_of_others(producer, version):
+    assert producer.commit_offset("nope", 5, version) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.commit_offset("u", 5, version, group="") == E.INVALID_GROUP_ID
+    producer.epoch += 1
+    assert producer.commit_offset("u", 5, version) == E.INVALID_PRODUCER_EPOCH
+    producer.id += 1
+    assert producer.commit_offset("u", 5, version) == E.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize(("group", "index"), [("", 0), ("g", 3), ("Aa", 12), ("BB", 12), ("polygenelubricants", 0)])
+def test_the_partition_of_a_group_is_javas(group, index):
+    """`String.hashCode`; the last one is the smallest integer, whose absolute value Kafka takes for 0."""
+    assert offsets_partition(group) == ("__consumer_offsets", index)
+
+
+# Time
+
+
+def test_a_transaction_times_out(harness):
+    producer = Producer(harness, timeout_ms=5000)
+    producer.init()
+    producer.produce("t", b"a")
+    harness.advance_ms(5000)
+    assert harness.state() == "Ongoing"
+    harness.advance_ms(10_000)
+    harness.wait_for_state("CompleteAbort")
+    assert producer.produce("t", b"b").error_code == E.INVALID_PRODUCER_EPOCH
+    assert producer.end(committed=True) == E.PRODUCER_FENCED
+    assert harness.latest("t") == 2
+    assert producer.init() == 0
+    assert producer.produce("t", b"c").error_code == 0
+
+
+def test_ids_expire(harness, producer):
+    open_ = Producer(harness, "open", timeout_ms=900_000)
+    open_.init()
+    open_.produce("t", b"a")
+    harness.clock.advance_ms(604_800_000 - 1)
+    harness.broker.transactions.expire(harness.clock.wall_ms())
+    harness.settle()
+    assert harness.state() == "Empty"
+    harness.clock.advance_ms(1)
+    harness.broker.transactions.expire(harness.clock.wall_ms())
+    harness.settle()
+    assert (harness.state(), harness.state("open")) == (str(int(E.TRANSACTIONAL_ID_NOT_FOUND)), "Ongoing")
+    assert producer.end(committed=False) == E.INVALID_PRODUCER_ID_MAPPING
+    before = producer.id
+    assert producer.init() == 0
+    assert producer.id != before
+    harness.reopen()
+    assert harness.state("open") == "Ongoing"
+
+
+# Describe and list
+
+
+def test_transactions_are_described(harness, producer):
+    harness.clock.advance_ms(100)
+    producer.produce("t", b"a", partition=1)
+    producer.produce("u", b"a")
+    producer.commit_offset("u", 1)
+    known, unknown, empty = harness.ask(DescribeTransactionsRequest([ID, "nope", ""]), 0).transaction_states
+    assert (known.error_code, known.transactional_id, known.transaction_state) == (0, ID, "Ongoing")
+    assert (known.producer_id, known.producer_epoch) == (producer.id, producer.epoch)
+    assert (known.transaction_timeout_ms, known.transaction_start_time_ms) == (60_000, harness.clock.wall_ms())
+    partitions = {topic.topic: topic.partitions for topic in known.topics}
+    assert partitions == {"t": [1], "u": [0], "__consumer_offsets": [offsets_partition("g")[1]]}
+    assert (unknown.error_code, empty.error_code) == (E.TRANSACTIONAL_ID_NOT_FOUND, E.INVALID_REQUEST)
+
+
+def test_transactions_are_listed_by_filters(harness, producer):
+    other = Producer(harness, "y-1")
+    other.init()
+    other.produce("t", b"a")
+    harness.clock.advance_ms(1000)
+
+    def listed(version=2, **filters):
+        response = harness.ask(ListTransactionsRequest(**filters), version)
+        assert response.error_code == 0
+        return [each.transactional_id for each in response.transaction_states]
+
+    assert listed() == [ID, "y-1"]
+    assert listed(state_filters=["Ongoing"]) == ["y-1"]
+    assert listed(producer_id_filters=[producer.id]) == [ID]
+    assert listed(state_filters=["Ongoing"], duration_filter=999) == ["y-1"]
+    assert listed(state_filters=["Ongoing"], duration_filter=1000) == []
+    assert listed(transactional_id_pattern="y-[0-9]+") == ["y-1"]
+    assert listed(transactional_id_pattern="y") == []
+    assert listed(transactional_id_pattern="") == [ID, "y-1"]
+    response = harness.ask(ListTransactionsRequest(["Nonsense", "Empty"]), 0)
+    assert response.unknown_state_filters == ["Nonsense"]
+    assert [each.transactional_id for each in response.transaction_states] == [ID]
+    assert listed(state_filters=["Nonsense"]) == []
+    bad = harness.ask(ListTransactionsRequest(transactional_id_pattern="(?!x)"), 2)
+    assert bad.error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+def test_producers_are_described(harness, producer):
+    producer.produce("t", b"a")
+    producer.end(committed=True)
+    producer.produce("t", b"b")
+    topic = harness.ask(DescribeProducersRequest([TopicRequest("t", [0])]), 0).topics[0]
+    (state,) = topic.partitions[0].active_producers
+    assert (state.producer_id, state.producer_epoch, state.last_sequence) == (producer.id, 1, 0)
+    assert (state.coordinator_epoch, state.current_txn_start_offset) == (0, 2)
+
+
+# WriteTxnMarkers
+
+
+def marker(harness, producer, topic="t", index=0, *, committed=False, epoch=None, coordinator_epoch=0, version=2):
+    topics = [WritableTxnMarkerTopic(topic, [index])]
+    epoch = producer.epoch if epoch is None else epoch
+    wanted = WritableTxnMarker(producer.id, epoch, committed, topics, coordinator_epoch)
+    (result,) = harness.ask(WriteTxnMarkersRequest([wanted]), version).markers
+    assert result.producer_id == producer.id
+    return result.topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_hanging_transaction_is_aborted(harness, producer, version):
+    producer.produce("t", b"a")
+    assert harness.latest("t") == 0
+    assert marker(harness, producer, version=version) == 0
+    assert harness.latest("t") == 2
+    assert harness.values("t") == []
+
+
+def test_markers_that_are_refused(harness, producer):
+    producer.produce("t", b"a")
+    assert marker(harness, producer, epoch=-1) == E.INVALID_PRODUCER_EPOCH
+    assert marker(harness, producer, index=7) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert marker(harness, producer, "nope") == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert marker(harness, producer, coordinator_epoch=3) == 0
+    assert marker(harness, producer, coordinator_epoch=2) == E.TRANSACTION_COORDINATOR_FENCED
+    assert harness.ask(WriteTxnMarkersRequest(), 2).markers == []
+
+
+def test_a_marker_for_offsets(harness, producer):
+    producer.commit_offset("u", 5)
+    assert marker(harness, producer, *offsets_partition("g"), committed=True) == 0
+    assert harness.committed_offset("u") == (0, 5)
+
+
+# What goes away
+
+
+def test_a_topic_that_is_deleted_needs_no_marker(harness, producer):
+    producer.produce("t", b"a")
+    producer.produce("u", b"a")
+    harness.broker.topics.delete(harness.broker.topics.get("u"))
+    assert producer.end(committed=True) == 0
+    assert harness.values("t") == [b"a"]
