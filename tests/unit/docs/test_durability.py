@@ -11,7 +11,7 @@ CHECKED_ELSEWHERE = [
     "a transaction that was committed: its records and offsets, all of them",
     "a transaction that was not: it goes on, or is aborted at its timeout",
 ]
-"""Transactions are not in the workload: see tests/unit/transactions."""
+"""Transactions are not in the workload: see tests/unit/transactions/test_recovery.py."""
 
 
 def test_the_table_has_what_is_checked_and_no_more():
