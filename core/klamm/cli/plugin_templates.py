@@ -1,4 +1,4 @@
-"""The texts of `klamm plugins new`. Words in capitals are replaced: NAME, MODULE, PART, CLASS, HOOK, KIND, SUMMARY, SENTENCE."""
+"""The texts of `klamm plugins new`. Words in capitals, e.g. NAME, MODULE and CLASS, are replaced."""
 
 from __future__ import annotations
 
