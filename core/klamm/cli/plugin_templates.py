@@ -218,6 +218,7 @@ class CLASS(ConnectionGate):
 
     def __init__(self, settings: CLASSSettings) -> None:
         super().__init__(settings)
+        # Protects the count: connections come and go on several threads.
         self._lock = threading.Lock()
         self._open = 0
 
