@@ -13,9 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from klamm.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from tests.interop.clients.java import java_command, run_tool
-from tests.peers.server import Server
+from tests.peers.server import HOST, Server
 from tests.peers.target import target_server
+from tests.peers.wire_client import WireClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -121,6 +123,29 @@ def test_members_of_both_protocols_share_a_group(server: Server, filled: str) ->
                 poll_until([old, new, other], lambda: sizes([old, new, other]) == [1, 1, 2])
         poll_until([old], lambda: sizes([old]) == [PARTITIONS])
         assert group_type() == "CLASSIC"
+
+
+def described(server: Server, group: str) -> DescribedGroup:
+    with WireClient(HOST, server.port) as client:
+        found: DescribedGroup = client.call(ConsumerGroupDescribeRequest([group]), 1).groups[0]
+        return found
+
+
+def test_a_killed_server_knows_its_members_again(server: Server, filled: str) -> None:
+    seen: list[tuple[int, int]] = []
+    with closing(consumer(server, filled)) as one, closing(consumer(server, filled)) as other:
+        for each in (one, other):
+            each.subscribe([filled])
+        poll_until([one, other], lambda: sizes([one, other]) == [2, 2], seen)
+        before = described(server, filled)
+        server.kill9()
+        server.start()
+        poll_until([one, other], lambda: len(set(seen)) == PARTITIONS * COUNT, seen)
+        after = described(server, filled)
+        assert after.group_epoch == before.group_epoch
+        assert {each.member_id: each.member_epoch for each in after.members} == {
+            each.member_id: each.member_epoch for each in before.members
+        }
 
 
 def test_java_and_the_tools(server: Server, filled: str, tmp_path: Path) -> None:

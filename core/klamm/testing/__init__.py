@@ -5,6 +5,7 @@ from klamm.testing.admin import HELPER_CLIENT_ID, Admin, ConsumedRecord
 from klamm.testing.clock import MovingClock
 from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.raw_client import RawClient
+from klamm.testing.secure import SecureServer
 
 __all__ = [
     "HELPER_CLIENT_ID",
@@ -14,4 +15,5 @@ __all__ = [
     "ManualClock",
     "MovingClock",
     "RawClient",
+    "SecureServer",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
@@ -73,7 +73,7 @@ class EmbeddedServer:
 
     # ---- start and stop
 
-    def start(self) -> EmbeddedServer:
+    def start(self) -> Self:
         """Raises `klamm.server.server.StartError`, and RuntimeError if it has been started before."""
         if self._state != "not started":
             raise RuntimeError(f"the server is {self._state}; an EmbeddedServer starts once, make another one")
@@ -174,8 +174,13 @@ class EmbeddedServer:
 
         Requests of the helpers are left out. Raises LookupError if no listener records, ValueError for an unknown API.
         """
-        found: list[Any] = self._shared("recording", "observers").requests(api)
+        found: list[Any] = self.recording.requests(api)
         return found
+
+    @property
+    def recording(self) -> Any:
+        """What the observer `recording` keeps; `save(file)` writes it. Raises LookupError if no listener records."""
+        return self._shared("recording", "observers")
 
     def _shared(self, name: str, key: str) -> Any:
         def missing() -> Any:
@@ -229,7 +234,7 @@ class EmbeddedServer:
             time.sleep(_LOOK_EVERY_S)
         return result
 
-    def __enter__(self) -> EmbeddedServer:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -237,7 +242,7 @@ class EmbeddedServer:
     ) -> None:
         self.stop()
 
-    async def __aenter__(self) -> EmbeddedServer:
+    async def __aenter__(self) -> Self:
         # Only here: most tests do without.
         import asyncio
 

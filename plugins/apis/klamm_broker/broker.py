@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm import ApiHandler, ApiSet, KafkaError
+from klamm import ApiHandler, ApiSet
 from klamm.runtime import Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
 from klamm_broker import broker_metrics
@@ -22,7 +22,7 @@ from klamm_broker.groups import GroupCoordinator, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import registry
 from klamm_broker.live_settings import LiveSettings
-from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.record_check import BatchLimits
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.security.token_secret import read_secret_key
@@ -32,10 +32,11 @@ from klamm_broker.storage import meta_properties
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store
+from klamm_broker.telemetry.clients import ClientTelemetry, open_telemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
-from klamm_broker.topics.log_opener import unopened
+from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.registry import TopicRegistry
-from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic import Topic
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker")
 
 STORE_FILE: Final = "klamm.db"
-# A tenth of a processor, while there are logs to open.
-_OPENING_PERIOD_MS: Final = 50
-_OPENING_SLICE_NS: Final = 5_000_000
+_TELEMETRY_EXPIRY_MS: Final = 60_000
 
 
 class Broker(ApiSet):
@@ -72,6 +71,7 @@ class Broker(ApiSet):
         """`operations` are the file calls, `make_store` makes the store of a path: tests record or fail them."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
+        self._may_skip_syncs = operations is None
         self._make_store = make_store
         self.node_id = self.settings.node_id
         self.data_dir = Path()
@@ -84,6 +84,7 @@ class Broker(ApiSet):
         self.live: LiveSettings
         self.configs: ConfigRegistry
         self.group_configs: GroupConfigs
+        self.telemetry: ClientTelemetry
         self.assigning: Workers
         self.registered_features: FeatureRegistry
         self.topics: TopicRegistry
@@ -97,8 +98,6 @@ class Broker(ApiSet):
         self.fetch_sessions: FetchSessionCache
         self.fetch_purgatory: Purgatory
         self.maintenance: Scheduler
-        self._unopened: Iterator[Partition]
-        self._opening: Timer
         self._cleaner_timer: Timer
         # Held while logs are cleaned: the close waits for it.
         self._cleaning = threading.Lock()
@@ -113,6 +112,8 @@ class Broker(ApiSet):
         self.data_dir = server.data_dir
         self.clock = server.clock
         self.scheduler = server.scheduler
+        if server.temporary_data and self._may_skip_syncs:
+            self._operations = UnsyncedFileOperations()
         meta_properties.load(server.data_dir, self.node_id)
         self.logs = LogManager(
             server.data_dir,
@@ -145,6 +146,7 @@ class Broker(ApiSet):
         self.cluster_id = properties.cluster_id
         self.directory_id = properties.directory_id
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
+        self.store.is_temporary = server.temporary_data
         self.store.open()
         self.store.start()
         server.services.shared.attach(SharedTables(self.store))
@@ -178,6 +180,7 @@ class Broker(ApiSet):
         )
         broker_metrics.register(self.topics, server.services.metrics)
         self._open_groups(server)
+        self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.highest_producer_id() + 1)
         self._open_transactions(server)
         self.scram_credentials = server.services.shared.table(SCRAM_CREDENTIALS)
@@ -245,12 +248,12 @@ class Broker(ApiSet):
         every(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.transactions.abort_timed_out)
         every(settings.transaction_remove_expired_transaction_cleanup_interval_ms, self.transactions.expire)
         every(settings.delegation_token_expiry_check_interval_ms, self.delegation_tokens.remove_expired)
+        every(_TELEMETRY_EXPIRY_MS, self.telemetry.expire)
         if settings.log_cleaner_enable:
             self._cleaner_timer = every(settings.log_cleaner_backoff_ms, self._clean)
             self.live.subscribe(self._set_cleaner_backoff)
-        self._unopened = unopened(self.topics.all())
         if self.topics.partition_count:
-            self._opening = self.maintenance.every(_OPENING_PERIOD_MS, self._open_logs)
+            OpeningInBackground(self.topics.all(), self.clock, self.maintenance)
         self.maintenance.start("klamm-log-maintenance")
 
     def _set_cleaner_backoff(self, settings: BrokerSettings) -> None:
@@ -258,17 +261,6 @@ class Broker(ApiSet):
         self._cleaner_timer = self.maintenance.every(
             settings.log_cleaner_backoff_ms, lambda: self._clean(self.clock.wall_ms())
         )
-
-    def _open_logs(self) -> None:
-        """Open some of the logs that no request has needed so far: retention, compaction and metrics need them all."""
-        deadline_ns = self.clock.monotonic_ns() + _OPENING_SLICE_NS
-        for partition in self._unopened:
-            with contextlib.suppress(KafkaError):
-                # One that cannot be opened is reported, and tried again by each request for it.
-                _ = partition.log
-            if self.clock.monotonic_ns() >= deadline_ns:
-                return
-        self._opening.cancel()
 
     def _expire_producers(self, now_ms: int) -> None:
         # Logs that are not open yet forget them when they are.
@@ -327,6 +319,7 @@ class Broker(ApiSet):
             auto_creation=self.auto_creation,
             configs=self.configs,
             group_configs=self.group_configs,
+            telemetry=self.telemetry,
             features=self.registered_features,
             groups=self.groups,
             producer_ids=self.producer_ids,

@@ -17,6 +17,7 @@ from klamm_broker.log import LogManager
 from klamm_broker.security.delegation_tokens import DelegationTokens
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.producer_ids import ProducerIds
+from klamm_broker.telemetry.clients import ClientTelemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.registry import TopicRegistry
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
@@ -42,6 +43,7 @@ class BrokerServices:
     auto_creation: AutoTopicCreation
     configs: ConfigRegistry
     group_configs: GroupConfigs
+    telemetry: ClientTelemetry
     features: FeatureRegistry
     groups: GroupCoordinator
     producer_ids: ProducerIds

@@ -236,6 +236,12 @@ class BrokerSettings(RecordSettings, TransactionSettings, ConsumerGroupSettings)
         doc="Accepted and described; with one replica there is nothing to elect.",
     )
 
+    # Telemetry of clients
+
+    telemetry_max_bytes: int = setting(
+        1_048_576, name="telemetry.max.bytes", minimum=1, doc="Most bytes in one push of a client's metrics (KIP-714)."
+    )
+
     # Logs: compaction
 
     log_cleaner_enable: bool = setting(True, name="log.cleaner.enable", doc="Compact logs whose policy says so.")

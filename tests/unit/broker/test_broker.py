@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode
+from klamm.testing import EmbeddedServer
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import elect_leaders, init_producer_id, list_partition_reassignments
 from klamm_broker import klamm_api_sets
 from klamm_broker.broker import Broker
-from klamm_broker.log import DataDirectoryLockedError
+from klamm_broker.log import DataDirectoryLockedError, UnsyncedFileOperations
 from klamm_broker.settings import BrokerSettings
 from klamm_broker.storage.meta_properties import MetaPropertiesError, random_uuid, uuid_bytes, uuid_text
 from klamm_broker.storage.store import StoreError
@@ -200,3 +201,12 @@ def test_describe(harness: BrokerHarness) -> None:
     harness.create_topic("a", 2)
     harness.create_topic("b")
     assert harness.broker.describe().startswith("node 1, 2 topics, 3 partitions, recovered in ")
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_what_goes_away_with_the_server_is_not_synced(tmp_path: Path, temporary: bool) -> None:
+    with EmbeddedServer(data_dir=None if temporary else tmp_path) as server:
+        broker = server.api_set()
+        assert isinstance(broker._operations, UnsyncedFileOperations) is temporary
+        assert broker.store.is_temporary is temporary
+        assert broker.store._connection.execute("PRAGMA synchronous").fetchone() == ((0 if temporary else 2),)

@@ -38,7 +38,7 @@ def test_a_group_without_configs_has_the_defaults(harness: BrokerHarness) -> Non
     assert [config.name for config in describe(harness, GROUP, "g").configs] == [SESSION, INTERVAL]
     value, source, synonyms = one(harness, GROUP, "g", SESSION)
     assert (value, source) == ("45000", DEFAULT)
-    assert synonyms == [(SESSION, "45000", DEFAULT), ("group.consumer.session.timeout.ms", "45000", DEFAULT)]
+    assert synonyms == [("group.consumer.session.timeout.ms", "45000", DEFAULT)]
     assert describe(harness, GROUP, "").error_code == ErrorCode.INVALID_REQUEST
     harness.broker.close()
 

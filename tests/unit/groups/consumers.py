@@ -8,6 +8,9 @@ from klamm import ErrorCode
 from klamm_broker.groups import ConsumerHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
 
+FIRST = 2
+"""The epoch of a group's first assignment: a new group begins with 1, its first member's subscription is a change."""
+
 
 def partitions(**by_topic: set[int]) -> Partitions:
     """Partitions by topic name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from consumers import Consumer, partitions, settle
+from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, Playbook, topic_id
 
 from klamm import ErrorCode
@@ -22,23 +22,23 @@ def play(make_playbook: Callable[..., Playbook]) -> Playbook:
 
 def test_the_first_member_gets_everything_at_once(play: Playbook) -> None:
     result = play.beat("a", 0)
-    assert (result.error_code, result.member_id, result.epoch) == (ErrorCode.NONE, "a", 1)
+    assert (result.error_code, result.member_id, result.epoch) == (ErrorCode.NONE, "a", FIRST)
     assert result.heartbeat_interval_ms == 5_000
     assert result.assignment == partitions(t={0, 1, 2, 3})
     described = play.coordinator.consumers.describe(GROUP)
-    assert (described.state, described.epoch, described.assignment_epoch) == ("Stable", 1, 1)
+    assert (described.state, described.epoch, described.assignment_epoch) == ("Stable", FIRST, FIRST)
     assert described.assignor == "uniform"
 
 
 def test_a_heartbeat_without_news_has_no_assignment(play: Playbook) -> None:
     play.beat("a", 0)
-    result = play.beat("a", 1)
-    assert (result.error_code, result.epoch, result.assignment) == (ErrorCode.NONE, 1, None)
+    result = play.beat("a", FIRST)
+    assert (result.error_code, result.epoch, result.assignment) == (ErrorCode.NONE, FIRST, None)
 
 
 def test_a_full_heartbeat_gets_the_assignment_again(play: Playbook) -> None:
     play.beat("a", 0)
-    result = play.beat("a", 1, rebalance_timeout_ms=1, topics=["t"], owned={})
+    result = play.beat("a", FIRST, rebalance_timeout_ms=1, topics=["t"], owned={})
     assert result.assignment == partitions(t={0, 1, 2, 3})
 
 
@@ -46,16 +46,16 @@ def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     assert b.beat().assignment == {}
-    assert b.epoch == 2
+    assert b.epoch == FIRST + 1
     told = a.beat()
-    assert told.epoch == 1
+    assert told.epoch == FIRST
     assert told.assignment is not None
     assert sum(map(len, told.assignment.values())) == 2
     assert play.state_of_group() == "Reconciling"
     # It still reports all it had: b gets nothing.
-    assert play.beat("a", 1, owned=partitions(t={0, 1, 2, 3})).epoch == 1
+    assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).epoch == FIRST
     assert b.beat().assignment is None
-    assert a.beat().epoch == 2
+    assert a.beat().epoch == FIRST + 1
     assert b.beat().assignment == partitions(t={0, 1, 2, 3} - set(a.owned[T]))
     assert play.state_of_group() == "Stable"
 
@@ -67,9 +67,9 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced(play: Playbook) -> Non
     a.beat()
     for _ in range(REBALANCE_MS // 1_000 + 1):
         play.advance(1_000)
-        play.beat("a", 1, owned=partitions(t={0, 1, 2, 3}))
+        play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3}))
         b.beat()
-    assert play.beat("a", 1).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert play.beat("a", FIRST).error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.count() == 4
 
 
@@ -117,12 +117,28 @@ def test_a_departure_frees_partitions(play: Playbook) -> None:
 def test_epochs_fence(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     settle(a, b)
-    assert a.epoch == 2
-    assert play.beat("a", 3).error_code is ErrorCode.FENCED_MEMBER_EPOCH
-    assert play.beat("a", 1).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.epoch == FIRST + 1
+    assert play.beat("a", FIRST + 2).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert play.beat("a", FIRST).error_code is ErrorCode.FENCED_MEMBER_EPOCH
     # The answer with the new epoch may have been lost.
-    assert play.beat("a", 1, owned=a.owned).epoch == 2
-    assert play.beat("a", 1, owned=partitions(t={0, 1, 2, 3})).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert play.beat("a", FIRST, owned=a.owned).epoch == FIRST + 1
+    assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_may_join_again_with_nothing(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    settle(a, b)
+    again = play.beat("a", 0)
+    assert (again.epoch, again.assignment) == (a.epoch, a.owned)
+
+
+def test_a_member_that_joins_again_has_given_up_what_it_held(play: Playbook) -> None:
+    a, b = Consumer(play, "a"), Consumer(play, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    assert play.beat("a", 0).epoch == FIRST + 1
+    assert b.beat().assignment is not None
 
 
 def test_what_does_not_exist_is_not_found(play: Playbook) -> None:
@@ -223,7 +239,7 @@ def test_new_partitions_are_assigned(play: Playbook) -> None:
     a.beat()
     play.topics.set("t", 6)
     settle(a)
-    assert (a.epoch, a.count()) == (2, 6)
+    assert (a.epoch, a.count()) == (FIRST + 1, 6)
 
 
 def test_topics_come_and_go(play: Playbook) -> None:
@@ -237,7 +253,7 @@ def test_topics_come_and_go(play: Playbook) -> None:
     assert a.owned == partitions(u={0})
     play.topics.set("other", 1)
     settle(a)
-    assert a.epoch == 3
+    assert a.epoch == FIRST + 2
 
 
 def test_a_changed_subscription_is_a_new_epoch(play: Playbook) -> None:

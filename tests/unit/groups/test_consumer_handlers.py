@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from consumers import FIRST
 from groups_playbook import GROUP, Playbook, topic_id
 from test_handlers import Desk, through_the_wire
 
@@ -39,12 +40,12 @@ def joining(member_id: str = "m", **fields: Any) -> ConsumerGroupHeartbeatReques
 @pytest.mark.parametrize("version", VERSIONS)
 def test_heartbeat(desk: Desk, version: int) -> None:
     response = through_the_wire(desk.ask(joining(), version), version)
-    assert (response.error_code, response.member_id, response.member_epoch) == (0, "m", 1)
+    assert (response.error_code, response.member_id, response.member_epoch) == (0, "m", FIRST)
     assert response.heartbeat_interval_ms == 5_000
     (assigned,) = response.assignment.topic_partitions
     assert (assigned.topic_id, assigned.partitions) == (topic_id("t"), [0, 1])
     owned = [RequestTopicPartitions(topic_id("t"), [0]), RequestTopicPartitions(topic_id("t"), [1])]
-    again = desk.ask(ConsumerGroupHeartbeatRequest(GROUP, "m", 1, topic_partitions=owned), version)
+    again = desk.ask(ConsumerGroupHeartbeatRequest(GROUP, "m", FIRST, topic_partitions=owned), version)
     assert (again.error_code, again.assignment) == (0, None)
     fenced = through_the_wire(desk.ask(ConsumerGroupHeartbeatRequest(GROUP, "m", 9), version), version)
     assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
@@ -66,13 +67,18 @@ def test_describe(desk: Desk, version: int) -> None:
     desk.ask(joining(instance_id="i", rack_id="r", subscribed_topic_names=["t", "u"]), version)
     request = ConsumerGroupDescribeRequest([GROUP, "other", ""], include_authorized_operations=True)
     found, unknown, empty = through_the_wire(desk.ask(request, version), version).groups
-    assert (found.error_code, found.group_state, found.group_epoch, found.assignment_epoch) == (0, "Stable", 1, 1)
+    assert (found.error_code, found.group_state, found.group_epoch, found.assignment_epoch) == (
+        0,
+        "Stable",
+        FIRST,
+        FIRST,
+    )
     assert found.assignor_name == "uniform"
     assert found.authorized_operations != -(2**31)
     (member,) = found.members
-    assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", 1)
+    assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("m", "i", "r", FIRST)
     assert (member.client_id, member.client_host) == ("client", "/10.0.0.5")
-    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (["t", "u"], None)
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (["t", "u"], "")
     for assignment in (member.assignment, member.target_assignment):
         (assigned,) = assignment.topic_partitions
         assert (assigned.topic_id, assigned.topic_name, assigned.partitions) == (topic_id("t"), "t", [0, 1])
@@ -102,10 +108,11 @@ def test_other_apis_know_consumer_groups(desk: Desk) -> None:
     assert desk.ask(ListGroupsRequest(states_filter=["empty"]), 5).groups == []
     (dead,) = desk.ask(DescribeGroupsRequest([GROUP]), 6).groups
     assert (dead.error_code, dead.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert dead.error_message == f"Group {GROUP} is not a classic group."
     (dead,) = desk.ask(DescribeGroupsRequest([GROUP]), 5).groups
     assert (dead.error_code, dead.group_state) == (0, "Dead")
     groups = [
-        OffsetFetchRequestGroup(GROUP, "m", 1),
+        OffsetFetchRequestGroup(GROUP, "m", FIRST),
         OffsetFetchRequestGroup(GROUP, "m", 7),
         OffsetFetchRequestGroup(GROUP),
     ]

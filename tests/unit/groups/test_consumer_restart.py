@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from consumers import Consumer, partitions, settle
+from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, Playbook
 from test_migration import Classic, group_type, live_classic_group
 
@@ -61,7 +61,7 @@ def test_a_revocation_that_ends_in_a_crash_is_timed(play: Playbook) -> None:
     play.crash()
     for _ in range(13):
         play.advance(5_000)
-        play.beat("a", 1, owned=partitions(t={0, 1, 2, 3}))
+        play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3}))
         b.beat()
     assert b.count() == 4
 
@@ -81,7 +81,7 @@ def test_topics_that_changed_meanwhile_are_seen(play: Playbook) -> None:
     play.restart()
     play.topics.set("t", 5)
     settle(a)
-    assert (a.epoch, a.count()) == (2, 5)
+    assert (a.epoch, a.count()) == (FIRST + 1, 5)
 
 
 def test_what_was_not_answered_is_not_there_after_a_crash(play: Playbook) -> None:
@@ -113,7 +113,7 @@ def test_a_group_with_members_is_not_deleted(play: Playbook) -> None:
 def test_an_empty_group_goes_with_its_last_offset(play: Playbook) -> None:
     a = Consumer(play, "a")
     a.beat()
-    play.commit(PartitionCommit("t", 0, 3), member_id="a", generation_id=1)
+    play.commit(PartitionCommit("t", 0, 3), member_id="a", generation_id=FIRST)
     play.beat("a", -1)
     play.advance(10_080 * 60_000)
     assert play.state_of_group() is None

@@ -220,6 +220,15 @@ def test_empty_groups_take_either_kind(play: Playbook) -> None:
     assert offset.offset == 5
 
 
+def test_an_administrator_removes_members_of_either_protocol(play: Playbook) -> None:
+    modern, other, classic = Consumer(play, "m", instance_id="i"), Consumer(play, "n"), Classic(play)
+    settle(modern, other)
+    classic.join()
+    left = play.leave(LeavingMember("", "i"), "n", "n", "nobody")
+    assert left.members == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert group_type(play) == "classic"
+
+
 # Classic members of consumer groups
 
 
@@ -232,7 +241,6 @@ def test_what_classic_members_may_not_do(play: Playbook) -> None:
     assert play.heartbeat(classic.member_id, 77) is ErrorCode.ILLEGAL_GENERATION
     other_name = play.ask_sync(classic.member_id, classic.generation, protocol_name="other").result
     assert other_name.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert play.leave("m").members == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert play.leave(LeavingMember("", "nobody")).members == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert Classic(play, protocol_type="connect").join().error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     other = Classic(play, protocols=(("sticky", subscription("t")),))
@@ -280,8 +288,9 @@ def test_offsets_need_the_epoch(play: Playbook) -> None:
 
     assert outcome(member_id="m", generation_id=modern.epoch) is ErrorCode.NONE
     assert outcome(member_id="m", generation_id=99) is ErrorCode.STALE_MEMBER_EPOCH
-    old = {"names_unknown_group": False}
-    assert outcome(member_id="m", generation_id=99, **old) is ErrorCode.UNSUPPORTED_VERSION
+    old = {"knows_member_epochs": False}
+    assert outcome(member_id="m", generation_id=modern.epoch, **old) is ErrorCode.UNSUPPORTED_VERSION
+    assert outcome(member_id=classic.member_id, generation_id=classic.generation, **old) is ErrorCode.NONE
     assert outcome(member_id=classic.member_id, generation_id=99) is ErrorCode.ILLEGAL_GENERATION
     assert outcome(member_id="nobody", generation_id=1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert outcome() is ErrorCode.UNKNOWN_MEMBER_ID

@@ -98,11 +98,11 @@ def test_a_commit_counts_as_a_heartbeat(play: Playbook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names_unknown_group", "error_code"),
+    ("knows_member_epochs", "error_code"),
     [(True, ErrorCode.GROUP_ID_NOT_FOUND), (False, ErrorCode.ILLEGAL_GENERATION)],
 )
-def test_a_generation_of_an_unknown_group(play: Playbook, names_unknown_group: bool, error_code: ErrorCode) -> None:
-    outcome = play.commit(at(1), member_id="m", generation_id=3, names_unknown_group=names_unknown_group)
+def test_a_generation_of_an_unknown_group(play: Playbook, knows_member_epochs: bool, error_code: ErrorCode) -> None:
+    outcome = play.commit(at(1), member_id="m", generation_id=3, knows_member_epochs=knows_member_epochs)
     assert outcome == [error_code]
     assert play.state() is None
 

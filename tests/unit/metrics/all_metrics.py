@@ -14,7 +14,9 @@ from klamm.wire.messages.alter_client_quotas import (
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm_metrics.names import exposed_name
 
 SETTINGS = (
@@ -46,6 +48,11 @@ class MoodyPlugin:
         yield Provider("moody", "tests.unit.metrics.all_metrics:Moody")
 
 
+def field(number, data):
+    """A field of a message of protobuf."""
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
 def use(client):
     """Requests that touch everything that is counted by what it is about."""
     client.call(ApiVersionsRequest("tests", "1.0"), 3)
@@ -56,6 +63,11 @@ def use(client):
     data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, record_batch(1, 100))])]
     answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
+    asked = client.call(GetTelemetrySubscriptionsRequest(), 0)
+    number = field(7, field(1, b"topic") + field(2, field(1, b"t"))) + bytes([4 << 3 | 1]) + bytes(8)
+    metrics = field(1, field(2, field(2, field(1, b"m") + field(5, field(1, number)))))
+    pushed = PushTelemetryRequest(asked.client_instance_id, asked.subscription_id, metrics=metrics)
+    assert client.call(pushed, 0).error_code == 0
     topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])]
     client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1000, topics=topics), 12)
 

@@ -21,6 +21,7 @@ from klamm_broker.configs.registry import (
 )
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.telemetry.subscriptions import LISTS, parse
 from klamm_broker.topics.names import check_topic_name
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
         values[name] = change.value
         return
     operation = Operation(change.operation)
-    if not is_list(topic_key_of(name) if kind == ResourceType.BROKER else name):
+    if not _is_list(kind, name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} is for lists, which {name} is not")
     items = [item for item in _effective(kind, values, name).split(",") if item]
     # As in Kafka, an empty value is an empty item, which few lists allow.
@@ -158,15 +159,28 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     values[name] = ",".join(items)
 
 
+def _is_list(kind: int, name: str) -> bool:
+    if kind == ResourceType.CLIENT_METRICS:
+        return name in LISTS
+    return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
+
+
 def _check_group(resource: Resource) -> None:
     if not resource.name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group must not be empty")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+def _check_subscription(resource: Resource) -> None:
+    if not resource.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a subscription must not be empty")
 
 
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
     """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
+    if kind == ResourceType.CLIENT_METRICS:
+        return ""
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
 
 
@@ -176,6 +190,9 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
     if resource.kind == ResourceType.GROUP:
         _check_group(resource)
         return broker.group_configs.own(resource.name)
+    if resource.kind == ResourceType.CLIENT_METRICS:
+        _check_subscription(resource)
+        return broker.telemetry.configs.own(resource.name)
     _check_kind(resource)
     topic = broker.topics.get(resource.name)
     return dict(topic.overrides) if topic is not None else {}
@@ -196,6 +213,12 @@ def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str]
         broker.group_configs.check(values)
         if not validate_only:
             broker.group_configs.replace(resource.name, values)
+        return
+    if resource.kind == ResourceType.CLIENT_METRICS:
+        _check_subscription(resource)
+        parse(values)
+        if not validate_only:
+            broker.telemetry.configs.replace(resource.name, values)
         return
     _check_kind(resource)
     if not resource.name:

@@ -140,10 +140,11 @@ class GroupConfigs:
 
     def _entry(self, name: str, own: str | None, inherited: tuple[Synonym, ...]) -> ConfigEntry:
         key = self._keys[name]
-        value = key.text if own is None else str(int(own))
-        source = ConfigSource.DEFAULT_CONFIG if own is None else ConfigSource.GROUP_CONFIG
-        first = Synonym(name, value, source)
-        return ConfigEntry(name, value, ConfigType.INT, source, False, (first, *inherited), key.doc)
+        if own is None:
+            return ConfigEntry(name, key.text, ConfigType.INT, inherited[0].source, False, inherited, key.doc)
+        value = str(int(own))
+        first = Synonym(name, value, ConfigSource.GROUP_CONFIG)
+        return ConfigEntry(name, value, ConfigType.INT, first.source, False, (first, *inherited), key.doc)
 
 
 def _parsed(name: str, text: str) -> int:

@@ -33,6 +33,10 @@ class GroupAdministration:
         with group:
             return describe(group) if not group.is_dead else None
 
+    def exists(self, group_id: str) -> bool:
+        """Whether there is a group of any kind."""
+        return self._registry.get(group_id) is not None
+
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
         """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.registry import GroupRegistry
@@ -53,8 +54,8 @@ class CommitRequest(NamedTuple):
 
     `generation_id`      -1 (with an empty `member_id`) for one that does not use group management.
     `retention_time_ms`  of clients that still send one (v2 to v4), else -1.
-    `names_unknown_group` answer a generation of a group that does not exist with GROUP_ID_NOT_FOUND (v9), not
-                         ILLEGAL_GENERATION.
+    `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
+                         ILLEGAL_GENERATION, for a generation of a group that does not exist.
     """
 
     group_id: str
@@ -63,7 +64,7 @@ class CommitRequest(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
     retention_time_ms: int = -1
-    names_unknown_group: bool = True
+    knows_member_epochs: bool = True
 
 
 class OffsetManager:
@@ -90,7 +91,7 @@ class OffsetManager:
         group = self._registry.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
-                unknown = ErrorCode.GROUP_ID_NOT_FOUND if request.names_unknown_group else ErrorCode.ILLEGAL_GENERATION
+                unknown = ErrorCode.GROUP_ID_NOT_FOUND if request.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
                 reply([unknown] * len(request.commits))
                 return
             group, _ = self._registry.get_or_create(request.group_id)
@@ -103,13 +104,9 @@ class OffsetManager:
             self._commit_held(group, request, reply)
 
     def _validate_commit(self, group: Group, request: CommitRequest) -> None:
-        try:
-            group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
-        except KafkaError as error:
-            # Members of consumer groups have to use v9, which knows this error.
-            if error.error_code == ErrorCode.STALE_MEMBER_EPOCH and not request.names_unknown_group:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from error
-            raise
+        if isinstance(group, ConsumerGroup) and not request.knows_member_epochs:
+            group.require_classic_protocol(request.member_id)
+        group.validate_commit(request.member_id, request.group_instance_id, request.generation_id)
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members.get(request.member_id)
             if member is not None:

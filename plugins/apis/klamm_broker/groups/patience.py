@@ -24,7 +24,8 @@ class PatientTimer:
     def __init__(self, owner: PatientScheduler, delay_ms: float, callback: Callable[[], object]) -> None:
         self._owner = owner
         self._callback: Callable[[], object] | None = callback
-        self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * _NS_PER_MS)
+        # Without a delay no client had time to send anything: there is nothing to wait for.
+        self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * _NS_PER_MS) if delay_ms > 0 else 0
         self._timer: Timer = owner.scheduler.schedule(delay_ms, self._fire)
 
     def cancel(self) -> None:

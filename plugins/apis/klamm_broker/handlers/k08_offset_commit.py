@@ -7,7 +7,8 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v10, which names topics by id,
   UNKNOWN_TOPIC_ID.
 - A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
-- A member of a group of the type "consumer" whose epoch is another: STALE_MEMBER_EPOCH, before v9 UNSUPPORTED_VERSION.
+- A member of a group of the type "consumer" whose epoch is another: STALE_MEMBER_EPOCH; one that comes with a version
+  before 9: UNSUPPORTED_VERSION.
 - The retention time of v2 to v4 applies.
 - Authorization: READ on the group and on each topic.
 - Positions that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
-_FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS = 9
+_FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 
 
 @handles(offset_commit, versions=range(2, 11), blocking=False)
@@ -92,7 +93,7 @@ def commit_offsets(
             request.member_id,
             request.group_instance_id,
             request.retention_time_ms,
-            names_unknown_group=context.api_version >= _FIRST_VERSION_THAT_NAMES_UNKNOWN_GROUPS,
+            knows_member_epochs=context.api_version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS,
         ),
         reply,
     )

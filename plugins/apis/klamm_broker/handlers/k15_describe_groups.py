@@ -49,7 +49,8 @@ def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> De
         dead = DescribedGroup(group_id=group_id, group_state="Dead")
         if api_version >= _FIRST_VERSION_WITH_NOT_FOUND:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            dead.error_message = f"Group {group_id} not found."
+            there = broker.groups.administration.exists(group_id)
+            dead.error_message = f"Group {group_id} {'is not a classic group' if there else 'not found'}."
         return dead
     return DescribedGroup(
         group_id=group_id,

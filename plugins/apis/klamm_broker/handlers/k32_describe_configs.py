@@ -88,6 +88,8 @@ def _entries(broker: BrokerServices, resource: DescribeConfigsResource) -> list[
     if resource.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the name must not be empty")
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            return broker.telemetry.configs.describe(resource.resource_name, names)
         if resource.resource_type == ResourceType.GROUP:
             return broker.group_configs.describe(resource.resource_name, names, broker.configs.synonyms)
         return []

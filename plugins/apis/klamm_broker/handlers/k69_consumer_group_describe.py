@@ -86,7 +86,7 @@ def _member(broker: BrokerServices, member: DescribedConsumer) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
-        subscribed_topic_regex=member.regex or None,
+        subscribed_topic_regex=member.regex,
         assignment=_assignment(broker, member.assigned),
         target_assignment=_assignment(broker, member.target),
         member_type=_CLASSIC if member.is_classic else _CONSUMER,

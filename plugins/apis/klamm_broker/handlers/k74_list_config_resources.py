@@ -1,8 +1,8 @@
 """ListConfigResources, versions 0 and 1: the resources that DescribeConfigs can describe.
 
-Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics, of which there are none;
-from version 1 on the request names the types, an empty list means all. Groups are listed only where they have configs.
-A type that does not exist: UNSUPPORTED_VERSION.
+Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics; from version 1 on the
+request names the types, an empty list means all. Groups are listed only where they have configs. A type that does not
+exist: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE_CONFIGS on the cluster.
 """
@@ -36,7 +36,7 @@ def config_resources(
     """List the resources that have configs. Raises KafkaError."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     if context.api_version < _FIRST_VERSION_WITH_TYPES:
-        return ListConfigResourcesResponse()
+        return ListConfigResourcesResponse(config_resources=_client_metrics(broker))
     wanted = set(request.resource_types) or set(ResourceType)
     if not wanted <= set(ResourceType):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -49,4 +49,10 @@ def config_resources(
         resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
     if ResourceType.GROUP in wanted:
         resources += [ConfigResource(group_id, ResourceType.GROUP) for group_id in broker.group_configs.group_ids()]
+    if ResourceType.CLIENT_METRICS in wanted:
+        resources += _client_metrics(broker)
     return ListConfigResourcesResponse(config_resources=resources)
+
+
+def _client_metrics(broker: BrokerServices) -> list[ConfigResource]:
+    return [ConfigResource(name, ResourceType.CLIENT_METRICS) for name in broker.telemetry.configs.names()]

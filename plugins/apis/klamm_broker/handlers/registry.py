@@ -125,6 +125,13 @@ APIS: Final = (
     LazyApi(ApiKey.LIST_TRANSACTIONS, "k66_list_transactions.list_matching", range(0, 3), blocking=False),
     LazyApi(ApiKey.CONSUMER_GROUP_HEARTBEAT, "k68_consumer_group_heartbeat.keep_consumer", range(0, 2)),
     LazyApi(ApiKey.CONSUMER_GROUP_DESCRIBE, "k69_consumer_group_describe.describe_consumers", range(0, 2)),
+    LazyApi(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        "k71_get_telemetry_subscriptions.telemetry_subscription",
+        range(0, 1),
+        blocking=False,
+    ),
+    LazyApi(ApiKey.PUSH_TELEMETRY, "k72_push_telemetry.take_metrics", range(0, 1)),
     LazyApi(ApiKey.LIST_CONFIG_RESOURCES, "k74_list_config_resources.config_resources", range(0, 2), blocking=False),
     LazyApi(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS, "k75_describe_topic_partitions.topic_partitions", range(0, 1), blocking=False

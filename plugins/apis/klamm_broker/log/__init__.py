@@ -27,7 +27,7 @@ the caller's thread.
 
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.directory_lock import DataDirectoryLockedError
-from klamm_broker.log.files import FileOperations, FileRegion
+from klamm_broker.log.files import FileOperations, FileRegion, UnsyncedFileOperations
 from klamm_broker.log.flusher import LogFlusher
 from klamm_broker.log.manager import LogManager
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
@@ -39,6 +39,7 @@ __all__ = [
     "AppendResult",
     "DataDirectoryLockedError",
     "FileOperations",
+    "UnsyncedFileOperations",
     "FileRegion",
     "LogConfig",
     "LogFlusher",

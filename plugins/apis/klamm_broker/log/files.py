@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_MAX_OPEN_FILES: Final = 1024
 _FILE_MODE: Final = 0o644
@@ -78,6 +78,18 @@ class FileOperations:
             self.fsync(descriptor)
         finally:
             self.close(descriptor)
+
+
+def _no_sync(fd: Any) -> None:
+    """Without effect."""
+
+
+class UnsyncedFileOperations(FileOperations):
+    """For a data directory that goes away with the server: nothing in it has to survive a power cut."""
+
+    __slots__ = ()
+
+    fsync = staticmethod(_no_sync)
 
 
 class FileHandle:

@@ -194,6 +194,8 @@ class Store:
         self.path = path
         self._sync_submitted = sync_submitted
         self._is_syncing = True
+        # Set before `open` where the file goes away with the server: then nothing is synced.
+        self.is_temporary = False
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         # Protects the connection, which one thread uses at a time.
         self._connection_lock = threading.Lock()
@@ -215,7 +217,7 @@ class Store:
             raise StoreError(f"cannot open {self.path}: {error}") from error
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA synchronous={'OFF' if self.is_temporary else 'FULL'}")
             self._migrate(connection)
         except sqlite3.Error as error:
             connection.close()
@@ -368,7 +370,7 @@ class Store:
                 if connection.in_transaction:
                     # Its rollback failed; nothing else is committed before that has succeeded.
                     connection.execute("ROLLBACK")
-                if sync is not self._is_syncing:
+                if sync is not self._is_syncing and not self.is_temporary:
                     connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
                     self._is_syncing = sync
                 connection.execute("BEGIN")

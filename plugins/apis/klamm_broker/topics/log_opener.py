@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock, Scheduler
 
 if TYPE_CHECKING:
     from klamm_broker.log import LogConfig, LogManager
     from klamm_broker.topics.topic import Partition, Topic
 
 log = logging.getLogger("klamm.broker.topics")
+
+_PERIOD_MS: Final = 50
+_SLICE_NS: Final = 5_000_000
 
 
 class LogConfigs(Protocol):
@@ -70,8 +75,29 @@ class LogOpener:
                     opened.update_config(config)
 
 
-def unopened(topics: Iterable[Topic]) -> Iterator[Partition]:
-    """The partitions whose log is not open yet."""
+class OpeningInBackground:
+    """Opens the logs that no request has needed so far: retention, compaction and metrics need them all.
+
+    It takes a tenth of a processor until all are open. One that cannot be opened is reported, and tried again by each
+    request for it.
+    """
+
+    def __init__(self, topics: Iterable[Topic], clock: Clock, scheduler: Scheduler) -> None:
+        self._unopened = _unopened(topics)
+        self._clock = clock
+        self._timer = scheduler.every(_PERIOD_MS, self._open_some)
+
+    def _open_some(self) -> None:
+        deadline_ns = self._clock.monotonic_ns() + _SLICE_NS
+        for partition in self._unopened:
+            with contextlib.suppress(KafkaError):
+                _ = partition.log
+            if self._clock.monotonic_ns() >= deadline_ns:
+                return
+        self._timer.cancel()
+
+
+def _unopened(topics: Iterable[Topic]) -> Iterator[Partition]:
     for topic in topics:
         for partition in topic.partitions:
             if partition.opened_log is None:

@@ -205,33 +205,33 @@ class ClassicMembers:
     def leave(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]
     ) -> None:
-        """Remove classic members. `reply` is called once that is durable."""
+        """Remove members. `reply` is called once that is durable."""
         with group:
             if group.is_dead:
                 group.answer(reply, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
-            outcomes = [self._leave_held(group, each) for each in leaving]
-            if ErrorCode.NONE in outcomes:
-                self._assignment.member_gone(group)
-                group.refresh_state()
+            gone: set[str] = set()
+            outcomes = [self._leaving(group, each, gone) for each in leaving]
+            if gone:
+                self._fencing.remove(group, gone)
             result = LeaveResult(ErrorCode.NONE, outcomes)
             self._fencing.write(group, lambda ok: reply(result if ok else LeaveResult(NOT_WRITTEN)))
 
-    def _leave_held(self, group: ConsumerGroup, leaving: LeavingMember) -> ErrorCode:
+    def _leaving(self, group: ConsumerGroup, leaving: LeavingMember, gone: set[str]) -> ErrorCode:
+        """Add one that leaves, of either protocol: an administrator may name any member."""
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
             member_id = group.static_members.get(leaving.group_instance_id, "")
         try:
-            member = group.member(member_id, leaving.group_instance_id)
+            group.member(member_id, leaving.group_instance_id)
         except KafkaError as error:
             return ErrorCode(error.error_code)
-        if member.classic is None:
+        if member_id in gone:
             return ErrorCode.UNKNOWN_MEMBER_ID
         log.info(
             "group %s: member %s leaves; client reason: %s", group.log_name, clipped(member_id), clipped(leaving.reason)
         )
-        self._fencing.cancel_all(group, member_id)
-        group.remove(member_id)
+        gone.add(member_id)
         return ErrorCode.NONE
 
 

@@ -150,7 +150,8 @@ class ConsumerCoordinator:
         else:
             found = self._registry.get(request.group_id)
             if found is None:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+                kind = "Group" if request.epoch < JOIN_EPOCH else "Consumer group"
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {request.group_id} not found.")
             group = found
         if not isinstance(group, ConsumerGroup | ClassicGroup):
             raise _no_consumer_group(request.group_id)
@@ -196,7 +197,8 @@ class ConsumerCoordinator:
             self._assignment.update(group, request.may_describe, subscription_changed=changed)
             reconciled = self._assignment.reconcile(group, updated, request.owned)
         finally:
-            group.refresh_state()
+            if group.changes:
+                group.refresh_state()
         if reconciled != updated:
             self._fencing.follow_state(group, reconciled)
         updated = reconciled
@@ -218,7 +220,7 @@ class ConsumerCoordinator:
             return self._replace_static(group, group.static_members[request.instance_id], member_id)
         known = group.members.get(member_id)
         if known is not None:
-            _check_epoch(known, request.epoch, request.owned)
+            # It joins again with nothing, at whatever epoch it was.
             return known
         log.info("group %s: member %s joins with the consumer protocol", group.log_name, clipped(member_id))
         return ConsumerMember(member_id=member_id)
@@ -245,7 +247,7 @@ class ConsumerCoordinator:
             group.refresh_state()
         else:
             log.info("group %s: member %s leaves", group.log_name, clipped(member.member_id))
-            self._fencing.remove(group, member.member_id)
+            self._fencing.remove(group, (member.member_id,))
         return ConsumerHeartbeatResult(member_id=request.member_id, epoch=request.epoch)
 
     # Describe

@@ -6,7 +6,7 @@ Follows the timers of Kafka's `GroupMetadataManager`. Groups are held by the cal
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm import clipped
@@ -148,16 +148,18 @@ class Fencing:
     def _fence(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         if member_id in group.members:
             log.info("group %s: member %s is fenced: %s", group.log_name, clipped(member_id), reason)
-            self.remove(group, member_id)
+            self.remove(group, (member_id,))
             self.write(group)
 
-    def remove(self, group: ConsumerGroup, member_id: str) -> None:
-        """Remove a member and begin the next epoch, or turn the group into a classic one if only such members stay."""
-        self.cancel_all(group, member_id)
-        if self._migration.is_downgrade(group, member_id):
-            self._migration.downgrade(group, member_id)
+    def remove(self, group: ConsumerGroup, member_ids: Collection[str]) -> None:
+        """Remove members and begin the next epoch, or turn the group into a classic one if only such members stay."""
+        for member_id in member_ids:
+            self.cancel_all(group, member_id)
+        if self._migration.is_downgrade(group, member_ids):
+            self._migration.downgrade(group, member_ids)
             return
-        group.remove(member_id)
+        for member_id in member_ids:
+            group.remove(member_id)
         self._assignment.member_gone(group)
         group.refresh_state()
 

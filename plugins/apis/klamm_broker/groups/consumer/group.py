@@ -39,7 +39,7 @@ class ConsumerGroup(ConsumerMembership):
     The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
     RECONCILING while a member is not at its target.
 
-    `epoch`             rises with each change of members, subscriptions or their topics.
+    `epoch`             rises with each change of members, subscriptions or their topics, from 1.
     `assignment_epoch`  the group epoch of which `target` is.
     `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
                         generation of all topics at which it was computed, -1 for never.
@@ -52,7 +52,7 @@ class ConsumerGroup(ConsumerMembership):
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
         self.state = ConsumerGroupState.EMPTY
-        self.epoch = 0
+        self.epoch = 1
         self.assignment_epoch = 0
         self.metadata_hash = ""
         self.metadata_generation = -1
@@ -115,6 +115,12 @@ class ConsumerGroup(ConsumerMembership):
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
+
+    def require_classic_protocol(self, member_id: str) -> None:
+        """Raise KafkaError(UNSUPPORTED_VERSION) for a member that speaks the consumer protocol."""
+        member = self.members.get(member_id)
+        if member is not None and member.classic is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
     def validate_commit(self, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
         if self.is_dead:

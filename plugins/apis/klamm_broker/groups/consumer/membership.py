@@ -43,8 +43,9 @@ class Changes:
 class ConsumerMembership(Group):
     """Who is in a consumer group, whatever its state.
 
-    `target`   what each member is to have.
-    `changes`  what is to be written.
+    `target`    what each member is to have.
+    `patterns`  how many members subscribe to each regular expression.
+    `changes`   what is to be written.
     """
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
@@ -53,6 +54,7 @@ class ConsumerMembership(Group):
         self.static_members: dict[str, str] = {}
         self.target: dict[str, Partitions] = {}
         self.changes = Changes()
+        self.patterns: Counter[str] = Counter()
         self._owned: Counter[tuple[bytes, int]] = Counter()
 
     def put(self, member: ConsumerMember) -> None:
@@ -65,6 +67,8 @@ class ConsumerMembership(Group):
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.members[member.member_id] = member
+        if member.regex:
+            self.patterns[member.regex] += 1
         for parts in (member.assigned, member.pending_revocation):
             for topic, indexes in parts.items():
                 self._owned.update((topic, index) for index in indexes)
@@ -80,6 +84,10 @@ class ConsumerMembership(Group):
         self.set_target(member_id, None)
 
     def _disown(self, member: ConsumerMember) -> None:
+        if member.regex:
+            self.patterns[member.regex] -= 1
+            if not self.patterns[member.regex]:
+                del self.patterns[member.regex]
         owned = self._owned
         for parts in (member.assigned, member.pending_revocation):
             for topic, indexes in parts.items():

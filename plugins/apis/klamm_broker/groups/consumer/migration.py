@@ -7,10 +7,10 @@ the old one, which is dead from then on. Groups are held by the caller.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from klamm import ErrorCode, KafkaError, clipped
+from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol, persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer import persistence as consumer_persistence
@@ -19,6 +19,7 @@ from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
 from klamm_broker.groups.consumer.subscriptions import Topics, refresh_metadata
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.member import Member
+from klamm_broker.groups.rebalance import names_for_log
 from klamm_broker.groups.requests import JoinResult, SyncResult
 from klamm_broker.groups.state import STABLE
 
@@ -139,12 +140,12 @@ class Migration:
 
     # To a classic group
 
-    def is_downgrade(self, group: ConsumerGroup, without: str | None = None) -> bool:
-        """Whether the group can and shall be a classic one, once the member `without` has left."""
-        staying = [member for member_id, member in group.members.items() if member_id != without]
+    def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
+        """Whether the group can and shall be a classic one, once the members `without` have left."""
+        staying = [member for member_id, member in group.members.items() if member_id not in without]
         if not staying or any(each.classic is None for each in staying):
             return False
-        if without is not None and group.members[without].classic is not None:
+        if without and all(group.members[member_id].classic is not None for member_id in without):
             return False
         if self._settings.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             log.info("group %s: stays a consumer group by group.consumer.migration.policy", group.log_name)
@@ -165,15 +166,15 @@ class Migration:
             self._store.submit(persistence.put_group(new, {}))
             return True
 
-    def downgrade(self, group: ConsumerGroup, without: str | None = None) -> ClassicGroup:
-        """Replace a consumer group whose only modern member, `without`, leaves or has been replaced by a classic one.
+    def downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> ClassicGroup:
+        """Replace a consumer group whose last modern members, `without`, leave or have been replaced by classic ones.
 
         A departure begins a rebalance. The generation is the group's epoch: members that are behind rejoin.
         """
         new = ClassicGroup(group.group_id, self._clock, replaced=group)
         new.restore(consumer_protocol.PROTOCOL_TYPE, None, group.epoch)
         targets = {member_id: group.target_of(member_id) for member_id in group.members}
-        members = [member for member_id, member in group.members.items() if member_id != without]
+        members = [member for member_id, member in group.members.items() if member_id not in without]
         for member in members:
             new.add(_classic_member(member), consumer_protocol.PROTOCOL_TYPE)
         new.protocol_name = new.select_protocol()
@@ -191,8 +192,8 @@ class Migration:
         self._store.submit(persistence.put_group(new, assignments))
         for each in new.members.values():
             self._rebalancer.keep_alive(new, each)
-        if without is not None:
-            self._rebalancer.prepare(new, f"{clipped(without)}, the last with the consumer protocol, has left")
+        if without:
+            self._rebalancer.prepare(new, f"{names_for_log(sorted(without))}, the last of the consumer protocol, left")
         return new
 
     def assignment_bytes(self, version: int, partitions: Partitions) -> bytes:

@@ -78,13 +78,12 @@ def resolve_regexes(
 
     Returns whether a member's topics have changed by that.
     """
-    wanted = {member.regex for member in group.members.values() if member.regex}
-    if not wanted and not group.regexes:
+    if not group.patterns and not group.regexes:
         return False
     generation = topics.generation
     changed = False
     resolved = {}
-    for pattern in wanted:
+    for pattern in group.patterns:
         known = group.regexes.get(pattern)
         if known is None or known.generation != generation or now_ns - known.at_ns >= max_age_ns:
             found = matching_topics(pattern, topics, may_describe)

@@ -1,0 +1,105 @@
+"""What the pytest fixture costs: suites of tests, each with a topic of its own, and brokers of one test.
+
+python -m bench.fixture            # all rows
+python -m bench.fixture --tests 20 # fewer tests a suite
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_GROUPS = """
+import pytest
+from confluent_kafka import Consumer, Producer
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_round_trip(klamm_server, klamm_topic, number):
+    producer = Producer({{"bootstrap.servers": klamm_server.bootstrap}})
+    producer.produce(klamm_topic, b"value")
+    producer.flush(10)
+    config = {{"bootstrap.servers": klamm_server.bootstrap, "group.id": klamm_topic, "auto.offset.reset": "earliest"}}
+    consumer = Consumer(config)
+    consumer.subscribe([klamm_topic])
+    assert consumer.poll(20).value() == b"value"
+    consumer.close()
+"""
+_CLIENT_ALONE = """
+import pytest
+from confluent_kafka import Consumer, Producer
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_clients(number):
+    producer = Producer({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
+    consumer = Consumer({{"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}})
+    consumer.close()
+"""
+_PLAIN = """
+import pytest
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_round_trip(klamm_server, klamm_topic, number):
+    klamm_server.produce(klamm_topic, "value")
+    assert [one.value for one in klamm_server.consume(klamm_topic)] == [b"value"]
+"""
+
+
+def main() -> None:
+    """Print a row for each suite."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tests", type=int, help="tests of each suite; default: 100 with a client, 1,000 without")
+    options = parser.parse_args()
+    few, many = options.tests or 100, options.tests or 1000
+    print(f"{few} tests, confluent-kafka, a group each: {_suite(_GROUPS, few):6.1f} s")
+    print(f"{few} tests, the same clients, no broker:   {_suite(_CLIENT_ALONE, few):6.1f} s")
+    print(f"{many} tests, topic, produce, fetch:         {_suite(_PLAIN, many):6.1f} s")
+    start_ms, stop_ms = _brokers(20)
+    print(f"a broker of one test: {start_ms:.0f} ms to start, {stop_ms:.0f} ms to stop (median of 20)")
+
+
+def _suite(text: str, tests: int) -> float:
+    """Seconds that pytest reports for a suite."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "test_suite.py").write_text(text.format(tests=tests))
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "klamm_pytest",
+            "-p",
+            "no:cacheprovider",
+            "-x",
+            "test_suite.py",
+        ]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    found = re.search(rf"{tests} passed in ([\d.]+)s", done.stdout)
+    if found is None:
+        raise SystemExit((done.stdout + done.stderr)[-3000:])
+    return float(found[1])
+
+
+def _brokers(count: int) -> tuple[float, float]:
+    from klamm.testing import EmbeddedServer
+
+    starts, stops = [], []
+    for _ in range(count):
+        begun = time.perf_counter()
+        server = EmbeddedServer().start()
+        ready = time.perf_counter()
+        server.stop()
+        starts.append(ready - begun)
+        stops.append(time.perf_counter() - ready)
+    return sorted(starts)[count // 2] * 1000, sorted(stops)[count // 2] * 1000
+
+
+if __name__ == "__main__":
+    main()

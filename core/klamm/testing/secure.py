@@ -1,0 +1,140 @@
+"""`SecureServer`: TLS, SCRAM and ACLs, with the settings that clients need to get in."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from klamm.api.acl import AclOperation, AclPermission, PatternType, ResourceType
+from klamm.api.provider import ProviderKind
+from klamm.config.plugin_registry import PluginRegistry, load_factory
+from klamm.shared.scram import ScramMechanism
+from klamm.testing.embedded import EmbeddedServer
+from klamm.wire.errors import ErrorCode, KafkaError
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
+
+ADMIN: Final = "admin"
+PASSWORD: Final = "secret"
+_MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
+_ITERATIONS: Final = 4096
+_SALT_BYTES: Final = 16
+
+
+class SecureServer(EmbeddedServer):
+    """An `EmbeddedServer` whose listener `secure` wants TLS, SCRAM-SHA-512 and ACLs.
+
+    The user `admin` may do everything; every other one that `add_user` makes only what `allow` lets it. Each has the
+    password `secret` unless another is given. `bootstrap` is that of the listener `secure`; the helpers, e.g.
+    `create_topic`, use the listener `default`, which lets everyone in.
+    """
+
+    def __init__(self, settings: Sequence[str] = (), **options: Any) -> None:
+        self._files = tempfile.TemporaryDirectory(prefix="klamm-tls-")
+        folder = Path(self._files.name)
+        make = load_factory(PluginRegistry().resolve(ProviderKind.COMMAND, "certs"))
+        # It says how to use them; here that is what `client_settings` is for.
+        with contextlib.redirect_stdout(io.StringIO()):
+            make([str(folder)])
+        self.ca_file = folder / "ca.pem"
+        secure = [
+            "bind=127.0.0.1:0",
+            "transport=ssl",
+            f"ssl.certificate={folder / 'server.pem'}",
+            "authenticator=sasl",
+            f'sasl.mechanisms=["{_MECHANISM.mechanism_name}"]',
+            'sasl.credential_stores=["broker"]',
+            "authorizer=acl",
+            f'acl.super_users=["User:{ADMIN}"]',
+        ]
+        # ACLs are changed through the listener of the helpers, so it has the authorizer too.
+        everyone = ["authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]']
+        own = [*(f"listeners.default.{one}" for one in everyone), *(f"listeners.secure.{one}" for one in secure)]
+        super().__init__([*own, *settings], **options)
+        self._passwords: dict[str, str] = {}
+
+    def start(self) -> Self:
+        """As `EmbeddedServer.start`."""
+        super().start()
+        self.add_user(ADMIN)
+        return self
+
+    def stop(self) -> None:
+        """As `EmbeddedServer.stop`; the certificates are gone too."""
+        super().stop()
+        self._files.cleanup()
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT` of the listener `secure`."""
+        return str(self._listener("secure").context.bound)
+
+    def add_user(self, name: str, password: str = PASSWORD) -> None:
+        """Make a user, or change its password."""
+        salt = os.urandom(_SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(_MECHANISM.hash_name, password.encode(), salt, _ITERATIONS)
+        upsertion = ScramCredentialUpsertion(name, _MECHANISM.type_code, _ITERATIONS, salt, salted)
+        (result,) = self.admin.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0).results
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+        self._passwords[name] = password
+
+    def allow(self, user: str, operation: str, resource_type: str, name: str, *, prefix: bool = False) -> None:
+        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; names are Kafka's."""
+        creation = AclCreation(
+            ResourceType[resource_type],
+            name,
+            PatternType.PREFIXED if prefix else PatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[operation],
+            AclPermission.ALLOW,
+        )
+        (result,) = self.admin.call(CreateAclsRequest([creation]), 2).results
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), result.error_message)
+
+    def client_settings(self, client: str, user: str = ADMIN) -> dict[str, Any]:
+        """What a client needs as that user; `client` is `confluent-kafka`, `kafka-python`, `aiokafka` or `java`.
+
+        Raises KeyError for a user that there is not, ValueError for another client.
+        """
+        password = self._passwords[user]
+        if client == "confluent-kafka":
+            return {
+                "bootstrap.servers": self.bootstrap,
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(self.ca_file),
+                "sasl.mechanism": _MECHANISM.mechanism_name,
+                "sasl.username": user,
+                "sasl.password": password,
+            }
+        if client == "java":
+            module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+            return {
+                "bootstrap.servers": self.bootstrap,
+                "security.protocol": "SASL_SSL",
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.ca_file),
+                "sasl.mechanism": _MECHANISM.mechanism_name,
+                "sasl.jaas.config": f'{module} required username="{user}" password="{password}";',
+            }
+        python = {
+            "bootstrap_servers": self.bootstrap,
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": _MECHANISM.mechanism_name,
+            "sasl_plain_username": user,
+            "sasl_plain_password": password,
+        }
+        if client == "kafka-python":
+            return {**python, "ssl_cafile": str(self.ca_file)}
+        if client == "aiokafka":
+            return {**python, "ssl_context": ssl.create_default_context(cafile=str(self.ca_file))}
+        raise ValueError(f'there are settings for confluent-kafka, kafka-python, aiokafka and java, not for "{client}"')

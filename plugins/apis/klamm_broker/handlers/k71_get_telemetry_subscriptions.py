@@ -1,0 +1,43 @@
+"""GetTelemetrySubscriptions, version 0 (KIP-714): which metrics a client is to push, and how often.
+
+Those of all subscriptions (the configs of the resource CLIENT_METRICS) that match the client, with the shortest of
+their intervals. No subscription: no metrics. The id zero gets a new one. Follows `ClientMetricsManager`.
+
+- A client that asks again before its interval is over: THROTTLING_QUOTA_EXCEEDED, unless its last push was refused for
+  its subscription or its compression, or subscriptions have changed meanwhile.
+
+Authorization: none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import get_telemetry_subscriptions
+from klamm.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from klamm_broker.telemetry.clients import CODECS
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(get_telemetry_subscriptions, versions=range(0, 1), blocking=False)
+def telemetry_subscription(
+    broker: BrokerServices, request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
+    """Return the client's subscription. Raises KafkaError."""
+    client = broker.telemetry.subscribe(request.client_instance_id, context)
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=client.id,
+        subscription_id=client.subscription_id,
+        accepted_compression_types=[int(codec) for codec in CODECS],
+        push_interval_ms=client.interval_ms,
+        telemetry_max_bytes=broker.telemetry.max_bytes,
+        delta_temporality=True,
+        requested_metrics=list(client.metrics),
+    )

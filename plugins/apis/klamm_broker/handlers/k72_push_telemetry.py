@@ -1,0 +1,40 @@
+"""PushTelemetry, version 0 (KIP-714): metrics of a client, which klamm's own metrics show.
+
+Values are kept by client, name and attributes; increments are added up. Follows `ClientMetricsManager`.
+
+- An id that no client has, any push after a terminating one: INVALID_REQUEST.
+- A push before the client's interval is over: THROTTLING_QUOTA_EXCEEDED, unless it is terminating.
+- A subscription that has changed meanwhile: UNKNOWN_SUBSCRIPTION_ID. A compression that does not exist:
+  UNSUPPORTED_COMPRESSION_TYPE. More than `telemetry.max.bytes`: TELEMETRY_TOO_LARGE. Metrics that cannot be read:
+  INVALID_RECORD.
+
+Authorization: none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from klamm import handles
+from klamm.wire.messages import push_telemetry
+from klamm.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.services import BrokerServices
+
+
+@handles(push_telemetry, versions=range(0, 1))
+def take_metrics(
+    broker: BrokerServices, request: PushTelemetryRequest, context: RequestContext
+) -> PushTelemetryResponse:
+    """Take the metrics. Raises KafkaError."""
+    broker.telemetry.push(
+        request.client_instance_id,
+        request.subscription_id,
+        request.terminating,
+        request.compression_type,
+        bytes(request.metrics or b""),
+        context,
+    )
+    return PushTelemetryResponse()

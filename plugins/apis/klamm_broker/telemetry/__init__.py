@@ -1,0 +1,1 @@
+"""Client telemetry (KIP-714): subscriptions to metrics of clients, and the metrics that clients push."""

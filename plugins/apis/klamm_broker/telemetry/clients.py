@@ -1,0 +1,277 @@
+"""`ClientTelemetry`: the clients that push metrics, what they may push and when, and the values that they have pushed.
+
+Follows Kafka's `ClientMetricsManager` and `ClientMetricsInstance`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from klamm import ErrorCode, KafkaError, RateLimitedLog
+from klamm.metrics import Counter, MetricsRegistry
+from klamm.runtime import Clock, Scheduler
+from klamm.wire.compression import Codec, decompress
+from klamm_broker.storage.meta_properties import random_uuid, uuid_text
+from klamm_broker.telemetry.otlp import TelemetryError, read_metrics
+from klamm_broker.telemetry.subscriptions import (
+    ALL_METRICS,
+    DEFAULT_INTERVAL_MS,
+    ClientMetricsConfigs,
+    attributes_of,
+)
+
+if TYPE_CHECKING:
+    from klamm import RequestContext, ServerContext
+    from klamm_broker.storage.store import Store
+
+log = logging.getLogger("klamm.broker.telemetry")
+
+CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
+"""What clients may compress with besides none, the preferred one first; Kafka's order."""
+
+MAX_CLIENTS: Final = 16_384
+MAX_POINTS: Final = 1_000
+"""Values that are kept of one client; further ones are dropped."""
+MAX_REPORTED_CLIENTS: Final = 100
+_UNPACKED_FACTOR: Final = 10
+_MIN_EXPIRY_MS: Final = 60_000
+_RESERVED: Final = (bytes(16), bytes(15) + b"\x01")
+_METRICS: Final = "kafka.server:type=ClientMetrics,name="
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric's name and attributes."""
+
+
+class ClientInstance:
+    """One client; `metrics` are what it is asked for, `values` what it has pushed."""
+
+    __slots__ = (
+        "client_id",
+        "id",
+        "interval_ms",
+        "last_error",
+        "last_get_ms",
+        "last_push_ms",
+        "metrics",
+        "seen_ms",
+        "subscription_id",
+        "terminating",
+        "values",
+        "version",
+    )
+
+    def __init__(
+        self, instance_id: bytes, client_id: str, version: int, metrics: tuple[str, ...], interval_ms: int
+    ) -> None:
+        self.id = instance_id
+        self.client_id = client_id
+        self.version = version
+        self.metrics = metrics
+        self.interval_ms = interval_ms
+        self.subscription_id = _subscription_id(metrics, interval_ms, instance_id)
+        self.last_get_ms: int | None = None
+        self.last_push_ms: int | None = None
+        self.last_error = ErrorCode.NONE
+        self.terminating = False
+        self.seen_ms = 0
+        self.values: dict[Key, float] = {}
+
+    def may_get(self, now_ms: int) -> bool:
+        """Whether it may ask for its subscription now, once per interval; if so, it has."""
+        times = [each for each in (self.last_get_ms, self.last_push_ms) if each is not None]
+        if times and now_ms - max(times) < self.interval_ms:
+            return False
+        self.last_get_ms = now_ms
+        return True
+
+    def may_push(self, now_ms: int) -> bool:
+        """Whether it may push now: once per interval, and after it has asked for its subscription."""
+        last = self.last_push_ms
+        has_asked = self.last_get_ms is not None and (last is None or self.last_get_ms > last)
+        if not has_asked and last is not None and now_ms - last < self.interval_ms:
+            return False
+        self.last_push_ms = now_ms
+        return True
+
+
+def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:
+    """The same for equal subscriptions of one client, also after a restart of the server."""
+    import zlib
+
+    crc = zlib.crc32(f"{','.join(metrics)}{interval_ms}".encode() + instance_id)
+    return crc - (1 << 32) if crc >= 1 << 31 else crc
+
+
+class ClientTelemetry:
+    """From any thread; one lock. Clients that were silent for three intervals are forgotten, as in Kafka."""
+
+    def __init__(
+        self,
+        configs: ClientMetricsConfigs,
+        clock: Clock,
+        scheduler: Scheduler,
+        random_bytes: Callable[[int], bytes],
+        max_bytes: int,
+        metrics: MetricsRegistry,
+    ) -> None:
+        self.configs = configs
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._random_bytes = random_bytes
+        # Protects the clients and what is in them.
+        self._lock = threading.Lock()
+        self._clients: OrderedDict[bytes, ClientInstance] = OrderedDict()
+        self._log = RateLimitedLog(log, scheduler.schedule)
+        counter = metrics.counter
+        self._throttled = counter(_METRICS + "throttle-count", "Telemetry requests before their time.")
+        self._unknown = counter(
+            _METRICS + "unknown-subscription-request-count", "Pushes with a subscription that has changed."
+        )
+        self._pushes: Counter = counter(_METRICS + "plugin-export-count", "Pushes of metrics that were taken.")
+        self._failures = counter(_METRICS + "plugin-error-count", "Pushes of metrics that cannot be read.")
+        metrics.gauge(
+            _METRICS + "ClientMetricsInstanceCount", "Clients that push metrics or may.", lambda: len(self._clients)
+        )
+        metrics.register(
+            "klamm:type=ClientTelemetry,name=Value",
+            "gauge",
+            "The last value of a metric that a client has pushed, or the sum of its increments; of the 100 clients that"
+            " pushed last.",
+            self._samples,
+        )
+
+    def subscribe(self, instance_id: bytes, context: RequestContext) -> ClientInstance:
+        """The client, with what it is asked for; a new id for the id zero.
+
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) before its interval is over, unless its last push was refused.
+        """
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            client = self._client(instance_id if any(instance_id) else random_uuid(self._random_bytes), context, now_ms)
+            excused = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            if not client.may_get(now_ms) and client.last_error not in excused:
+                self._throttled.add()
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            client.last_error = ErrorCode.NONE
+            return client
+
+    # 5 parameters: those of the request
+    def push(
+        self,
+        instance_id: bytes,
+        subscription_id: int,
+        terminating: bool,
+        codec: int,
+        data: bytes,
+        context: RequestContext,
+    ) -> None:
+        """Take pushed metrics.
+
+        Raises KafkaError: INVALID_REQUEST for an id that no client has and after a client's last push,
+        THROTTLING_QUOTA_EXCEEDED before its interval is over, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
+        TELEMETRY_TOO_LARGE, INVALID_RECORD for what cannot be read.
+        """
+        if instance_id in _RESERVED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            client = self._client(instance_id, context, now_ms)
+            try:
+                self._check(client, subscription_id, terminating, codec, len(data), now_ms)
+            except KafkaError as error:
+                client.last_error = error.error_code
+                raise
+            finally:
+                client.terminating = terminating
+            client.last_error = ErrorCode.NONE
+        if not data:
+            return
+        try:
+            points = list(read_metrics(bytes(decompress(Codec(codec), data, self.max_bytes * _UNPACKED_FACTOR))))
+        except (KafkaError, TelemetryError) as error:
+            self._failures.add()
+            self._log.log("unreadable", logging.WARNING, "pushed metrics cannot be read: %s", error)
+            with self._lock:
+                client.last_error = ErrorCode.INVALID_RECORD
+            raise KafkaError(ErrorCode.INVALID_RECORD) from None
+        self._pushes.add()
+        with self._lock:
+            for point in points:
+                key = point.name, point.attributes
+                before = client.values.get(key)
+                if before is None and len(client.values) >= MAX_POINTS:
+                    continue
+                client.values[key] = point.value + (before or 0.0 if point.is_delta else 0.0)
+
+    def _check(
+        self, client: ClientInstance, subscription_id: int, terminating: bool, codec: int, size_bytes: int, now_ms: int
+    ) -> None:
+        if client.terminating:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if not client.may_push(now_ms) and not terminating:
+            self._throttled.add()
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        if subscription_id != client.subscription_id:
+            self._unknown.add()
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+        if codec not in (Codec.NONE, *CODECS):
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if size_bytes > self.max_bytes:
+            raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
+
+    def _client(self, instance_id: bytes, context: RequestContext, now_ms: int) -> ClientInstance:
+        """The client of an id, made or made again if the subscriptions have changed. The caller holds the lock."""
+        client = self._clients.get(instance_id)
+        version = self.configs.version
+        if client is None or client.version != version:
+            values = client.values if client is not None else {}
+            client = self._clients[instance_id] = self._new_client(instance_id, context, version)
+            client.values = values
+            if len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(instance_id)
+        client.seen_ms = now_ms
+        return client
+
+    def _new_client(self, instance_id: bytes, context: RequestContext, version: int) -> ClientInstance:
+        attributes = attributes_of(uuid_text(instance_id), context)
+        matching = [each for each in self.configs.subscriptions() if each.matches(attributes)]
+        names = {name for each in matching for name in each.metrics}
+        metrics = (ALL_METRICS,) if ALL_METRICS in names else tuple(sorted(names))
+        interval_ms = min((each.interval_ms for each in matching), default=DEFAULT_INTERVAL_MS)
+        return ClientInstance(
+            instance_id, context.client_id or "", version, metrics, min(interval_ms, DEFAULT_INTERVAL_MS)
+        )
+
+    def expire(self, now_ms: int) -> None:
+        """Forget clients that were silent for three intervals."""
+        with self._lock:
+            for client in list(self._clients.values()):
+                if now_ms - client.seen_ms > max(_MIN_EXPIRY_MS, 3 * client.interval_ms):
+                    del self._clients[client.id]
+
+    def _samples(self) -> Iterator[tuple[dict[str, str], float]]:
+        with self._lock:
+            pushed = [client for client in self._clients.values() if client.values][-MAX_REPORTED_CLIENTS:]
+            found = [(client, dict(client.values)) for client in pushed]
+        for client, values in found:
+            for (name, attributes), value in values.items():
+                labels = {
+                    "client_instance_id": uuid_text(client.id),
+                    "client_id": client.client_id,
+                    "metric": name,
+                    "attributes": ",".join(f"{key}={text}" for key, text in attributes),
+                }
+                yield labels, value
+
+
+def open_telemetry(server: ServerContext, store: Store, max_bytes: int) -> ClientTelemetry:
+    """The telemetry of a broker, with the stored subscriptions. Raises StoreError."""
+    configs = ClientMetricsConfigs(store)
+    configs.load()
+    metrics = server.services.metrics
+    return ClientTelemetry(configs, server.clock, server.scheduler, server.random_bytes, max_bytes, metrics)

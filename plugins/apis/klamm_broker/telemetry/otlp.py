@@ -1,0 +1,129 @@
+"""The metrics that clients push: `MetricsData` of OpenTelemetry's protocol, version 1, as far as KIP-714 uses it.
+
+MetricsData     1: ResourceMetrics*
+ResourceMetrics 1: Resource, 2: ScopeMetrics*
+ScopeMetrics    2: Metric*
+Metric          1: name, 5: Gauge, 7: Sum
+Gauge, Sum      1: NumberDataPoint*; Sum 2: temporality (1 delta, 2 cumulative), 3: whether it only grows
+NumberDataPoint 4: double, 6: integer of 64 bits, 7: KeyValue*
+KeyValue        1: key, 2: AnyValue (1: string, 2: bool, 3: integer, 4: double)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+_DOUBLE: Final = Struct("<d")
+_SIGNED: Final = Struct("<q")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_DELTA: Final = 1
+
+
+class TelemetryError(ValueError):
+    """Bytes that are no metrics."""
+
+
+class MetricPoint(NamedTuple):
+    """One value of one metric. `is_delta`: it adds to the last one. `grows`: it is a total that never falls."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    value: float
+    is_delta: bool
+    grows: bool
+
+
+def read_metrics(data: bytes) -> Iterator[MetricPoint]:
+    """The points in pushed metrics. Raises TelemetryError."""
+    for resource_metrics in _messages(data, 1):
+        for scope_metrics in _messages(resource_metrics, 2):
+            for metric in _messages(scope_metrics, 2):
+                yield from _points(metric)
+
+
+def _points(metric: bytes) -> Iterator[MetricPoint]:
+    fields = list(_fields(metric))
+    name = next((_text(value) for number, _kind, value in fields if number == 1), "")
+    for number, kind, value in fields:
+        if number not in (5, 7) or kind != _BYTES or not isinstance(value, bytes):
+            continue
+        inner = list(_fields(value))
+        numbers = {field: each for field, field_kind, each in inner if field_kind == _VARINT}
+        is_delta = number == 7 and numbers.get(2) == _DELTA
+        grows = number == 7 and bool(numbers.get(3))
+        for field, field_kind, point in inner:
+            if field == 1 and field_kind == _BYTES and isinstance(point, bytes):
+                attributes, amount = _point(point)
+                yield MetricPoint(name, attributes, amount, is_delta, grows)
+
+
+def _point(data: bytes) -> tuple[tuple[tuple[str, str], ...], float]:
+    amount = 0.0
+    attributes = []
+    for number, kind, value in _fields(data):
+        if kind == _FIXED64 and isinstance(value, bytes) and number in (4, 6):
+            amount = float((_DOUBLE if number == 4 else _SIGNED).unpack(value)[0])
+        elif number == 7 and isinstance(value, bytes):
+            attributes.append(_attribute(value))
+    return tuple(sorted(attributes)), amount
+
+
+def _attribute(data: bytes) -> tuple[str, str]:
+    key = text = ""
+    for number, _kind, value in _fields(data):
+        if number == 1:
+            key = _text(value)
+        elif number == 2 and isinstance(value, bytes):
+            for _number, kind, inner in _fields(value):
+                text = _double(inner) if kind == _FIXED64 and isinstance(inner, bytes) else _text(inner)
+    return key, text
+
+
+def _double(data: bytes) -> str:
+    return str(_DOUBLE.unpack(data)[0])
+
+
+def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
+    for number, kind, value in _fields(data):
+        if number == wanted and kind == _BYTES and isinstance(value, bytes):
+            yield value
+
+
+def _text(value: bytes | int) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, bytes | int]]:
+    """Number, kind and value of each field: an integer, or the bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        tag, position = _varint(data, position)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, position = _varint(data, position)
+            yield number, kind, value
+            continue
+        if kind == _BYTES:
+            size, position = _varint(data, position)
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise TelemetryError(f"a field of kind {kind}")
+        if size > end - position:
+            raise TelemetryError(f"{size} bytes at byte {position} of {end}")
+        yield number, kind, data[position : position + size]
+        position += size
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data) and shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise TelemetryError("an integer does not end")

@@ -1,0 +1,178 @@
+"""Subscriptions to metrics of clients: the configs of the resource CLIENT_METRICS, and which clients they match.
+
+Follows Kafka's `ClientMetricsConfigs` and `ClientMetricsManager`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klamm import ErrorCode, KafkaError
+from klamm.shared import JavaRegexError, compile_java
+from klamm_broker.configs.registry import ConfigEntry, ConfigSource, ResourceType, Synonym
+from klamm_broker.configs.topic_config import ConfigType
+
+if TYPE_CHECKING:
+    from klamm import RequestContext
+    from klamm_broker.storage.store import Store
+
+ALL_METRICS: Final = "*"
+DEFAULT_INTERVAL_MS: Final = 300_000
+_MIN_INTERVAL_MS: Final = 100
+_MAX_INTERVAL_MS: Final = 3_600_000
+METRICS: Final = "metrics"
+INTERVAL: Final = "interval.ms"
+MATCH: Final = "match"
+
+
+class _Key(NamedTuple):
+    kind: ConfigType
+    default: str
+    doc: str
+
+
+_KEYS: Final = {
+    METRICS: _Key(ConfigType.LIST, "", "Names of metrics, or beginnings of names, that clients push; * is all."),
+    INTERVAL: _Key(ConfigType.INT, str(DEFAULT_INTERVAL_MS), "Time between two pushes of a client."),
+    MATCH: _Key(ConfigType.LIST, "", "Which clients: NAME=REGEX, all of which match; none means every client."),
+}
+
+LISTS: Final = frozenset(name for name, key in _KEYS.items() if key.kind is ConfigType.LIST)
+"""The configs that are lists."""
+
+_ATTRIBUTES: Final = (
+    "client_id",
+    "client_instance_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+def attributes_of(instance_id: str, context: RequestContext) -> dict[str, str]:
+    """What subscriptions can select clients by."""
+    connection = context.connection
+    return {
+        "client_instance_id": instance_id,
+        "client_id": context.client_id or "",
+        "client_software_name": connection.client_software_name,
+        "client_software_version": connection.client_software_version,
+        "client_source_address": context.client_address.host,
+        "client_source_port": str(context.client_address.port),
+    }
+
+
+class Subscription(NamedTuple):
+    """One subscription, parsed."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+    patterns: Mapping[str, re.Pattern[str]]
+
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """Whether a client with these attributes is subscribed to."""
+        return all(pattern.fullmatch(attributes[name]) for name, pattern in self.patterns.items())
+
+
+def parse(values: Mapping[str, str]) -> Subscription:
+    """The subscription of these configs.
+
+    Raises KafkaError: INVALID_REQUEST for an unknown config or an interval out of bounds, INVALID_CONFIG for others.
+    """
+    for name in values:
+        if name not in _KEYS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no client metrics config {name}")
+    text = values.get(INTERVAL, str(DEFAULT_INTERVAL_MS)).strip()
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{INTERVAL} must be an integer")
+    if not _MIN_INTERVAL_MS <= int(text) <= _MAX_INTERVAL_MS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{INTERVAL} must be between {_MIN_INTERVAL_MS} and {_MAX_INTERVAL_MS}"
+        )
+    patterns = dict(_pattern(item) for item in _items(values.get(MATCH, "")))
+    return Subscription(tuple(_items(values.get(METRICS, ""))), int(text), patterns)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
+    name, _equals, pattern = (part.strip() for part in item.partition("="))
+    try:
+        if name in _ATTRIBUTES and pattern and "=" not in pattern:
+            return name, compile_java(pattern)
+    except JavaRegexError:
+        pass
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {item}")
+
+
+class ClientMetricsConfigs:
+    """The configs of all subscriptions. From any thread; changes are serialized by the caller.
+
+    `version` is higher after each change.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._own: dict[str, dict[str, str]] = {}
+        self._parsed: dict[str, Subscription] = {}
+        self.version = 0
+
+    def load(self) -> None:
+        """Read the configs back. Raises StoreError."""
+        stored: dict[str, dict[str, str]] = {}
+        for subscription, name, value in self._store.read(
+            "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.CLIENT_METRICS,)
+        ):
+            stored.setdefault(subscription, {})[name] = value
+        self._own = stored
+        self._parsed = {name: parse(values) for name, values in stored.items()}
+
+    def names(self) -> list[str]:
+        """The subscriptions."""
+        return sorted(self._own)
+
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, parsed."""
+        return list(self._parsed.values())
+
+    def own(self, name: str) -> dict[str, str]:
+        """What is set for a subscription; empty if there is none of this name."""
+        return dict(self._own.get(name, {}))
+
+    def replace(self, name: str, values: Mapping[str, str]) -> None:
+        """Set all configs of a subscription, durably; without any it is gone. Raises StoreError, KafkaError."""
+        parsed = parse(values)
+        delete = "DELETE FROM configs WHERE resource_type = ? AND resource_name = ?"
+        insert = "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)"
+        kind = ResourceType.CLIENT_METRICS
+        self._store.write_and_wait(
+            [(delete, (kind, name)), *((insert, (kind, name, key, value)) for key, value in values.items())]
+        )
+        # New dictionaries, as other threads may iterate over the old ones.
+        self._own = {key: each for key, each in self._own.items() if key != name}
+        self._parsed = {key: each for key, each in self._parsed.items() if key != name}
+        if values:
+            self._own = {**self._own, name: dict(values)}
+            self._parsed = {**self._parsed, name: parsed}
+        self.version += 1
+
+    def describe(self, name: str, names: Collection[str] | None) -> list[ConfigEntry]:
+        """The configs of a subscription: of these names, or all if none. There are none if it does not exist."""
+        own = self._own.get(name)
+        if own is None:
+            return []
+        return [_entry(key, own.get(key)) for key in _KEYS if not names or key in names]
+
+
+def _entry(name: str, own: str | None) -> ConfigEntry:
+    key = _KEYS[name]
+    default = Synonym(name, key.default, ConfigSource.DEFAULT_CONFIG)
+    if own is None:
+        return ConfigEntry(name, key.default, key.kind, ConfigSource.DEFAULT_CONFIG, False, (default,), key.doc)
+    source = ConfigSource.CLIENT_METRICS_CONFIG
+    return ConfigEntry(name, own, key.kind, source, False, (Synonym(name, own, source), default), key.doc)

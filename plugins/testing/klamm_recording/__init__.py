@@ -1,0 +1,24 @@
+"""The observer `recording`: every request and response, kept for tests; and `klamm replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klamm import Provider, hookimpl
+
+
+@hookimpl
+def klamm_request_observers() -> Iterator[Provider]:
+    """What came and went."""
+    yield Provider(
+        "recording",
+        "klamm_recording.observer:Recorder",
+        settings="klamm_recording.observer:RecordingSettings",
+        summary="keeps the latest requests with their responses in memory; for tests",
+    )
+
+
+@hookimpl
+def klamm_commands() -> Iterator[Provider]:
+    """Recorded requests, sent again."""
+    yield Provider("replay", "klamm_recording.replay:main", summary="send recorded requests to another server")

@@ -1,0 +1,34 @@
+"""`Recorder`: hands the requests of one listener to the server's recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from klamm import ListenerContext, RequestEvent, RequestObserver, setting
+from klamm_recording.recording import SHARED_KEY, Recording
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSettings:
+    """How much is kept."""
+
+    max_requests: int = setting(10_000, doc="The latest requests that are kept, of all listeners together.", minimum=1)
+    max_bytes: int = setting(64 << 20, doc="The most bytes that the kept requests have had on the wire.", minimum=1)
+
+
+class Recorder(RequestObserver):
+    """All listeners of a server share one recording."""
+
+    def open(self, listener: ListenerContext) -> None:
+        settings: RecordingSettings = self.settings
+        self._clock = listener.services.clock
+        self._recording = listener.services.shared.once(
+            SHARED_KEY, lambda: Recording(settings.max_requests, settings.max_bytes)
+        )
+
+    def completed(self, event: RequestEvent) -> None:
+        self._recording.add((event,), self._clock.wall_ms())
+
+    def completed_many(self, events: Sequence[RequestEvent]) -> None:
+        self._recording.add(events, self._clock.wall_ms())

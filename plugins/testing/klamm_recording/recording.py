@@ -1,0 +1,170 @@
+"""`Recording`: the latest requests of one server, each with its response and its end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from klamm import RequestEvent
+from klamm.testing import HELPER_CLIENT_ID
+from klamm.wire.api_keys import ApiKey, find_spec
+from klamm.wire.messages.produce import ProduceRequest
+from klamm.wire.records import NO_PARTITION_LEADER_EPOCH, assign_offset
+from klamm.wire.struct_base import copy_message
+from klamm_recording.rendering import plain
+
+SHARED_KEY: Final = "klamm.recording"
+FORMAT: Final = 1
+_API_NAMES: Final = frozenset(spec.name for key in ApiKey if (spec := find_spec(key)) is not None)
+_NO_ID: Final = bytes(16)
+
+
+class RecordedRequest:
+    """`request` and `response` are messages of `klamm.wire.messages`; None where the body was not read, or no answer
+    was given. `outcome` is the value of a `klamm.RequestOutcome`, e.g. `answered`. `ended_ms` is the server's time."""
+
+    __slots__ = ("_event", "ended_ms")
+
+    def __init__(self, event: RequestEvent, ended_ms: int) -> None:
+        self._event = event
+        self.ended_ms = ended_ms
+
+    @property
+    def api(self) -> str:
+        return self._event.context.api_name
+
+    @property
+    def version(self) -> int:
+        return self._event.context.api_version
+
+    @property
+    def client_id(self) -> str | None:
+        return self._event.context.client_id
+
+    @property
+    def connection_id(self) -> str:
+        return self._event.context.connection.connection_id
+
+    @property
+    def listener(self) -> str:
+        return self._event.context.listener.name
+
+    @property
+    def request(self) -> Any:
+        return self._event.request
+
+    @property
+    def response(self) -> Any:
+        return self._event.response
+
+    @property
+    def outcome(self) -> str:
+        return self._event.outcome.value
+
+    @property
+    def error_code(self) -> int:
+        """The first error in the response."""
+        return self._event.error_code
+
+    @property
+    def duration_ms(self) -> float:
+        return self._event.times.total_ns / 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it; `raw` is the request's body in base64, for `klamm replay`."""
+        context = self._event.context
+        raw = b"" if self.request is None else _as_sent(self.request).encode(self.version)
+        return {
+            "api": self.api,
+            "version": self.version,
+            "client_id": self.client_id,
+            "correlation_id": context.correlation_id,
+            "listener": self.listener,
+            "connection_id": self.connection_id,
+            "principal": str(context.principal),
+            "ended_ms": self.ended_ms,
+            "duration_ms": round(self.duration_ms, 3),
+            "outcome": self.outcome,
+            "error_code": self.error_code,
+            "request": plain(self.request),
+            "response": plain(self.response),
+            "raw": base64.b64encode(raw).decode(),
+        }
+
+    def __repr__(self) -> str:
+        return f"<{self.api} v{self.version} of {self.client_id}: {self.outcome}, {plain(self.request)}>"
+
+
+class Recording:
+    """From any thread. When there is more than may be kept, the oldest go. Requests of test helpers are left out."""
+
+    def __init__(self, max_requests: int = 10_000, max_bytes: int = 64 << 20) -> None:
+        # Protects all fields: processors add at once.
+        self._lock = threading.Lock()
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._kept: deque[RecordedRequest] = deque()
+        self._bytes = 0
+
+    def add(self, events: Sequence[RequestEvent], now_ms: int) -> None:
+        """Requests have ended."""
+        with self._lock:
+            for event in events:
+                if event.context.client_id != HELPER_CLIENT_ID:
+                    self._kept.append(RecordedRequest(event, now_ms))
+                    self._bytes += _size(event)
+            while len(self._kept) > self._max_requests or (self._bytes > self._max_bytes and len(self._kept) > 1):
+                self._bytes -= _size(self._kept.popleft()._event)
+
+    def requests(self, api: str | None = None) -> list[RecordedRequest]:
+        """All of them, or those of one API; oldest first. Raises ValueError for a name that no API has."""
+        if api is not None and api not in _API_NAMES:
+            raise ValueError(f'there is no API "{api}"')
+        with self._lock:
+            return [one for one in self._kept if api is None or one.api == api]
+
+    def clear(self) -> None:
+        """Forget them."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+    def save(self, file: Path | str) -> None:
+        """Write them as JSON, one request a line below a first line about all of them."""
+        kept = self.requests()
+        head = {"klamm_recording": FORMAT, "topics": topic_names(kept)}
+        lines = [json.dumps(one) for one in (head, *(request.to_json() for request in kept))]
+        Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _as_sent(request: Any) -> Any:
+    """A Produce as its client sent it: the log has written offset and leader epoch into its batches."""
+    if not isinstance(request, ProduceRequest):
+        return request
+    request = copy_message(request)
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records:
+                partition.records = batch = bytearray(partition.records)
+                assign_offset(batch, 0, NO_PARTITION_LEADER_EPOCH)
+    return request
+
+
+def _size(event: RequestEvent) -> int:
+    return event.context.size_bytes + event.response_bytes
+
+
+def topic_names(requests: Iterable[RecordedRequest]) -> dict[str, str]:
+    """The names of topics by their ids in hex, as far as clients have seen them."""
+    found = {}
+    for one in requests:
+        if one.api in ("Metadata", "CreateTopics") and one.response is not None:
+            for topic in one.response.topics:
+                if topic.topic_id != _NO_ID and topic.name:
+                    found[topic.topic_id.hex()] = topic.name
+    return found

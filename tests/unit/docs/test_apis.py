@@ -1,0 +1,21 @@
+"""The generated page of APIs is what the code says."""
+
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.releases import RELEASES
+from scripts import generate_apis
+
+
+def test_the_page_of_apis_is_up_to_date():
+    assert generate_apis.PAGE.read_text(encoding="utf-8") == generate_apis.page(), "run python scripts/generate_apis.py"
+
+
+def test_what_is_missing_has_a_reason():
+    missing = RELEASES[generate_apis.RELEASE].keys() - generate_apis.served().keys()
+    assert missing <= {int(key) for key in generate_apis.REASONS}
+
+
+def test_what_is_served_is_not_beyond_kafka():
+    for key, versions in generate_apis.served().items():
+        oldest, latest = RELEASES[generate_apis.RELEASE][key]
+        assert latest >= versions.stop - 1, ApiKey(key)
+        assert versions.start >= oldest, ApiKey(key)

@@ -1,0 +1,18 @@
+"""A timer without a delay ends no client's silence: it does not wait for what clients may have sent."""
+
+import pytest
+
+from klamm.runtime import Scheduler
+from klamm.testing import ManualClock
+from klamm_broker.groups.patience import PatientScheduler
+
+
+@pytest.mark.parametrize(("delay_ms", "called"), [(0, True), (1, False)])
+def test_only_a_timer_with_a_delay_is_patient(delay_ms: int, called: bool) -> None:
+    clock = ManualClock()
+    scheduler = Scheduler(clock)
+    calls: list[int] = []
+    PatientScheduler(clock, scheduler, lambda: 0).schedule(delay_ms, lambda: calls.append(1))
+    clock.advance_ms(delay_ms)
+    scheduler.run_due()
+    assert bool(calls) is called

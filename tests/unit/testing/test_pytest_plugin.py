@@ -1,0 +1,184 @@
+"""The pytest plugin: suites that use its fixtures, run by a pytest of their own."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(SUITE, *arguments, ini=…)` → exit code and output."""
+
+    def run_suite(suite, *arguments, ini="", plugins=("klamm_pytest",)):
+        (tmp_path / "test_suite.py").write_text(textwrap.dedent(suite), encoding="utf-8")
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\n{textwrap.dedent(ini)}", encoding="utf-8")
+        # Nothing but what is named: the plugin may be installed, or not yet.
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        named = [word for plugin in plugins for word in ("-p", plugin)]
+        command = [sys.executable, "-m", "pytest", "-q", *named, "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    return run_suite
+
+
+def test_fixtures(run):
+    code, output = run(
+        """
+        import pytest
+
+        seen = []
+
+        def test_a_topic(klamm_server, klamm_topic):
+            klamm_server.produce(klamm_topic, "value")
+            assert [one.value for one in klamm_server.consume(klamm_topic)] == [b"value"]
+            assert klamm_topic.startswith("test_a_topic-")
+            seen.append((klamm_server, klamm_topic))
+
+        @pytest.mark.parametrize("what", ["a b/c"])
+        def test_another_topic(klamm_server, klamm_topic, klamm_admin, what):
+            server, topic = seen[0]
+            assert klamm_server is server
+            assert klamm_topic != topic
+            assert klamm_admin.topics() == {topic: 1, klamm_topic: 1}
+            assert klamm_topic.startswith("test_another_topic-a-b-c-")
+
+        def test_faults_go_with_their_test(klamm_server, klamm_topic):
+            klamm_server.faults.add("disconnect", api="Produce")
+
+        def test_there_are_none_left(klamm_server):
+            assert klamm_server.faults.faults == ()
+
+        @pytest.mark.klamm("num.partitions=7")
+        def test_a_broker_of_its_own(klamm_broker, klamm_topic):
+            assert klamm_broker is not seen[0][0]
+            assert klamm_broker.admin.topics() == {klamm_topic: 1}
+            settings = klamm_broker.plan.api_sets["broker"].settings
+            assert settings.num_partitions == 7
+            assert settings.message_max_bytes == 1234
+    """,
+        ini="klamm_settings =\n    message.max.bytes=1234\n",
+    )
+    assert code == 0, output
+    assert "5 passed" in output
+
+
+def test_what_a_failing_test_asked_is_in_its_report(run):
+    code, output = run("""
+        from klamm.testing import RawClient
+        from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+
+        def ask(server, group):
+            with RawClient(server.address(), client_id="mine") as client:
+                client.call(FindCoordinatorRequest(group), 3)
+            server.wait_until(server.requests)
+
+        def test_before(klamm_server):
+            ask(klamm_server, "of another test")
+
+        def test_failing(klamm_server):
+            ask(klamm_server, "of this test")
+            assert 0
+    """)
+    assert code == 1, output
+    assert "1 failed, 1 passed" in output
+    (line,) = re.findall(r"klamm: the requests of this test.*\n(.*)", output)
+    assert '"api": "FindCoordinator"' in line
+    assert '"client_id": "mine"' in line
+    assert '"request": {"key": "of this test"}' in line
+    assert "of another test" not in output.partition("klamm: the requests")[2]
+
+
+def test_a_marker_without_effect_is_refused(run):
+    code, output = run("""
+        import pytest
+
+        @pytest.mark.klamm("num.partitions=7")
+        def test_mixed_up(klamm_server):
+            pass
+    """)
+    assert code == 1
+    assert "the marker klamm makes a broker for the fixture `klamm_broker`; this test uses `klamm_server`" in output
+
+
+def test_nothing_is_imported_until_a_test_uses_it(run):
+    code, output = run("""
+        import sys
+
+        def test_plain():
+            assert [name for name in sys.modules if name == "klamm" or name.startswith("klamm.")] == []
+    """)
+    assert code == 0, output
+
+
+def test_workers_of_xdist_have_brokers_of_their_own(run):
+    suite = """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_topics(klamm_server, klamm_topic, number, worker_id):
+            print(worker_id, klamm_server.bootstrap)
+            klamm_server.produce(klamm_topic, str(number))
+            assert [one.value for one in klamm_server.consume(klamm_topic)] == [str(number).encode()]
+    """
+    code, output = run(suite, "-n", "2", "-rP", plugins=("klamm_pytest", "xdist"))
+    assert code == 0, output
+    assert len(set(re.findall(r"^gw\d 127.0.0.1:\d+$", output, re.MULTILINE))) == 2
+
+
+def test_clients_that_have_to_show_who_they_are(run):
+    code, output = run("""
+        from confluent_kafka import Consumer, KafkaException, Producer
+        import pytest
+
+        def produce(settings, topic):
+            seen = []
+            producer = Producer(settings)
+            producer.produce(topic, b"value", on_delivery=lambda error, _: seen.append(error and error.name()))
+            producer.flush(20)
+            return seen
+
+        def test_an_admin(klamm_secure):
+            topic = klamm_secure.create_topic()
+            assert produce(klamm_secure.client_settings("confluent-kafka"), topic) == [None]
+
+        def test_a_user(klamm_secure):
+            topic = klamm_secure.create_topic()
+            klamm_secure.add_user("alice", "her own")
+            settings = klamm_secure.client_settings("confluent-kafka", "alice")
+            assert produce(settings, topic) == ["TOPIC_AUTHORIZATION_FAILED"]
+            klamm_secure.allow("alice", "WRITE", "TOPIC", topic)
+            assert produce(settings, topic) == [None]
+
+        def test_others(klamm_secure):
+            from kafka import KafkaProducer
+
+            topic = klamm_secure.create_topic()
+            producer = KafkaProducer(**klamm_secure.client_settings("kafka-python"))
+            assert producer.send(topic, b"value").get(20).offset == 0
+            producer.close()
+
+        def test_async(klamm_secure):
+            import asyncio
+            from aiokafka import AIOKafkaProducer
+
+            async def main(topic):
+                async with AIOKafkaProducer(**klamm_secure.client_settings("aiokafka")) as producer:
+                    return (await producer.send_and_wait(topic, b"value")).offset
+
+            assert asyncio.run(main(klamm_secure.create_topic())) == 0
+
+        def test_the_helpers(klamm_secure):
+            with pytest.raises(ValueError, match='not for "kcat"'):
+                klamm_secure.client_settings("kcat")
+            with pytest.raises(KeyError):
+                klamm_secure.client_settings("java", "mallory")
+            assert klamm_secure.client_settings("java")["security.protocol"] == "SASL_SSL"
+    """)
+    assert code == 0, output
+    assert "5 passed" in output
